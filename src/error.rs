@@ -12,7 +12,9 @@ pub use crate::status::{Status, StatusCause, StatusDetails};
 
 /// Implements `Debug` through `Display`, because a `main` that returns an error prints it with
 /// `Debug`.
-macro_rules! debug_as_display {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __debug_as_display {
     ($($error:ty),+) => {$(
         impl std::fmt::Debug for $error {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -22,7 +24,7 @@ macro_rules! debug_as_display {
     )+};
 }
 
-pub(crate) use debug_as_display;
+pub(crate) use __debug_as_display as debug_as_display;
 
 /// The longest wait at the request of a server, so that a garbled `Retry-After` does not stop the
 /// program.
@@ -195,7 +197,8 @@ impl Error {
         Self::new(ErrorKind::Stopped)
     }
 
-    pub(crate) fn decode(message: impl Into<String>) -> Self {
+    /// Creates the error for a response or an object with invalid content.
+    pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Decode(message.into()))
     }
 

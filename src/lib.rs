@@ -9,7 +9,7 @@
 //! node, and waits for its deletion:
 //!
 //! ```
-//! use k8s_informer::testing::ApiServer;
+//! use k8s_informer_testing::ApiServer;
 //! use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 //! use k8s_openapi::api::core::v1::Pod;
 //! use serde_json::json;
@@ -153,7 +153,6 @@
 //! - **gzip**: compressed lists.
 //! - **k8s-openapi**: the types of the `k8s-openapi` crate as objects. Your program selects the
 //!   Kubernetes version with a feature of that crate.
-//! - **testing**: [an API server and other helpers](testing) for tests.
 //! - **signals**: `Stop::on_signals`.
 //!
 //! Without default features, the crate contains only the stores, queues, work queues, reflector and
@@ -225,19 +224,8 @@ pub mod reflector;
 
 #[cfg(feature = "client")]
 pub mod client;
-#[cfg(any(feature = "client", all(test, shuttle)))]
-pub mod events;
 pub mod handler;
 pub mod informer;
-
-#[cfg(any(feature = "client", all(test, shuttle)))]
-pub mod leader_election;
-
-#[cfg(feature = "client")]
-pub mod controller;
-
-#[cfg(feature = "testing")]
-pub mod testing;
 
 #[cfg(feature = "client")]
 pub use client::{Client, Config};
@@ -260,31 +248,26 @@ pub mod guide;
 #[cfg(doc)]
 pub mod deviations {}
 
-/// Names of client-go, kube and microbean, and their counterparts in this crate.
-#[doc = include_str!("coming_from.md")]
-#[cfg(doc)]
-pub mod coming_from {}
-
-/// Compiles the program in the README.
-#[cfg(all(doctest, feature = "client", feature = "kubeconfig"))]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
 /// Support for the macros of this crate, for its fuzz targets and for the replay of traces.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::__debug_as_display as debug_as_display;
     #[cfg(feature = "client")]
     pub use crate::client::exec_credential;
     pub use crate::informer::listener::RingGrowing;
+    pub use crate::metrics::Meter;
     pub use crate::object::{
         FullMetadataField, ObjectMetadata, api_version_group, api_version_version,
     };
+    pub use crate::panic::catch;
     pub use crate::queue::sealed::Sealed;
     pub use crate::store::staging::{Gaps, Staging};
-    pub use serde_json::Error as JsonError;
-
-    #[cfg(any(feature = "client", all(test, shuttle)))]
-    pub mod events {
-        pub use crate::events::core::{delivery, event, series};
+    pub mod sync {
+        pub use crate::sync::*;
     }
+    pub use crate::text::{EscapedName, EscapedText};
+    pub use crate::threads::{Owner, Threads, named};
+    #[cfg(feature = "client")]
+    pub use crate::time::UnixTime;
+    pub use serde_json::Error as JsonError;
 }

@@ -9,7 +9,7 @@ use crate::sync::catch_unwind;
 ///
 /// `AssertUnwindSafe` is correct here: callers modify their own state only after the callback
 /// returns, and a panic does not poison the locks that some of them hold.
-pub(crate) fn catch<R>(callback: impl FnOnce() -> R) -> Result<R, String> {
+pub fn catch<R>(callback: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(callback)).map_err(|payload| {
         let message = message(&*payload);
         // The payload is a user's value, so its destructor can panic as well.

@@ -6,7 +6,17 @@ use std::sync::Arc;
 
 /// Compares two resource versions as decimal numbers of any length. Returns `None` if one of them
 /// is not a decimal number or begins with a zero. apimachinery's `CompareResourceVersion`.
-pub(crate) fn compare_resource_versions(a: &str, b: &str) -> Option<Ordering> {
+///
+/// Versions are comparable only within one resource of one server.
+///
+/// ```
+/// use k8s_informer::object::compare_resource_versions;
+/// use std::cmp::Ordering;
+///
+/// assert_eq!(compare_resource_versions("9", "10"), Some(Ordering::Less));
+/// assert_eq!(compare_resource_versions("9", "abc"), None);
+/// ```
+pub fn compare_resource_versions(a: &str, b: &str) -> Option<Ordering> {
     let comparable = is_comparable(a) && is_comparable(b);
     comparable.then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
 }

@@ -380,8 +380,16 @@ fn check_key(key: &str) -> Result<(), String> {
 }
 
 /// Whether the text is a name of at most 63 characters, with an optional DNS subdomain and slash
-/// before it (Go's `IsQualifiedName`).
-pub(crate) fn is_qualified_name(key: &str) -> bool {
+/// before it, as keys of labels and annotations and names of finalizers must be. apimachinery's
+/// `IsQualifiedName`.
+///
+/// ```
+/// use k8s_informer::selector::is_qualified_name;
+///
+/// assert!(is_qualified_name("example.com/my-finalizer"));
+/// assert!(!is_qualified_name("my finalizer"));
+/// ```
+pub fn is_qualified_name(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),

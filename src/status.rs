@@ -50,6 +50,27 @@ pub struct Status {
     pub code: u16,
 }
 
+impl Status {
+    /// Creates the description of a failure.
+    ///
+    /// ```
+    /// use k8s_informer::error::Status;
+    /// use k8s_informer::Error;
+    ///
+    /// let error = Error::from_status(Status::failure(410, "Expired", "too old resource version: 5 (9)"));
+    /// assert!(error.is_gone());
+    /// ```
+    pub fn failure(code: u16, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            status: "Failure".to_owned(),
+            message: message.into(),
+            reason: reason.into(),
+            code,
+            ..Self::default()
+        }
+    }
+}
+
 /// Details of the reason of a [`Status`].
 #[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -84,6 +84,11 @@ struct Callbacks {
 }
 
 impl Done {
+    /// Whether both are the same signal.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Creates a signal that is not set. A wait that ends without the signal reports `name`.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -378,7 +383,8 @@ impl Stop {
 
     /// Sets the signal and wakes every wait. The callbacks run at the next [`stop`](Self::stop).
     #[cfg(any(feature = "client", all(test, shuttle)))]
-    pub(crate) fn stop_without_callbacks(&self) {
+    #[doc(hidden)]
+    pub fn stop_without_callbacks(&self) {
         self.done.set_without_callbacks();
     }
 

@@ -4,7 +4,7 @@
 use std::fmt::{self, Write};
 
 /// A name. Quotes are escaped, so you can put the name in quotes.
-pub(crate) struct EscapedName<'a>(pub(crate) &'a str);
+pub struct EscapedName<'a>(pub &'a str);
 
 impl fmt::Display for EscapedName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -23,11 +23,11 @@ impl fmt::Display for EscapedName<'_> {
 /// Text from a server, such as the message of a `Status`. Quotes and backslashes are kept, line
 /// breaks and tabs become spaces. Characters that move the cursor or change the text direction are
 /// escaped.
-pub(crate) struct EscapedText<'a>(pub(crate) &'a str);
+pub struct EscapedText<'a>(pub &'a str);
 
 impl EscapedText<'_> {
     /// The maximum number of characters shown.
-    pub(crate) const LENGTH: usize = 1024;
+    pub const LENGTH: usize = 1024;
 }
 
 impl fmt::Display for EscapedText<'_> {

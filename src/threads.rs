@@ -14,7 +14,7 @@ use crate::sync::{Mutex, thread_local};
 /// The identity of an informer, a handler or a queue, which ends when its threads have ended. A
 /// handler's thread belongs to the handler and to its informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Owner(u64);
+pub struct Owner(u64);
 
 /// The owners of a thread, which the threads that it starts inherit.
 #[derive(Clone, Debug, Default)]
@@ -43,13 +43,14 @@ fn waits() -> std::sync::MutexGuard<'static, Vec<Wait>> {
 }
 
 impl Owner {
-    pub(crate) fn new() -> Self {
+    /// Creates an owner that no thread belongs to.
+    pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Whether the current thread belongs to this owner.
-    pub(crate) fn is_current(self) -> bool {
+    pub fn is_current(self) -> bool {
         // The thread-local is unavailable while the thread exits.
         CURRENT
             .try_with(|current| current.borrow().contains(&self))
@@ -57,7 +58,7 @@ impl Owner {
     }
 
     /// Runs `work` on the current thread as if it belonged to this owner.
-    pub(crate) fn adopt<R>(self, work: impl FnOnce() -> R) -> R {
+    pub fn adopt<R>(self, work: impl FnOnce() -> R) -> R {
         let mut owners = Owners::current();
         owners.0.push(self);
         owners.adopt(work)
@@ -66,7 +67,7 @@ impl Owner {
     /// Runs `wait`, which waits for the threads of `targets` to end. Returns `None` without waiting
     /// if the current thread is one of these threads, or if one of them waits for it, directly or
     /// indirectly.
-    pub(crate) fn wait_for<R>(targets: &[Self], wait: impl FnOnce() -> R) -> Option<R> {
+    pub fn wait_for<R>(targets: &[Self], wait: impl FnOnce() -> R) -> Option<R> {
         /// Removes the entry from `WAITS`, even if `wait` panics.
         struct Ended(u64);
         impl Drop for Ended {
@@ -147,7 +148,7 @@ impl Owners {
 /// thread-local variables.
 ///
 /// ```
-/// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
 /// use k8s_informer::informer::SharedIndexInformerOptions;
 /// use std::sync::{Arc, PoisonError};
@@ -215,7 +216,7 @@ impl StackSizes {
 /// returning an error, at sizes that no system can provide, so sizes are limited to an eighth of
 /// the address space. The minimum is five times what the tests of informers need in a debug
 /// build.
-pub(crate) fn named(name: String, stack: Option<usize>) -> Builder {
+pub fn named(name: String, stack: Option<usize>) -> Builder {
     const MIN_STACK: usize = 256 << 10;
     const MAX_STACK: usize = usize::MAX / 8;
     let thread = Builder::new().name(if name.contains('\0') {
@@ -231,7 +232,7 @@ pub(crate) fn named(name: String, stack: Option<usize>) -> Builder {
 
 /// A group of threads that end together.
 #[derive(Debug)]
-pub(crate) struct Threads {
+pub struct Threads {
     owner: Owner,
     /// Held while a caller joins the threads, so that a concurrent caller does not return before
     /// the threads have ended. In the lock order it comes before `handles`.
@@ -244,7 +245,8 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    pub(crate) fn new(owner: Owner) -> Self {
+    /// Creates a group of threads that belong to `owner`.
+    pub fn new(owner: Owner) -> Self {
         Self {
             owner,
             joining: Mutex::default(),
@@ -254,7 +256,7 @@ impl Threads {
     }
 
     /// Starts a thread of the group, with this stack size or the default.
-    pub(crate) fn spawn(
+    pub fn spawn(
         &self,
         name: String,
         stack: Option<usize>,
@@ -284,13 +286,13 @@ impl Threads {
     }
 
     /// Returns the names of the threads that have not ended.
-    pub(crate) fn running(&self) -> Vec<String> {
+    pub fn running(&self) -> Vec<String> {
         self.running.lock().clone()
     }
 
     /// Joins all threads of the group. The caller has signaled them to end, and is not one of the
     /// owner's threads.
-    pub(crate) fn join(&self) {
+    pub fn join(&self) {
         let mut panics = Vec::new();
         {
             let _joining = self.joining.lock();

@@ -16,11 +16,11 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{
     ListerWatcher, ListerWatcherSource, ReflectorOptions, ReflectorState,
 };
-use k8s_informer::testing::{Answer, ApiServer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::time::Backoff;
 use k8s_informer::{
     Client, Config, DynamicObject, Error, Object, SharedIndexInformer, SharedInformerFactory, Stop,
 };
+use k8s_informer_testing::{Answer, ApiServer, FakeClock, ScriptedListerWatcher};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;

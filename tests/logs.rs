@@ -9,9 +9,9 @@ use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorOptions;
-use k8s_informer::testing::{ApiServer, Fault};
 use k8s_informer::time::Backoff;
 use k8s_informer::{Client, Config, DynamicObject, Object, SharedInformerFactory, Stop};
+use k8s_informer_testing::{ApiServer, Fault};
 use serde_json::json;
 
 use crate::{log_capture, own_process};

@@ -28,11 +28,11 @@ use k8s_informer::metrics::{
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListerWatcher;
 use k8s_informer::store::{IndexFunc, Indexers};
-use k8s_informer::testing::{Answer, ApiServer, Fault, ScriptedListerWatcher};
 use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
 use k8s_informer::{
     Client, Config, DynamicObject, SharedIndexInformer, SharedInformerFactory, Stop,
 };
+use k8s_informer_testing::{Answer, ApiServer, Fault, ScriptedListerWatcher};
 use serde_json::json;
 
 use self::prometheus::Exporter;

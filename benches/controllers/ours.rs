@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::client::api::Patch;
-use k8s_informer::controller::{Controller, ControllerStatus, Next};
 use k8s_informer::informer::Source;
 use k8s_informer::workqueue::ItemExponentialFailureRateLimiter;
 use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+use k8s_informer_controller::{Controller, ControllerStatus, Next};
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use crate::bench::{Part, Program, Task};

@@ -7,13 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::client::api::Patch;
-use k8s_informer::controller::{Context, Controller, ControllerBuilder, Failure, Next};
 use k8s_informer::informer::Source;
 use k8s_informer::object::Key;
 use k8s_informer::reflector::ReflectorOptions;
-use k8s_informer::testing::{ApiServer, Fault, RequestRecord, Verb};
 use k8s_informer::time::Backoff;
 use k8s_informer::{Client, Config, Object, ObjectMeta, SharedInformerFactory, Stop, impl_object};
+use k8s_informer_controller::{Context, Controller, ControllerBuilder, Failure, Next};
+use k8s_informer_testing::{ApiServer, Fault, RequestRecord, Verb};
 use serde::Deserialize;
 use serde_json::json;
 

@@ -10,9 +10,9 @@ use k8s_informer::handler::HandlerFuncs;
 use k8s_informer::informer::{InformerScope, SharedIndexInformerOptions, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};
-use k8s_informer::testing::{Answer, FakeControllerSource, ScriptedListerWatcher};
 use k8s_informer::time::Backoff;
 use k8s_informer::{SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer_testing::{Answer, FakeControllerSource, ScriptedListerWatcher};
 use parking_lot::Mutex;
 use serde_json::json;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use k8s_informer::reflector::ListOptions;
-use k8s_informer::testing::ApiServer;
 use k8s_informer::{Client, Config, Stop};
+use k8s_informer_testing::ApiServer;
 use serde_json::json;
 
 use super::{Item, MAPS, cpu_of};

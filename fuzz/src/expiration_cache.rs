@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::store::{ExpirationCache, KnownObjects, ReflectorStore, Store, TimestampedEntry};
-use k8s_informer::testing::FakeClock;
 use k8s_informer::time::Clock;
+use k8s_informer_testing::FakeClock;
 
 use super::item::{
     Failure, Held, Item, NAMES, Numbering, Refusal, Trouble, accessor, few, name, read, tombstone,

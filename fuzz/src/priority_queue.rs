@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::testing::FakeClock;
 use k8s_informer::workqueue::{
     AddOptions, ItemExponentialFailureRateLimiter, PriorityQueue, WorkItem, WorkQueue,
 };
+use k8s_informer_testing::FakeClock;
 
 use super::item::read;
 use super::probe::{Probe, TouchyClock};

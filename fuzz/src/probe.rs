@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use k8s_informer::Stop;
-use k8s_informer::testing::FakeClock;
 use k8s_informer::time::Clock;
+use k8s_informer_testing::FakeClock;
 
 thread_local! {
     static TOUCH: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };

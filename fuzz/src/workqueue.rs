@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::testing::FakeClock;
 use k8s_informer::workqueue::{
     ItemExponentialFailureRateLimiter, Order, RateLimitingQueue, WorkItem, WorkQueue,
 };
+use k8s_informer_testing::FakeClock;
 
 use super::item::{Failure, read};
 use super::probe::{Probe, TouchyClock, touch};

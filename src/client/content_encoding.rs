@@ -101,7 +101,7 @@ impl Read for DecodedBody {
 
 #[cfg(feature = "gzip")]
 fn damaged(message: impl Into<String>) -> io::Error {
-    io::Error::other(Error::decode(message))
+    io::Error::other(Error::invalid(message))
 }
 
 /// Counts the compressed bytes. Keeps the error of a failed read, so that [`DecodedBody`] returns

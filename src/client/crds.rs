@@ -98,7 +98,7 @@ impl Client {
     ///
     /// ```
     /// use k8s_informer::client::crds::InstallOptions;
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
     /// use serde_json::json;
     /// use std::time::Duration;
@@ -286,7 +286,7 @@ impl Definition {
     fn look(&self, object: &DynamicObject) -> Result<State, Error> {
         let content: Value = object
             .decode()
-            .map_err(|error| Error::decode(error.to_string()))?;
+            .map_err(|error| Error::invalid(error.to_string()))?;
         let strategy = content.pointer("/spec/conversion/strategy");
         self.is_converted.set(strategy == Some(&"Webhook".into()));
         let names = content.pointer("/spec/names");

@@ -14,7 +14,7 @@
 //!
 //! ```
 //! use k8s_informer::client::Request;
-//! use k8s_informer::testing::ApiServer;
+//! use k8s_informer_testing::ApiServer;
 //! use k8s_informer::{Client, Config, Stop};
 //!
 //! let server = ApiServer::start()?;
@@ -261,7 +261,7 @@ impl Client {
     /// [`Resource`], that implementation is ignored.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, ObjectMeta, Stop, impl_object};
     /// use k8s_informer::object::GroupVersionResource;
     ///

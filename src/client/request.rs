@@ -182,7 +182,7 @@ impl Request {
     /// [`body_limit`](crate::Config::body_limit).
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
     /// use k8s_informer::client::Request;
     ///

@@ -25,7 +25,7 @@ pub(super) const READ_BUFFER: usize = 32 << 10;
 /// connection is closed.
 ///
 /// ```
-/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Stop};
 /// use k8s_informer::client::Request;
 /// use std::io::Read;
@@ -175,7 +175,7 @@ impl Response {
         let bytes = self.bytes()?;
         stack::decoded(&bytes, || serde_json::from_slice(&bytes)).map_err(|error| {
             let error = explain::<T>(&bytes, &error);
-            Error::decode(error.to_string()).context(context.to_string())
+            Error::invalid(error.to_string()).context(context.to_string())
         })
     }
 }

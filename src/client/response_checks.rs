@@ -16,14 +16,14 @@ pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), Error> {
         return Ok(());
     }
     if headers.contains_key(header::CONTENT_LENGTH) {
-        return Err(Error::decode(
+        return Err(Error::invalid(
             "the response has both a Content-Length and a Transfer-Encoding",
         ));
     }
     if encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
         return Ok(());
     }
-    Err(Error::decode("the Transfer-Encoding is not chunked"))
+    Err(Error::invalid("the Transfer-Encoding is not chunked"))
 }
 
 /// The content encoding of a body.
@@ -40,7 +40,7 @@ pub(super) fn encoding(headers: &HeaderMap, gzip: bool) -> Result<Encoding, Erro
         None => Ok(Encoding::Identity),
         Some(encoding) if encoding.eq_ignore_ascii_case("identity") => Ok(Encoding::Identity),
         Some(encoding) if gzip && encoding.eq_ignore_ascii_case("gzip") => Ok(Encoding::Gzip),
-        Some(encoding) => Err(Error::decode(format!(
+        Some(encoding) => Err(Error::invalid(format!(
             "the body is encoded as {}, which was not requested; is there a proxy in between?",
             name(encoding)
         ))),
@@ -52,7 +52,7 @@ pub(super) fn encoding(headers: &HeaderMap, gzip: bool) -> Result<Encoding, Erro
 pub(super) fn check_json(headers: &HeaderMap) -> Result<(), Error> {
     match first(headers, header::CONTENT_TYPE) {
         Some(given) if !given.eq_ignore_ascii_case("application/json") => {
-            Err(Error::decode(format!(
+            Err(Error::invalid(format!(
                 "the content type is {}, not application/json; is there a proxy in between?",
                 name(given)
             )))

@@ -12,7 +12,7 @@
 //! | [`wait_for_cache_sync`] | waits until caches have their initial lists | `WaitForCacheSync` |
 //!
 //! ```
-//! use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+//! use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 //! use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
 //! use std::sync::Arc;
 //!

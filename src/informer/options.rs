@@ -14,7 +14,7 @@ type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Send + 
 /// `SharedIndexInformerOptions`.
 ///
 /// ```
-/// use k8s_informer::testing::ScriptedListerWatcher;
+/// use k8s_informer_testing::ScriptedListerWatcher;
 /// use k8s_informer::{DynamicObject, SharedIndexInformer};
 /// use k8s_informer::informer::SharedIndexInformerOptions;
 /// use k8s_informer::store::Transform;

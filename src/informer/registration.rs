@@ -9,7 +9,7 @@ use crate::threads::Owner;
 /// Options for a handler. client-go's `HandlerOptions`.
 ///
 /// ```
-/// use k8s_informer::testing::ScriptedListerWatcher;
+/// use k8s_informer_testing::ScriptedListerWatcher;
 /// use k8s_informer::{DynamicObject, SharedIndexInformer};
 /// use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
 /// use std::sync::Arc;

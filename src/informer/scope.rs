@@ -74,7 +74,7 @@ impl InformerScope {
     /// rest. **Experimental**, as it is in Kubernetes. [`Shard`] documents the server's role.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer::informer::{InformerScope, Source};
     /// use k8s_informer::reflector::Shard;
@@ -127,28 +127,34 @@ impl InformerScope {
         }
     }
 
-    pub(crate) fn shard_of(&self) -> Option<&Shard> {
+    /// Returns the shard, if one is selected.
+    pub fn selected_shard(&self) -> Option<&Shard> {
         self.shard.as_ref()
     }
 
-    /// Returns the selected namespaces, sorted. Returns an empty slice for all namespaces.
-    pub(crate) fn namespaces(&self) -> &[String] {
+    /// Returns the selected namespaces, sorted. The slice is empty for all namespaces.
+    ///
+    /// ```
+    /// use k8s_informer::informer::InformerScope;
+    ///
+    /// let scope = InformerScope::all().namespace("b").namespace("a").field_selector("spec.nodeName=n1");
+    /// assert_eq!(scope.namespaces(), ["a", "b"]);
+    /// assert_eq!(scope.list_options().field_selector, "spec.nodeName=n1");
+    /// assert!(scope.selected_shard().is_none());
+    /// ```
+    pub fn namespaces(&self) -> &[String] {
         &self.namespaces
     }
 
-    /// Returns the label selector, empty if there is none.
-    #[cfg(feature = "client")]
-    pub(crate) fn labels(&self) -> &str {
-        &self.label_selector
-    }
-
-    #[cfg(feature = "client")]
-    pub(crate) fn has_field_selector(&self) -> bool {
-        !self.field_selector.is_empty()
+    /// Returns the options of a list with the selectors of this scope, without the shard.
+    pub fn list_options(&self) -> ListOptions {
+        let mut options = ListOptions::default();
+        self.apply(&mut options);
+        options
     }
 
     /// Sets the selectors of a request.
-    pub(crate) fn apply(&self, options: &mut ListOptions) {
+    fn apply(&self, options: &mut ListOptions) {
         options.label_selector.clone_from(&self.label_selector);
         options.field_selector.clone_from(&self.field_selector);
     }

@@ -25,7 +25,7 @@ use crate::object::{
 /// ```
 /// use k8s_informer::informer::{InformerScope, Source};
 /// use k8s_informer::object::{Compact, GroupVersionResource};
-/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 /// use k8s_openapi::api::core::v1::Secret;
 /// use serde_json::json;
@@ -54,14 +54,14 @@ use crate::object::{
 /// [`SharedInformerFactory::informer`]: super::SharedInformerFactory::informer
 /// [`SharedInformerFactory::dynamic`]: super::SharedInformerFactory::dynamic
 pub struct Source<T = ()> {
-    pub(crate) resource: GroupVersionResource,
+    pub(super) resource: GroupVersionResource,
     /// The expected kind of each object, if the type defines it.
-    pub(crate) kind: Option<GroupVersionKind>,
+    pub(super) kind: Option<GroupVersionKind>,
     /// Whether the kind is namespaced, if the type defines it.
-    pub(crate) kind_scope: Option<Scope>,
+    pub(super) kind_scope: Option<Scope>,
     pub(super) is_metadata: bool,
     /// `None` for the scope of the factory.
-    pub(crate) scope: Option<InformerScope>,
+    pub(super) scope: Option<InformerScope>,
     object: PhantomData<fn() -> T>,
 }
 
@@ -118,6 +118,40 @@ impl<T> Source<T> {
     pub fn scope(mut self, scope: InformerScope) -> Self {
         self.scope = Some(scope);
         self
+    }
+
+    /// Returns the resource.
+    ///
+    /// ```
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer::object::Scope;
+    /// use k8s_openapi::api::core::v1::Node;
+    ///
+    /// let nodes = Source::of::<Node>();
+    /// assert_eq!(nodes.resource().to_string(), "nodes.v1");
+    /// assert_eq!(nodes.kind().unwrap().kind, "Node");
+    /// assert_eq!(nodes.kind_scope(), Some(Scope::Cluster));
+    /// ```
+    pub fn resource(&self) -> &GroupVersionResource {
+        &self.resource
+    }
+
+    /// Returns the kind, if the type defines it.
+    pub fn kind(&self) -> Option<&GroupVersionKind> {
+        self.kind.as_ref()
+    }
+
+    /// Returns whether the kind is namespaced, if the type defines it.
+    pub fn kind_scope(&self) -> Option<Scope> {
+        self.kind_scope
+    }
+
+    /// Returns the scope, if it is set. [`SharedInformerFactory::effective_scope`] returns the one
+    /// that applies in a factory.
+    ///
+    /// [`SharedInformerFactory::effective_scope`]: super::SharedInformerFactory::effective_scope
+    pub fn own_scope(&self) -> Option<&InformerScope> {
+        self.scope.as_ref()
     }
 }
 

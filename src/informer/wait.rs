@@ -57,7 +57,7 @@ fn wait<'a>(
 /// A `Duration` and `None` convert to `SyncOptions`.
 ///
 /// ```
-/// use k8s_informer::testing::{ApiServer, Fault};
+/// use k8s_informer_testing::{ApiServer, Fault};
 /// use k8s_informer::{Client, Config, Stop, observe};
 /// use k8s_informer::informer::SyncOptions;
 /// use k8s_openapi::api::core::v1::Pod;
@@ -216,7 +216,7 @@ impl SyncError {
     /// to end.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop, observe};
     /// use k8s_openapi::api::core::v1::Pod;
     ///

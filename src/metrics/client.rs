@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 /// measures nothing.
 ///
 /// ```
-/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Stop};
 /// use k8s_informer::client::Request;
 /// use k8s_informer::metrics::ClientMetrics;

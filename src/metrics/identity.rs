@@ -210,7 +210,7 @@ impl InformerNameAndResource {
     /// dropped.
     ///
     /// ```
-    /// use k8s_informer::testing::ScriptedListerWatcher;
+    /// use k8s_informer_testing::ScriptedListerWatcher;
     /// use k8s_informer::{DynamicObject, SharedIndexInformer};
     /// use k8s_informer::informer::SharedIndexInformerOptions;
     /// use k8s_informer::metrics::{InformerMetrics, InformerName, InformerNameAndResource, MetricsProvider};

@@ -6,7 +6,7 @@ use crate::panic::catch;
 use crate::sync::Mutex;
 
 /// Optional metrics: [`InformerMetrics`](super::InformerMetrics), or those of a work queue.
-pub(crate) struct Meter<M: ?Sized> {
+pub struct Meter<M: ?Sized> {
     metrics: Option<Arc<M>>,
     /// Held while a level is read and reported, so that the last report is the current level.
     /// Without it, two writers could report in the wrong order. In the lock order it comes before
@@ -15,7 +15,8 @@ pub(crate) struct Meter<M: ?Sized> {
 }
 
 impl<M: ?Sized> Meter<M> {
-    pub(crate) fn new(metrics: Option<Arc<M>>) -> Self {
+    /// Creates a meter. Without metrics, it does nothing.
+    pub fn new(metrics: Option<Arc<M>>) -> Self {
         Self {
             metrics,
             order: Mutex::new(()),
@@ -23,7 +24,7 @@ impl<M: ?Sized> Meter<M> {
     }
 
     /// Reports a level. `read` may lock the measured object.
-    pub(crate) fn level<R>(&self, read: impl FnOnce() -> R, record: impl FnOnce(&M, R)) {
+    pub fn level<R>(&self, read: impl FnOnce() -> R, record: impl FnOnce(&M, R)) {
         let Some(metrics) = &self.metrics else { return };
         let called = {
             let _in_order = self.order.lock();
@@ -33,13 +34,14 @@ impl<M: ?Sized> Meter<M> {
     }
 
     /// Reports an event.
-    pub(crate) fn event(&self, record: impl FnOnce(&M)) {
+    pub fn event(&self, record: impl FnOnce(&M)) {
         if let Some(metrics) = &self.metrics {
             call(|| record(&**metrics));
         }
     }
 
-    pub(crate) fn is_on(&self) -> bool {
+    /// Whether there are metrics.
+    pub fn is_on(&self) -> bool {
         self.metrics.is_some()
     }
 }

@@ -1,5 +1,4 @@
-//! Metrics of informers, work queues, controllers, clients and leader electors, for the metrics
-//! library of your choice.
+//! Metrics of informers, work queues and clients, for the metrics library of your choice.
 //!
 //! To collect metrics, implement a trait and pass it to a factory, a queue or a client. Without an
 //! implementation, nothing is measured.
@@ -10,19 +9,13 @@
 //! | [`InformerMetrics`] | queue length, latency and version of one informer | `informer_metrics.go` |
 //! | [`InformerName`] | the name of informers, unique in a process | `identity.go` |
 //! | [`WorkQueueMetrics`] | depth, latency, retries of a work queue | `workqueue.MetricsProvider` |
-//! | `ControllerMetrics` | results and durations of a controller | controller-runtime's `metrics` |
 //! | `ClientMetrics` | requests, latency and retries of a client | `tools/metrics` |
-//! | `LeaderElectionMetrics` | who leads, slow renewals | `leaderelection.MetricsProvider` |
 //!
 //! `examples/metrics` serves them in the Prometheus format. [`InformerMetrics`] has an example.
 
 #[cfg(feature = "client")]
 mod client;
-#[cfg(feature = "client")]
-mod controller;
 mod identity;
-#[cfg(any(feature = "client", all(test, shuttle)))]
-mod leader_election;
 mod meter;
 mod shares;
 mod work_queue;
@@ -32,13 +25,10 @@ use std::time::Duration;
 
 #[cfg(feature = "client")]
 pub use client::ClientMetrics;
-#[cfg(feature = "client")]
-pub use controller::{ControllerMetrics, ReconcileResult};
 pub(crate) use identity::ReservedMetrics;
 pub use identity::{InformerName, InformerNameAndResource, InformerNameError};
-#[cfg(any(feature = "client", all(test, shuttle)))]
-pub use leader_election::LeaderElectionMetrics;
-pub(crate) use meter::{Meter, call, resource_version_metric};
+pub use meter::Meter;
+pub(crate) use meter::{call, resource_version_metric};
 pub(crate) use shares::shares;
 pub use work_queue::WorkQueueMetrics;
 
@@ -100,7 +90,7 @@ pub trait InformerMetrics: Send + Sync + 'static {
     fn ended(&self) {}
 }
 
-/// Creates the metrics of informers, work queues and controllers. client-go's
+/// Creates the metrics of informers and work queues. client-go's
 /// `InformerMetricsProvider`, and the `MetricsProvider` of its work queues.
 ///
 /// A factory [with a provider](crate::informer::SharedInformerFactoryBuilder::metrics) calls it for
@@ -116,7 +106,7 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// [`HandlerRegistration::stats`]: crate::handler::HandlerRegistration::stats
 ///
 /// ```
-/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 /// use k8s_informer::metrics::{InformerMetrics, InformerName, InformerNameAndResource, MetricsProvider};
 /// use k8s_openapi::api::core::v1::Pod;
@@ -181,15 +171,6 @@ pub trait MetricsProvider: Send + Sync + 'static {
     /// calls this method. Two queues may have the same name. The provider decides whether to
     /// distinguish them or to add up their values.
     fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
-        let _ = name;
-        None
-    }
-
-    /// Returns the metrics of a controller. The default is `None`, for no metrics. Called once for
-    /// each controller, on the thread that builds it, without a lock. The work queue of the
-    /// controller has the same name and its [own metrics](Self::work_queue_metrics).
-    #[cfg(feature = "client")]
-    fn controller_metrics(&self, name: &str) -> Option<Arc<dyn ControllerMetrics>> {
         let _ = name;
         None
     }

@@ -28,7 +28,7 @@ use super::{DynamicObject, Object, Resource, Scope, WholeObject};
 /// # Examples
 ///
 /// ```
-/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 /// use k8s_informer::object::Compact;
 /// use k8s_openapi::api::core::v1::Pod;

@@ -94,6 +94,18 @@ impl ObjectName {
         }
     }
 
+    /// Returns the key of the object with this name, as [`meta_namespace_key`] does.
+    ///
+    /// ```
+    /// use k8s_informer::object::ObjectName;
+    ///
+    /// assert_eq!(&*ObjectName::new("default", "web-0").to_key(), "default/web-0");
+    /// assert_eq!(&*ObjectName::new("", "worker-1").to_key(), "worker-1");
+    /// ```
+    pub fn to_key(&self) -> Key {
+        namespaced_key(&self.namespace, &self.name)
+    }
+
     /// Returns the name of an object.
     pub fn of<T: Object + ?Sized>(object: &T) -> Self {
         Self::new(object.namespace(), object.name())

@@ -41,10 +41,12 @@ mod outline;
 mod partial;
 mod pointer;
 mod readiness;
+mod reference;
 mod resource;
 mod string_map;
 mod whole;
 
+pub use crate::resource_version::compare_resource_versions;
 pub use compact::Compact;
 pub use deleted::Deleted;
 pub use dynamic::DynamicObject;
@@ -57,9 +59,10 @@ pub use meta::ObjectMeta;
 #[doc(hidden)]
 pub use meta::{ObjectMetadata, api_version_group, api_version_version};
 pub use partial::{FullObjectMeta, OwnerReference, PartialObjectMetadata};
-pub use readiness::Readiness;
 #[cfg(feature = "client")]
-pub(crate) use readiness::{Fields, RECONCILING, STALLED};
+pub(crate) use readiness::Fields;
+pub use readiness::Readiness;
+pub use reference::{ObjectReference, Referable};
 pub use resource::{GroupVersionKind, GroupVersionResource, Resource, Scope};
 #[cfg(feature = "client")]
 pub(crate) use resource::{group_version_path, path_segment};

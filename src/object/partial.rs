@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 
+use super::GroupVersionKind;
 use super::{Object, StringMap};
 use crate::json::{null_is_default, null_items_are_default};
 
@@ -154,6 +155,27 @@ pub struct OwnerReference {
     /// Whether a foreground deletion of the owner waits until this object is gone.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_false")]
     pub block_owner_deletion: bool,
+}
+
+impl OwnerReference {
+    /// Creates a reference to an owner that does not manage the object.
+    ///
+    /// ```
+    /// use k8s_informer::object::{GroupVersionKind, OwnerReference};
+    ///
+    /// let mut owner = OwnerReference::new(&GroupVersionKind::of("apps/v1", "Deployment"), "web", "u7");
+    /// owner.controller = true;
+    /// assert_eq!((&*owner.api_version, &*owner.name), ("apps/v1", "web"));
+    /// ```
+    pub fn new(kind: &GroupVersionKind, name: impl Into<String>, uid: impl Into<String>) -> Self {
+        Self {
+            api_version: kind.api_version(),
+            kind: kind.kind.clone(),
+            name: name.into(),
+            uid: uid.into(),
+            ..Self::default()
+        }
+    }
 }
 
 fn is_zero(number: &i64) -> bool {

@@ -104,6 +104,25 @@ impl GroupVersionResource {
             }
         }
     }
+
+    /// Returns the URL path of one object.
+    ///
+    /// ```
+    /// use k8s_informer::object::GroupVersionResource;
+    ///
+    /// let pods = GroupVersionResource::new("", "v1", "pods");
+    /// assert_eq!(pods.object_path(Some("shop"), "web-0")?, "/api/v1/namespaces/shop/pods/web-0");
+    /// assert!(pods.object_path(None, "..").is_err());
+    /// # Ok::<(), k8s_informer::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`path`](Self::path), also for an invalid or empty name.
+    pub fn object_path(&self, namespace: Option<&str>, name: &str) -> Result<String, Error> {
+        let segment = path_segment("name", name)?;
+        Ok(format!("{}/{segment}", self.path(namespace)?))
+    }
 }
 
 pub(crate) fn group_version_path(group: &str, version: &str) -> Result<String, Error> {

@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use k8s_informer::reflector::{Reflector, ReflectorOptions};
-//! use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+//! use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 //! use k8s_informer::{DynamicObject, Indexer, Stop};
 //! use std::sync::Arc;
 //! use std::time::Duration;

@@ -127,7 +127,7 @@ pub struct ReflectorOptions {
     /// the name of the field and hides the message.
     ///
     /// ```
-    /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+    /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use k8s_informer::{ObjectMeta, SharedIndexInformer, Stop, impl_object};
     /// use k8s_informer::informer::SharedIndexInformerOptions;
     /// use serde::de::Error;
@@ -186,6 +186,21 @@ pub struct ReflectorOptions {
 impl ReflectorOptions {
     /// The lower bound of `min_watch_timeout`.
     pub(crate) const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(300);
+
+    /// Returns the options, changed by a closure: a struct with more fields in later versions cannot be
+    /// written as a literal.
+    ///
+    /// ```
+    /// use k8s_informer::reflector::ReflectorOptions;
+    ///
+    /// let options = ReflectorOptions::default().with(|options| options.page_size = Some(100));
+    /// assert_eq!(options.page_size, Some(100));
+    /// ```
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 }
 
 impl Default for ReflectorOptions {
@@ -240,7 +255,7 @@ impl fmt::Debug for ReflectorOptions {
 /// The state, progress and errors of a reflector.
 ///
 /// ```
-/// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
 /// use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 /// use std::sync::Arc;
@@ -350,6 +365,22 @@ pub struct ReflectorStatus {
     pub last_error_at: Option<Instant>,
 }
 
+impl ReflectorStatus {
+    /// Returns the status, changed by a closure, for tests of code that reads it.
+    ///
+    /// ```
+    /// use k8s_informer::reflector::ReflectorStatus;
+    ///
+    /// let status = ReflectorStatus::default().with(|status| status.relists = 2);
+    /// assert_eq!((status.relists, status.listed), (2, false));
+    /// ```
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
 impl fmt::Display for ReflectorStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let age = |at: Instant| format!("{}s ago", at.elapsed().as_secs());
@@ -415,4 +446,23 @@ pub enum ReflectorState {
     BackingOff,
     /// The reflector was stopped.
     Stopped,
+}
+
+impl ReflectorState {
+    /// Returns the state as one word: `created`, `listing`, `watching`, `backingOff` or `stopped`.
+    ///
+    /// ```
+    /// use k8s_informer::reflector::ReflectorState;
+    ///
+    /// assert_eq!(ReflectorState::BackingOff.as_str(), "backingOff");
+    /// ```
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Listing => "listing",
+            Self::Watching => "watching",
+            Self::BackingOff => "backingOff",
+            Self::Stopped => "stopped",
+        }
+    }
 }

@@ -60,7 +60,7 @@ pub use transform::Transform;
 /// block for long, because the watch waits for them.
 ///
 /// ```
-/// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use k8s_informer::{Deleted, DynamicObject, Stop};
 /// use k8s_informer::reflector::{Reflector, ReflectorOptions};
 /// use k8s_informer::store::{ReflectorStore, StoreError};

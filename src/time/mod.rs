@@ -15,22 +15,16 @@
 //! assert_eq!(waits, [1, 2, 4, 8, 16, 30]);
 //! ```
 
-#[cfg(any(feature = "client", feature = "testing", all(test, shuttle)))]
-pub(crate) mod rfc3339;
 mod token_bucket;
-#[cfg(any(feature = "client", feature = "testing"))]
-#[cfg_attr(
-    not(feature = "client"),
-    allow(dead_code, reason = "the embedded server does not use all of it")
-)]
+#[cfg(feature = "client")]
 mod unix_time;
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) use self::token_bucket::{TokenBucket, nanoseconds};
-#[cfg(any(feature = "client", feature = "testing"))]
-pub(crate) use self::unix_time::UnixTime;
+#[cfg(feature = "client")]
+pub use self::unix_time::UnixTime;
 use crate::stop::Stop;
 
 /// A source of time that can also wait. Outside of tests, use [`RealClock`].

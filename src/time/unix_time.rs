@@ -3,14 +3,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A time of the Kubernetes API. All years that four digits can express are in its range, which is
 /// not so for `jiff::Timestamp`, and on some systems not for [`SystemTime`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct UnixTime {
+pub struct UnixTime {
     /// The seconds since the Unix epoch, rounded down.
-    pub(crate) seconds: i64,
-    pub(crate) nanoseconds: u32,
+    pub seconds: i64,
+    /// The nanoseconds after the second.
+    pub nanoseconds: u32,
 }
 
 impl UnixTime {
-    pub(crate) const EPOCH: Self = Self {
+    /// The start of 1970.
+    pub const EPOCH: Self = Self {
         seconds: 0,
         nanoseconds: 0,
     };
@@ -21,27 +23,29 @@ impl UnixTime {
         nanoseconds: 0,
     };
 
-    pub(crate) fn from_micros(micros: i64) -> Self {
+    /// Converts microseconds since the Unix epoch.
+    pub fn from_micros(micros: i64) -> Self {
         Self {
             seconds: micros.div_euclid(1_000_000),
             nanoseconds: 1000 * micros.rem_euclid(1_000_000) as u32,
         }
     }
 
-    pub(crate) fn as_micros(self) -> i64 {
+    /// Returns the microseconds since the Unix epoch.
+    pub fn as_micros(self) -> i64 {
         let micros = self.seconds.saturating_mul(1_000_000);
         micros.saturating_add(i64::from(self.nanoseconds / 1000))
     }
 
     /// Parses a time as `metav1.Time` does, with Go's `time.Parse(time.RFC3339, text)`. Returns
     /// `Ok(None)` for the zero time, and the reason as an error.
-    pub(crate) fn parse(text: &str) -> Result<Option<Self>, &'static str> {
+    pub fn parse(text: &str) -> Result<Option<Self>, &'static str> {
         let time = rfc3339(&mut text.as_bytes()).ok_or("not an RFC 3339 time")?;
         Ok(Some(time).filter(|time| *time != Self::ZERO))
     }
 
     /// Returns `None` if the system cannot represent the time.
-    pub(crate) fn to_system_time(self) -> Option<SystemTime> {
+    pub fn to_system_time(self) -> Option<SystemTime> {
         let whole = Duration::from_secs(self.seconds.unsigned_abs());
         let second = match self.seconds < 0 {
             true => UNIX_EPOCH.checked_sub(whole),

@@ -179,7 +179,7 @@ impl<T> Decoder<T> {
             return Ok(());
         }
         let (api_version, kind) = (EscapedName(api_version), EscapedName(kind));
-        Err(Error::decode(format!(
+        Err(Error::invalid(format!(
             "expected a list of {expected}, found \"{api_version}\" \"{kind}\""
         )))
     }
@@ -191,7 +191,7 @@ impl<T> Decoder<T> {
     {
         // Reject an array here, because serde accepts an array for a struct, field by field.
         if bytes.trim_ascii_start().first() != Some(&b'{') {
-            return Err(Error::decode("not a JSON object"));
+            return Err(Error::invalid("not a JSON object"));
         }
         self.options.limits.check_nesting(bytes)?;
         let Decode { decode, explain } = self.decode;
@@ -213,12 +213,12 @@ impl<T> Decoder<T> {
             Ok(Ok(object)) => return Ok(object),
             Ok(Err(error)) => explain(bytes, &error),
             Err(panic) => {
-                return Err(Error::decode(format!(
+                return Err(Error::invalid(format!(
                     "the type's Deserialize implementation {panic}"
                 )));
             }
         };
-        Err(Error::decode(match self.options.show_custom_errors {
+        Err(Error::invalid(match self.options.show_custom_errors {
             true => error.with_custom_text(),
             false => error.to_string(),
         }))
@@ -409,7 +409,7 @@ impl<T: Object> Decoder<T> {
             true => Ok(false),
             false if is_unclear => {
                 let error =
-                    Error::decode(format!("the shard can't be determined from the {field}"));
+                    Error::invalid(format!("the shard can't be determined from the {field}"));
                 Err(Unreadable::undecoded(&peek, error))
             }
             false => Ok(!shard.contains(value)),
@@ -432,7 +432,7 @@ impl<T: Object> Decoder<T> {
             {
                 let (api_version, other) =
                     (EscapedName(&peek.api_version), EscapedName(&peek.kind));
-                Err(Error::decode(format!(
+                Err(Error::invalid(format!(
                     "expected {kind}, found \"{api_version}\" \"{other}\""
                 )))
             }
@@ -480,7 +480,7 @@ impl Unreadable {
     }
 
     pub(crate) fn nameless<T: Object>(object: &T) -> Self {
-        Self::of(object, Error::decode("the object has no name"))
+        Self::of(object, Error::invalid("the object has no name"))
     }
 
     /// Returns namespace and name, if they identify the object.
@@ -518,5 +518,5 @@ fn bad_frame(frame: &[u8], error: &serde_json::Error) -> BadFrame {
     if wire::has_several(frame) {
         return BadFrame::Several;
     }
-    BadFrame::Malformed(Error::decode(wire::describe(error)))
+    BadFrame::Malformed(Error::invalid(wire::describe(error)))
 }

@@ -22,8 +22,6 @@ pub(crate) use list::{ListMeta, ListSplitter};
 pub(crate) use options::WATCH_SLACK;
 pub use options::{ListOptions, ResourceVersionMatch};
 pub(crate) use pages::PageCheck;
-#[cfg(feature = "testing")]
-pub(crate) use shard::fnv1a;
 pub use shard::{Shard, ShardError};
 
 pub(crate) use crate::decode_error::describe;

@@ -73,6 +73,21 @@ impl ResourceVersionMatch {
 }
 
 impl ListOptions {
+    /// Returns the options, changed by a closure: a struct with more fields in later versions cannot be
+    /// written as a literal.
+    ///
+    /// ```
+    /// use k8s_informer::reflector::ListOptions;
+    ///
+    /// let options = ListOptions::default().with(|options| options.limit = Some(50));
+    /// assert_eq!(options.to_query(), "limit=50");
+    /// ```
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     /// Returns the query of a LIST, percent-encoded and without the question mark. The query of a
     /// WATCH also has `watch=true`.
     pub fn to_query(&self) -> String {

@@ -99,7 +99,7 @@ impl Shard {
     }
 
     /// Whether the shard depends on the namespace, not on the UID.
-    pub(crate) fn is_by_namespace(&self) -> bool {
+    pub fn is_by_namespace(&self) -> bool {
         self.by == Field::Namespace
     }
 }

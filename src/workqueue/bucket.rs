@@ -15,7 +15,7 @@ use crate::time::{Clock, RealClock, TokenBucket};
 /// no effect.
 ///
 /// ```
-/// use k8s_informer::testing::FakeClock;
+/// use k8s_informer_testing::FakeClock;
 /// use k8s_informer::workqueue::{BucketRateLimiter, RateLimiter};
 /// use std::sync::Arc;
 /// use std::time::Duration;

@@ -85,7 +85,6 @@ impl<T: Clone + Eq + Hash> Delayed<T> {
     }
 
     /// Returns the earliest due time of the items that match.
-    #[cfg(all(feature = "client", feature = "testing"))]
     pub(super) fn next_due_of(&self, matches: impl Fn(&T) -> bool) -> Option<Instant> {
         let mut all = self.by_time.iter();
         all.find(|(_, item)| matches(item)).map(|(due, _)| due.0)

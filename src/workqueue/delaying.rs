@@ -19,7 +19,7 @@ use super::WorkQueue;
 /// is delayed. The thread ends when the queue is shut down or dropped.
 ///
 /// ```
-/// use k8s_informer::testing::FakeClock;
+/// use k8s_informer_testing::FakeClock;
 /// use k8s_informer::workqueue::WorkQueue;
 /// use std::sync::Arc;
 /// use std::time::Duration;

@@ -29,7 +29,7 @@ use super::{RateLimiter, WorkQueue};
 /// [`DelayingQueue`](super::DelayingQueue) does.
 ///
 /// ```
-/// use k8s_informer::testing::FakeClock;
+/// use k8s_informer_testing::FakeClock;
 /// use k8s_informer::workqueue::{AddOptions, WorkQueue, default_item_based_rate_limiter};
 /// use std::sync::Arc;
 /// use std::time::Duration;

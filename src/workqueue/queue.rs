@@ -119,15 +119,14 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     }
 
     /// Returns the number of delayed items.
-    #[cfg(feature = "client")]
-    pub(crate) fn delayed(&self) -> usize {
+    pub fn delayed_len(&self) -> usize {
         self.shared.change(|state, _, _| state.delayed.len())
     }
 
     /// Returns when the first of the delayed items that match is due. The closure runs under the
     /// lock.
-    #[cfg(all(feature = "client", feature = "testing"))]
-    pub(crate) fn next_due(&self, matches: impl Fn(&T) -> bool) -> Option<Instant> {
+    #[doc(hidden)]
+    pub fn next_due(&self, matches: impl Fn(&T) -> bool) -> Option<Instant> {
         self.shared
             .change(|state, _, _| state.delayed.next_due_of(matches))
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use k8s_informer::client::WaitError;
 use k8s_informer::client::crds::InstallOptions;
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::testing::{Fault, RequestRecord, Verb};
 use k8s_informer::{DynamicObject, SharedInformerFactory, Stop};
+use k8s_informer_testing::{Fault, RequestRecord, Verb};
 use serde_json::{Value, json};
 
 use super::waits::World;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use k8s_informer::informer::SharedIndexInformerOptions;
 use k8s_informer::object::{Compact, GroupVersionResource};
 use k8s_informer::reflector::{ListOptions, ReflectorOptions};
-use k8s_informer::testing::{Answer, ApiServer, ScriptedListerWatcher};
 use k8s_informer::{
     Client, Config, DynamicObject, Error, ObjectMeta, SharedIndexInformer, SharedInformerFactory,
     Stop, impl_object,
 };
+use k8s_informer_testing::{Answer, ApiServer, ScriptedListerWatcher};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 

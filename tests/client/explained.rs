@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_informer::client::{ExecConfig, KubeconfigOptions};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::testing::{ApiServer, RequestRecord};
 use k8s_informer::{Client, Config, Error, ObjectMeta, SharedInformerFactory, Stop, impl_object};
+use k8s_informer_testing::{ApiServer, RequestRecord};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
 use serde_json::json;

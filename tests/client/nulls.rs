@@ -7,10 +7,10 @@ use k8s_informer::error::{Status, StatusCause, StatusDetails};
 use k8s_informer::object::{
     Compact, FullMetadata, FullObjectMeta, PartialObjectMetadata, Readiness, StringMap,
 };
-use k8s_informer::testing::{ApiResource, ApiServer, Fault, Verb};
 use k8s_informer::{
     Client, Config, DynamicObject, Error, Object, ObjectMeta, Stop, impl_full_metadata, impl_object,
 };
+use k8s_informer_testing::{ApiResource, ApiServer, Fault, Verb};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

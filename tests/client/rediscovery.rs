@@ -8,8 +8,8 @@ use std::time::Duration;
 use k8s_informer::client::discovery::DiscoveredResource;
 use k8s_informer::object::{GroupVersionKind, GroupVersionResource};
 use k8s_informer::reflector::{ListWatch, ListerWatcher, ListerWatcherSource};
-use k8s_informer::testing::ApiServer;
 use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+use k8s_informer_testing::ApiServer;
 use serde_json::json;
 
 use super::discovery::{

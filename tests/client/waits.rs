@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::client::{KubeconfigOptions, WaitError};
-use k8s_informer::controller::Conditions;
 use k8s_informer::object::{GroupVersionResource, Readiness};
-use k8s_informer::testing::{ApiResource, ApiServer, FakeClock, Fault, Verb};
 use k8s_informer::{Client, Config, DynamicObject, Object, ObjectMeta, Stop, impl_object};
+use k8s_informer_testing::{ApiResource, ApiServer, FakeClock, Fault, Verb};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use serde::Deserialize;
@@ -169,7 +168,7 @@ fn wait_for_passes_each_state_until_the_condition_holds() {
         .wait_for("c", None, &world.stop, |map| map.is_none());
     assert!(absent.unwrap().is_none());
     let requests = world.server.requests();
-    let selects = |request: &k8s_informer::testing::RequestRecord| {
+    let selects = |request: &k8s_informer_testing::RequestRecord| {
         request
             .param("fieldSelector")
             .is_some_and(|it| it.starts_with("metadata.name="))
@@ -717,25 +716,25 @@ fn timeout_of_a_condition_names_it_without_object_contents() {
 fn readiness_is_awaited_and_failure_ends_the_wait() {
     let world = World::new();
     let stop = &world.stop;
-    let current = |conditions: &Conditions| json!({ "conditions": conditions });
-    let now = std::time::SystemTime::now();
-    let mut conditions = Conditions::new();
-    conditions.set_reconciling("Joining", "1 of 3", 2, now);
-    create_widget(&world, current(&conditions));
+    let current = |type_: &str, status: &str, reason: &str| {
+        let condition = json!({
+            "type": type_, "status": status, "reason": reason, "message": "s3cret",
+            "observedGeneration": 2,
+        });
+        json!({ "conditions": [condition] })
+    };
+    create_widget(&world, current("Reconciling", "True", "Joining"));
     world
         .during(
             |world| world.widgets().wait_until_ready("w", None, stop),
             || {
                 world.watch_is_open();
-                conditions.set_current(2, now);
-                set_status(&world, current(&conditions));
+                set_status(&world, current("Reconciling", "False", "Current"));
             },
         )
         .unwrap();
 
-    // The conditions of a controller and the rules of readiness agree.
-    conditions.set_stalled("NoQuota", "s3cret", 2, now);
-    set_status(&world, current(&conditions));
+    set_status(&world, current("Stalled", "True", "NoQuota"));
     let error = world
         .widgets()
         .wait_until_ready("w", None, stop)
@@ -753,8 +752,7 @@ fn readiness_is_awaited_and_failure_ends_the_wait() {
             |world| world.widgets().wait_for("w", None, stop, is_ready),
             || {
                 world.watch_is_open();
-                conditions.set_current(2, now);
-                set_status(&world, current(&conditions));
+                set_status(&world, current("Reconciling", "False", "Current"));
             },
         )
         .unwrap();

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use k8s_informer::Deleted;
 use k8s_informer::store::{ExpirationCache, KnownObjects, ReflectorStore, Store};
-use k8s_informer::testing::FakeClock;
+use k8s_informer_testing::FakeClock;
 use serde_json::{Value, json};
 
 use super::Replay;

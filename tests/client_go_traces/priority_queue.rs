@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_informer::testing::FakeClock;
 use k8s_informer::workqueue::{
     AddOptions, ItemExponentialFailureRateLimiter, PriorityQueue, RateLimiter, WorkQueue,
 };
+use k8s_informer_testing::FakeClock;
 use serde_json::{Value, json};
 
 use super::Replay;

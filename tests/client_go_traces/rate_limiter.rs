@@ -1,12 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_informer::testing::FakeClock;
 use k8s_informer::workqueue::{
     BucketRateLimiter, ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter,
     MaxOfRateLimiter, RateLimiter, WithMaxWaitRateLimiter,
     default_controller_rate_limiter_with_clock, default_item_based_rate_limiter,
 };
+use k8s_informer_testing::FakeClock;
 use serde_json::{Value, json};
 
 use super::Replay;

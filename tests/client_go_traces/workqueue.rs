@@ -3,8 +3,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::testing::FakeClock;
 use k8s_informer::workqueue::{DelayingQueue, Order, RateLimitingQueue, WorkQueue};
+use k8s_informer_testing::FakeClock;
 use serde_json::{Value, json};
 
 use super::Replay;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::testing::{ApiResource, ApiServer};
+use k8s_informer_testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
 
 use crate::differential::config::{Config, Lists, NAMESPACES, Transformation};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_informer::testing::{ApiServer, Fault, Verb};
+use k8s_informer_testing::{ApiServer, Fault, Verb};
 
 use crate::differential::config::Config;
 use crate::differential::random::Random;

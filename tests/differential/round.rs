@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use k8s_informer::testing::{Backup, Fault, Verb};
+use k8s_informer_testing::{Backup, Fault, Verb};
 use serde_json::{Value, json};
 
 use crate::differential::cluster::marker_key;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use k8s_informer::object::GroupVersionKind;
 use k8s_informer::reflector::ReflectorOptions;
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Error};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use parking_lot::Mutex;
 
 use crate::hostile::objects::object;

@@ -4,7 +4,7 @@
 use k8s_informer::DynamicObject;
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::object::GroupVersionKind;
-use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
+use k8s_informer_testing::{Answer, Request, ScriptedListerWatcher};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::hostile::objects::{

@@ -12,8 +12,8 @@ use k8s_informer::object::Accessor;
 use k8s_informer::queue::Fifo;
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector};
 use k8s_informer::store::{IndexFunc, Indexers, ReflectorStore};
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{Error, Indexer, ObjectMeta, SharedIndexInformer, Stop, impl_object};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use serde::Deserialize;
 
 use crate::hostile::support::{

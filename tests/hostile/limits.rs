@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::reflector::{Body, DecodeLimits, ListOptions, ListerWatcher};
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Error, Stop};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use crate::hostile::objects::{object, with};

@@ -2,8 +2,8 @@
 
 use k8s_informer::error::Status;
 use k8s_informer::informer::InformerQueue;
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Error};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use serde_json::json;
 
 use crate::hostile::secrets::logged;

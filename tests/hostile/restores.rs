@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::testing::{ApiServer, Backup, FakeClock, Fault};
 use k8s_informer::{
     Client, Config, DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, Stop,
 };
+use k8s_informer_testing::{ApiServer, Backup, FakeClock, Fault};
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 

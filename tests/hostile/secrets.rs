@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use k8s_informer::informer::InformerQueue;
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{ObjectMeta, impl_object};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};

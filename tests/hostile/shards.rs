@@ -3,8 +3,8 @@
 
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::reflector::{ReflectorOptions, Shard};
-use k8s_informer::testing::Answer;
 use k8s_informer::{DynamicObject, Object};
+use k8s_informer_testing::Answer;
 use serde::de::DeserializeOwned;
 
 use crate::hostile::objects::Small;
@@ -196,7 +196,7 @@ fn own_event_after_event_of_other_shard_is_delivered() {
             ]
             .concat();
             let list = crate::hostile::support::list("4", "", &[]);
-            k8s_informer::testing::ScriptedListerWatcher::new([
+            k8s_informer_testing::ScriptedListerWatcher::new([
                 Answer::body(list),
                 Answer::body(events.as_bytes()),
                 Answer::open(last),

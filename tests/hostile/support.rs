@@ -7,9 +7,9 @@ use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
 use k8s_informer::reflector::{
     Body, ListOptions, ListerWatcher, ReflectorOptions, ReflectorStatus,
 };
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::time::{Backoff, Clock};
 use k8s_informer::{Deleted, Error, Object, SharedIndexInformer, Stop};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
 

@@ -7,8 +7,8 @@ use k8s_informer::informer::InformerQueue;
 use k8s_informer::object::Accessor;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::store::Transform;
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Indexer, Object, ObjectMeta, impl_object};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 

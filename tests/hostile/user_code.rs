@@ -9,8 +9,8 @@ use k8s_informer::object::{Accessor, Key, KeyError, meta_namespace_key};
 use k8s_informer::queue::{Delta, DeltaFifo, Deltas, Queue, RealFifo};
 use k8s_informer::reflector::{Reflector, ReflectorStatus};
 use k8s_informer::store::{Indexers, ReflectorStore, Transform};
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{Deleted, DynamicObject, Indexer, Object, ObjectMeta, Stop, impl_object};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use serde::{Deserialize, Deserializer};
 
 use crate::hostile::objects::{object, with};

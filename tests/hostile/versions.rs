@@ -2,8 +2,8 @@
 
 use k8s_informer::error::Status;
 use k8s_informer::informer::InformerQueue;
-use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Error};
+use k8s_informer_testing::{Answer, Request, ScriptedListerWatcher};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use k8s_informer::informer::{InformerScope, Source, SyncError, SyncOptions};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::testing::{ApiServer, Fault};
 use k8s_informer::{Client, Config, ObjectMeta, SharedInformerFactory, Stop, impl_object, observe};
+use k8s_informer_testing::{ApiServer, Fault};
 use serde::Deserialize;
 use serde_json::json;
 

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use k8s_informer::informer::{InformerError, InformerScope, Observation, Observe, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorOptions;
-use k8s_informer::testing::{ApiServer, Fault};
 use k8s_informer::time::Clock;
 use k8s_informer::{
     Client, Config, Notification, Object, Selector, SharedInformerFactory, Stop, observe,
 };
+use k8s_informer_testing::{ApiServer, Fault};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 

@@ -8,9 +8,9 @@ use k8s_informer::error::Status;
 use k8s_informer::handler::{HandlerOptions, HandlerRegistration, ResourceEventHandler};
 use k8s_informer::informer::InformerError;
 use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ReflectorOptions};
-use k8s_informer::testing::FakeClock;
 use k8s_informer::time::Backoff;
 use k8s_informer::{Deleted, DynamicObject, Error, Object, SharedIndexInformer, Stop};
+use k8s_informer_testing::FakeClock;
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
 

@@ -8,8 +8,8 @@ use k8s_informer::object::Key;
 use k8s_informer::queue::{Deltas, PopError, Process, Queue};
 use k8s_informer::reflector::{ListerWatcher, ReflectorStatus};
 use k8s_informer::store::{ReflectorStore, StoreError};
-use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::{Deleted, Done, DynamicObject, SharedIndexInformer};
+use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 

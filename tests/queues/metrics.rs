@@ -7,8 +7,8 @@ use k8s_informer::Stop;
 use k8s_informer::metrics::InformerMetrics;
 use k8s_informer::queue::{DeltaFifo, Deltas, Queue, RealFifo};
 use k8s_informer::store::ReflectorStore;
-use k8s_informer::testing::FakeClock;
 use k8s_informer::time::Clock;
+use k8s_informer_testing::FakeClock;
 
 use super::things::*;
 use crate::log_capture::{self, LOGGER_PANICS};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use k8s_informer::reflector::{FieldPaths, ReflectorOptions, ReflectorStatus};
 use k8s_informer::store::Transform;
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Indexer, Object};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 
 use crate::reflector::support::{error_event, run_until_read_with};
 

@@ -7,9 +7,9 @@ use k8s_informer::reflector::{
     Body, ListOptions, ListWatch, ListerWatcher, Reflector, ReflectorOptions, ReflectorState,
 };
 use k8s_informer::store::{ReflectorStore, StoreError};
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::time::Backoff;
 use k8s_informer::{Deleted, DynamicObject, Error, Stop};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use parking_lot::Mutex;
 
 use crate::reflector::support::{

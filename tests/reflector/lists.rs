@@ -10,9 +10,9 @@ use k8s_informer::crossbeam_channel::unbounded;
 use k8s_informer::reflector::{
     Body, ListOptions, ListWatch, Reflector, ReflectorOptions, ReflectorState,
 };
-use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
 use k8s_informer::time::Backoff;
 use k8s_informer::{DynamicObject, Error, Indexer, Object, Stop};
+use k8s_informer_testing::{Answer, Request, ScriptedListerWatcher};
 
 use crate::reflector::support::{
     Recorder, Running, SECOND, Server, TICK, bookmark, connection_refused, error_event, event,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use k8s_informer::informer::SharedIndexInformerOptions;
 use k8s_informer::object::{GroupVersionKind, GroupVersionResource};
 use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions};
-use k8s_informer::testing::Answer;
 use k8s_informer::time::Backoff;
 use k8s_informer::{DynamicObject, Error, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer_testing::Answer;
 
 use crate::reflector::support::{
     Recorder, SECOND, SILENCE, Server, TICK, TIMEOUT, error_event, list, refused,

@@ -12,12 +12,12 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{
     Body, ListOptions, ListWatch, ListerWatcher, Reflector, ReflectorOptions, Shard,
 };
-use k8s_informer::testing::{ApiServer, Fault, Verb};
 use k8s_informer::time::Backoff;
 use k8s_informer::{
     Client, Config, DynamicObject, Error, Indexer, Object, SharedIndexInformer,
     SharedInformerFactory, Stop,
 };
+use k8s_informer_testing::{ApiServer, Fault, Verb};
 use serde_json::json;
 
 use crate::reflector::support::TIMEOUT;

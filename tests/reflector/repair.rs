@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::thread;
 
 use k8s_informer::reflector::{Reflector, ReflectorOptions, ReflectorStatus};
-use k8s_informer::testing::Answer;
 use k8s_informer::time::Backoff;
 use k8s_informer::{Indexer, Stop};
+use k8s_informer_testing::Answer;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 

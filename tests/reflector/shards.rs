@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use k8s_informer::reflector::{ReflectorOptions, ReflectorStatus, Shard};
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Indexer};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 
 use crate::reflector::support::{
     Recorder, Running, SECOND, Server, bookmark, error_event, initial_events_end, refused,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_informer::reflector::ReflectorState;
-use k8s_informer::testing::{Answer, Request};
+use k8s_informer_testing::{Answer, Request};
 
 use crate::reflector::support::{
     Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event,

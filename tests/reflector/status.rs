@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Error, Indexer};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 
 use crate::reflector::support::{
     Running, connection_refused, error_event, event, list, logged, logging, refused,

@@ -13,9 +13,9 @@ use k8s_informer::reflector::{
     Body, ListOptions, ListerWatcher, Reflector, ReflectorOptions, ReflectorStatus, TimedRead,
 };
 use k8s_informer::store::{ReflectorStore, StoreError};
-use k8s_informer::testing::{Answer, FakeClock, Request, ScriptedListerWatcher};
 use k8s_informer::time::Backoff;
 use k8s_informer::{Deleted, DynamicObject, Error, Object, Stop};
+use k8s_informer_testing::{Answer, FakeClock, Request, ScriptedListerWatcher};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 

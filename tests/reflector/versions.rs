@@ -1,6 +1,6 @@
 //! The versions that a reflector continues from, and its next request if the server rejects one.
 
-use k8s_informer::testing::Answer;
+use k8s_informer_testing::Answer;
 
 use crate::reflector::support::{
     Recorder, Running, SECOND, Server, TICK, bookmark, error_event, event, initial_events_end,

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use k8s_informer::testing::Answer;
+use k8s_informer_testing::Answer;
 
 use crate::reflector::support::{
     Running, SECOND, SILENCE, TICK, connection_refused, error_event, error_event_of, event,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use k8s_informer::reflector::{ReflectorOptions, ReflectorState, ResourceVersionMatch};
 use k8s_informer::store::Transform;
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Indexer, Object, ObjectMeta, impl_object};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use serde::Deserialize;
 
 use crate::reflector::support::{

@@ -7,8 +7,8 @@ use std::time::Duration;
 use k8s_informer::object::GroupVersionKind;
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::store::{ReflectorStore, StoreError};
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{Deleted, DynamicObject, Indexer};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use parking_lot::Mutex;
 
 use crate::reflector::support::{

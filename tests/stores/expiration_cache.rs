@@ -11,8 +11,8 @@ use k8s_informer::object::{Accessor, Key};
 use k8s_informer::store::{
     Change, ExpirationCache, KnownObjects, ReflectorStore, Store, StoreError, TimestampedEntry,
 };
-use k8s_informer::testing::FakeClock;
 use k8s_informer::time::Clock;
+use k8s_informer_testing::FakeClock;
 
 use super::things::*;
 

@@ -3,9 +3,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::Stop;
-use k8s_informer::testing::FakeClock;
 use k8s_informer::time::Clock;
 use k8s_informer::workqueue::{DelayingQueue, WorkQueue, WorkQueueMetrics};
+use k8s_informer_testing::FakeClock;
 
 use super::support::*;
 

@@ -1,10 +1,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_informer::testing::FakeClock;
 use k8s_informer::workqueue::{
     AddOptions, DelayingQueue, WorkQueue, WorkQueueMetrics, default_item_based_rate_limiter,
 };
+use k8s_informer_testing::FakeClock;
 
 use super::support::*;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::testing::FakeClock;
 use k8s_informer::workqueue::{
     AddOptions, ItemExponentialFailureRateLimiter, PriorityQueue, WorkQueue, WorkQueueBuilder,
 };
+use k8s_informer_testing::FakeClock;
 
 use super::support::*;
 

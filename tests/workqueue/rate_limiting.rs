@@ -1,11 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_informer::testing::FakeClock;
 use k8s_informer::workqueue::{
     BucketRateLimiter, ItemExponentialFailureRateLimiter, RateLimiter, RateLimitingQueue,
     WithMaxWaitRateLimiter, WorkQueue,
 };
+use k8s_informer_testing::FakeClock;
 
 use super::support::*;
 

@@ -3,8 +3,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::testing::FakeClock;
 use k8s_informer::workqueue::{DelayingQueue, Order, WorkQueue};
+use k8s_informer_testing::FakeClock;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -2,9 +2,10 @@
 //! it on an API server inside this program. With `-- --live` it runs on your cluster until Ctrl-C.
 
 use k8s_informer::client::api::{DeleteOptions, Patch};
-use k8s_informer::controller::{Controller, ControllerBuilder, ControllerError, Next};
 use k8s_informer::informer::{InformerScope, Source};
-use k8s_informer::{Client, Object, Stop, testing::ControllerTest};
+use k8s_informer::{Client, Object, Stop};
+use k8s_informer_controller::{Controller, ControllerBuilder, ControllerError, Next};
+use k8s_informer_testing::ControllerTest;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use serde_json::json;
 

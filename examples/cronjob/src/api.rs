@@ -1,8 +1,8 @@
 //! The custom resource: `batch.tutorial.kubebuilder.io/v1`, kind CronJob.
 
-use k8s_informer::controller::Conditions;
 use k8s_informer::object::FullObjectMeta;
 use k8s_informer::{impl_full_metadata, impl_object};
+use k8s_informer_controller::Conditions;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize, Serializer};

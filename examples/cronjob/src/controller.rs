@@ -23,12 +23,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use k8s_informer::client::api::{DeleteOptions, Patch, PropagationPolicy};
-use k8s_informer::controller::{
+use k8s_informer::informer::Source;
+use k8s_informer::{Error, Object};
+use k8s_informer_controller::{
     Condition, Conditions, Context, Controller, ControllerBuilder, ControllerError, Failure, Next,
     generation_changed,
 };
-use k8s_informer::informer::Source;
-use k8s_informer::{Error, Object};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -23,8 +23,8 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use env_logger::Env;
-use k8s_informer::controller::Manager;
 use k8s_informer::{Client, Stop};
+use k8s_informer_controller::Manager;
 
 const USAGE: &str = "usage: cronjob [--leader-elect] [--health ADDRESS]";
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use k8s_informer::informer::Source;
-use k8s_informer::testing::{ApiServer, ControllerTest, Fault, Verb};
 use k8s_informer::time::Clock;
+use k8s_informer_testing::{ApiServer, ControllerTest, Fault, Verb};
 use serde_json::{Value, json};
 
 use super::api::CronJob;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use k8s_informer::Stop;
-use k8s_informer::leader_election::{Ended, LeaderElector, Leading, LeaseLock};
+use k8s_informer_controller::leader_election::{Ended, LeaderElector, Leading, LeaseLock};
 
 /// How fast another candidate takes over.
 #[derive(Clone, Copy)]

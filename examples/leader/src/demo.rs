@@ -9,9 +9,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use k8s_informer::leader_election::LeaseLock;
-use k8s_informer::testing::ApiServer;
 use k8s_informer::{Client, Config, Stop};
+use k8s_informer_controller::leader_election::LeaseLock;
+use k8s_informer_testing::ApiServer;
 
 use crate::LEASE;
 use crate::candidate::{self, LEADS, Speed};

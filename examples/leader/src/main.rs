@@ -18,8 +18,8 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use env_logger::Env;
-use k8s_informer::leader_election::LeaseLock;
 use k8s_informer::{Client, Stop};
+use k8s_informer_controller::leader_election::LeaseLock;
 
 use crate::candidate::Speed;
 

@@ -23,8 +23,8 @@ use std::time::Duration;
 use env_logger::Env;
 use k8s_informer::metrics::InformerName;
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::testing::ApiServer;
 use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+use k8s_informer_testing::ApiServer;
 use serde_json::json;
 
 use self::prometheus::Exporter;

@@ -22,8 +22,8 @@ use std::thread;
 use std::time::Duration;
 
 use env_logger::Env;
-use k8s_informer::testing::ApiServer;
 use k8s_informer::{Client, Config, Stop};
+use k8s_informer_testing::ApiServer;
 use serde_json::json;
 
 use self::health::Health;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use k8s_informer::client::Request;
 use k8s_informer::handler::ResourceEventHandler;
-use k8s_informer::testing::ApiServer;
 use k8s_informer::{Client, Config, Deleted, Object, SharedInformerFactory, Stop};
+use k8s_informer_testing::ApiServer;
 use serde_json::json;
 
 use crate::pod::{Pod, head, row};

@@ -10,13 +10,13 @@
 use std::sync::Arc;
 
 use k8s_informer::client::api::Patch;
-use k8s_informer::controller::{
-    Context, Controller, ControllerBuilder, ControllerError, Failure, Next,
-};
-use k8s_informer::events::{EventRecorder, EventType};
 use k8s_informer::informer::Source;
 use k8s_informer::object::{FullMetadata, FullObjectMeta};
 use k8s_informer::{Object, impl_full_metadata, impl_object};
+use k8s_informer_controller::events::{EventRecorder, EventType};
+use k8s_informer_controller::{
+    Context, Controller, ControllerBuilder, ControllerError, Failure, Next,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde::Deserialize;
 use serde_json::{Value, json};

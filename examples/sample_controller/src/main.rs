@@ -21,9 +21,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use env_logger::Env;
-use k8s_informer::controller::Manager;
-use k8s_informer::events::EventRecorder;
 use k8s_informer::{Client, Stop};
+use k8s_informer_controller::Manager;
+use k8s_informer_controller::events::EventRecorder;
 
 const USAGE: &str = "usage: sample_controller [--leader-elect] [--health ADDRESS]";
 

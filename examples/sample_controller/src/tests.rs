@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_informer::events::{EventRecorder, EventSink};
 use k8s_informer::informer::Source;
-use k8s_informer::testing::{ApiServer, ControllerTest, Fault, Verb};
 use k8s_informer::{Error, Stop};
+use k8s_informer_controller::events::{EventRecorder, EventSink};
+use k8s_informer_testing::{ApiServer, ControllerTest, Fault, Verb};
 use serde_json::{Value, json};
 
 use super::controller::{ERR_RESOURCE_EXISTS, Foo, NAME, SYNCED, build};

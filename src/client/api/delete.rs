@@ -1,7 +1,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::observer::report_deletion;
+use super::observer::{WriteOutcome, report_deletion};
 use super::{Api, request_error};
 use crate::client::Request;
 use crate::client::resource::{PARTIAL, PARTIAL_LIST, with_selectors};
@@ -137,7 +137,7 @@ impl<T> Api<T> {
     /// deleted. A [`limit`](ListOptions::limit) restricts the number of deleted objects.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Object, Stop};
     /// use k8s_informer::client::api::DeleteOptions;
     /// use k8s_informer::reflector::ListOptions;
@@ -205,11 +205,10 @@ impl<T> Api<T> {
         let Some(observer) = self.observer() else {
             return self.send(request, stop);
         };
-        let (resource, target) = (&self.resource, self.target(name));
-        let before = observer.before(resource, &target);
+        let report = observer.before_write(&self.resource, &self.target(name));
         let response = self.request(&request, stop);
         let response = response.and_then(|response| response.bytes());
-        report_deletion(observer, resource, &target, before, &response);
+        report_deletion(report, name, &response);
         response.map(drop)
     }
 
@@ -223,11 +222,10 @@ impl<T> Api<T> {
         let Some(observer) = self.observer() else {
             return send();
         };
-        let (resource, target) = (&self.resource, self.target(name));
-        let before = observer.before(resource, &target);
+        let report = observer.before_write(&self.resource, &self.target(name));
         let sent = send();
         if sent.as_ref().err().is_none_or(Error::is_outcome_unknown) {
-            observer.unknown(resource, &target, before);
+            report(WriteOutcome::Unknown);
         }
         sent
     }

@@ -12,7 +12,7 @@ use std::ops::{Deref, DerefMut};
 /// [`Api::replace`]: crate::client::api::Api::replace
 ///
 /// ```
-/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Object, Stop};
 /// use k8s_informer::client::api::Fetched;
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -33,7 +33,9 @@ pub struct Fetched<T> {
 }
 
 impl<T> Fetched<T> {
-    pub(crate) fn new(object: T) -> Self {
+    /// For locks that read the object earlier.
+    #[doc(hidden)]
+    pub fn new(object: T) -> Self {
         Self { object }
     }
 

@@ -80,7 +80,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// in [pages](Self::pages).
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Object, Stop};
     /// use k8s_informer::reflector::ListOptions;
     /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -126,7 +126,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
                 let mut check = PageCheck::after(options.continue_token.as_deref());
                 check
                     .record_page(token, list.items.len())
-                    .map_err(Error::decode)?;
+                    .map_err(Error::invalid)?;
             }
             Ok(list)
         })
@@ -144,7 +144,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// which names the page. The list does not restart automatically.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
     /// use k8s_informer::reflector::ListOptions;
     /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -224,7 +224,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
         };
         match (&list.continue_token, list.remaining_item_count) {
             // The remaining objects cannot be requested without a continue token.
-            (None, Some(remaining @ 1..)) => Err(Error::decode(format!(
+            (None, Some(remaining @ 1..)) => Err(Error::invalid(format!(
                 "the list is incomplete: remainingItemCount is {remaining}, but there is no continue token"
             ))),
             _ => Ok(list),
@@ -271,7 +271,7 @@ impl<T: Object + DeserializeOwned> Iterator for Pages<T> {
                 let followed = self
                     .check
                     .record_page(token, self.items)
-                    .map_err(Error::decode);
+                    .map_err(Error::invalid);
                 self.api.with_context("list", "", || followed)?;
             }
             Ok(list)

@@ -39,7 +39,7 @@ use serde_json::Value;
 pub use delete::{DeleteOptions, PropagationPolicy};
 pub use fetched::Fetched;
 pub use list::{ObjectList, Pages};
-pub(crate) use observer::{Before, Target, WriteObserver};
+pub use observer::{WriteObserver, WriteOutcome};
 pub use options::FieldValidation;
 pub use patch::Patch;
 pub use pods::LogOptions;
@@ -54,8 +54,8 @@ use super::resource::{PARTIAL, describe};
 use super::{Client, Request, Response, response_checks};
 use crate::error::{Error, ErrorKind};
 use crate::object::{
-    GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource, Scope,
-    WholeObject, path_segment,
+    GroupVersionKind, GroupVersionResource, Object, ObjectName, PartialObjectMetadata, Resource,
+    Scope, WholeObject, path_segment,
 };
 use crate::stop::Stop;
 
@@ -84,7 +84,7 @@ use crate::stop::Stop;
 /// the verb, the resource, the name and the namespace, but nothing that was sent.
 ///
 /// ```
-/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Stop};
 /// use k8s_informer::client::api::{DeleteOptions, Patch};
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -206,8 +206,40 @@ impl<T> Api<T> {
         self.namespace.as_deref()
     }
 
-    /// Returns an `Api` that reports its writes.
-    pub(crate) fn observed_by(mut self, observer: Arc<dyn WriteObserver>) -> Self {
+    /// Returns an `Api` that reports its writes to an observer.
+    ///
+    /// ```
+    /// use k8s_informer::client::api::{WriteObserver, WriteOutcome};
+    /// use k8s_informer::object::{GroupVersionResource, ObjectName};
+    /// # use k8s_informer::{Client, Config, Stop};
+    /// # use k8s_informer_testing::ApiServer;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// /// The versions that this program has written.
+    /// #[derive(Default)]
+    /// struct Versions(Mutex<Vec<String>>);
+    ///
+    /// impl WriteObserver for Versions {
+    ///     fn before_write<'a>(&'a self, _: &GroupVersionResource, _: &ObjectName) -> Box<dyn FnOnce(WriteOutcome<'_>) + 'a> {
+    ///         Box::new(|outcome| {
+    ///             if let WriteOutcome::Written(object) = outcome {
+    ///                 self.0.lock().unwrap().push(object.resource_version().to_owned());
+    ///             }
+    ///         })
+    ///     }
+    /// }
+    ///
+    /// # let server = ApiServer::start()?;
+    /// # let client = Client::new(Config::new(server.url()))?;
+    /// # let stop = Stop::new();
+    /// let versions = Arc::new(Versions::default());
+    /// let maps = client.api::<ConfigMap>(Some("default")).observed_by(versions.clone());
+    /// let map = maps.create(&serde_json::json!({"metadata": {"name": "settings"}}), &stop)?;
+    /// assert_eq!(*versions.0.lock().unwrap(), [map.metadata.resource_version.clone().unwrap()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn observed_by(mut self, observer: Arc<dyn WriteObserver>) -> Self {
         self.observer = Some(observer);
         self
     }
@@ -271,11 +303,8 @@ impl<T> Api<T> {
         })
     }
 
-    fn target<'a>(&'a self, name: &'a str) -> Target<'a> {
-        Target {
-            namespace: self.namespace().unwrap_or_default(),
-            name,
-        }
+    fn target(&self, name: &str) -> ObjectName {
+        ObjectName::new(self.namespace().unwrap_or_default(), name)
     }
 
     /// Rejects a namespace for a cluster-scoped kind.
@@ -345,7 +374,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// accepts any state. The client-go counterpart is `Get` with `GetOptions.ResourceVersion`.
     ///
     /// ```
-    /// # use k8s_informer::testing::ApiServer;
+    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_informer::{Client, Config, Object, Stop};
     /// # use k8s_openapi::api::core::v1::Namespace;
     /// # let server = ApiServer::start()?;
@@ -518,7 +547,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// and the delay between them are those of [`retry_on_conflict`].
     ///
     /// ```
-    /// # use k8s_informer::testing::ApiServer;
+    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_informer::{Client, Config, Stop};
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # let server = ApiServer::start()?;
@@ -559,19 +588,18 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         let Some(observer) = self.observer() else {
             return self.fetch(request, name, stop);
         };
-        let (resource, target) = (&self.resource, self.target(name.unwrap_or_default()));
-        let before = observer.before(resource, &target);
+        let report = observer.before_write(&self.resource, &self.target(name.unwrap_or_default()));
         match self.fetch_with_body(request, name, stop) {
             Ok((object, body)) => {
-                match observer::is_removed(&body) {
-                    true => observer.deleted(resource, &target, object.uid(), before),
-                    false => observer.written(resource, &*object),
-                }
+                report(match observer::is_removed(&body) {
+                    true => WriteOutcome::Deleted { uid: object.uid() },
+                    false => WriteOutcome::Written(&*object),
+                });
                 Ok(object)
             }
             Err(error) => {
                 if error.is_outcome_unknown() {
-                    observer.unknown(resource, &target, before);
+                    report(WriteOutcome::Unknown);
                 }
                 Err(error)
             }
@@ -613,7 +641,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         if is_requested && (object.namespace().is_empty() || object.namespace() == namespace) {
             Ok((Fetched::new(object), body))
         } else {
-            Err(with_context(Error::decode(
+            Err(with_context(Error::invalid(
                 "the object has another name or namespace than requested",
             )))
         }

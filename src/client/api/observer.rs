@@ -2,58 +2,49 @@ use serde_json::Value;
 
 use crate::error::Error;
 use crate::json;
-use crate::object::{GroupVersionResource, Object, PartialObjectMetadata};
+use crate::object::{GroupVersionResource, Object, ObjectName, PartialObjectMetadata};
 
-/// Receives the writes of an [`Api`](super::Api), except dry runs and collections.
+/// Observes the writes of an [`Api`](super::Api), for example to wait until a cache contains them.
 ///
-/// A controller uses it to wait until its cache contains its own writes. The methods are called on
-/// the thread of the write.
-pub(crate) trait WriteObserver: Send + Sync {
-    /// Returns the state of the object in each cache. Called before the request.
-    fn before(&self, resource: &GroupVersionResource, target: &Target<'_>) -> Before;
-
-    /// The object was created or changed. `object` is the response.
-    fn written(&self, resource: &GroupVersionResource, object: &dyn Object);
-
-    /// The object was removed. If `uid` is empty, the object is the one in `before`: a later state
-    /// of a cache can be that of a newer object.
-    fn deleted(
-        &self,
+/// Dry runs and writes to collections are not observed. [`Api::observed_by`](super::Api::observed_by)
+/// has an example.
+pub trait WriteObserver: Send + Sync {
+    /// Called before the request, on the thread of the write. The name is empty if the server
+    /// generates it.
+    ///
+    /// The returned function is called after the response, on the same thread. If the server has
+    /// certainly not executed the write, it is dropped instead.
+    fn before_write<'a>(
+        &'a self,
         resource: &GroupVersionResource,
-        target: &Target<'_>,
-        uid: &str,
-        before: Before,
-    );
-
-    /// The write has an unknown outcome: it failed, but the server may have executed it, or its
-    /// response does not contain the object.
-    fn unknown(&self, resource: &GroupVersionResource, target: &Target<'_>, before: Before);
+        object: &ObjectName,
+    ) -> Box<dyn FnOnce(WriteOutcome<'_>) + 'a>;
 }
 
-/// The UID and the resource version of an object in each cache of an observer.
-pub(crate) type Before = Vec<Option<(String, String)>>;
-
-/// The object of a write.
-pub(crate) struct Target<'a> {
-    pub(crate) namespace: &'a str,
-    /// Empty if the server generates the name.
-    pub(crate) name: &'a str,
+/// What the response to a write says about its object.
+#[non_exhaustive]
+pub enum WriteOutcome<'a> {
+    /// The object was created or changed. It is the object in the response.
+    Written(&'a dyn Object),
+    /// The object was removed.
+    Deleted {
+        /// The UID of the object, empty if the response does not have it.
+        uid: &'a str,
+    },
+    /// The write failed, but the server may have executed it, or the response has no object.
+    Unknown,
 }
 
-/// Reports a deletion. `response` has a `Status` if the object is gone, and the object if something
-/// holds it. Some kinds respond with the object in both cases.
+/// Reports the outcome of a deletion. `response` has a `Status` if the object is gone, and the
+/// object if something holds it. Some kinds respond with the object in both cases.
 pub(super) fn report_deletion(
-    observer: &dyn WriteObserver,
-    resource: &GroupVersionResource,
-    target: &Target<'_>,
-    before: Before,
+    report: impl FnOnce(WriteOutcome<'_>),
+    name: &str,
     response: &Result<Vec<u8>, Error>,
 ) {
     let body = match response {
         Ok(body) => body,
-        Err(error) if error.is_outcome_unknown() => {
-            return observer.unknown(resource, target, before);
-        }
+        Err(error) if error.is_outcome_unknown() => return report(WriteOutcome::Unknown),
         Err(_) => return,
     };
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -61,11 +52,13 @@ pub(super) fn report_deletion(
     let uid_of_details = body.pointer("/details/uid").and_then(Value::as_str);
     let uid_of_details = uid_of_details.unwrap_or_default().to_owned();
     match serde_json::from_value::<PartialObjectMetadata>(body) {
-        Ok(object) if object.name() == target.name => match is_held {
-            true => observer.written(resource, &object),
-            false => observer.deleted(resource, target, object.uid(), before),
-        },
-        _ => observer.deleted(resource, target, &uid_of_details, before),
+        Ok(object) if object.name() == name => report(match is_held {
+            true => WriteOutcome::Written(&object),
+            false => WriteOutcome::Deleted { uid: object.uid() },
+        }),
+        _ => report(WriteOutcome::Deleted {
+            uid: &uid_of_details,
+        }),
     }
 }
 

@@ -30,7 +30,7 @@ impl<T> Api<T> {
     /// parts of the metadata. To write the rest, use the [`Api`], which does not change the status.
     ///
     /// ```
-    /// use k8s_informer::testing::{ApiResource, ApiServer};
+    /// use k8s_informer_testing::{ApiResource, ApiServer};
     /// use k8s_informer::{Client, Config, Stop};
     /// use k8s_informer::client::api::Patch;
     /// use k8s_informer::object::GroupVersionResource;
@@ -65,7 +65,7 @@ impl<T> Api<T> {
     /// `GetScale`, `UpdateScale` and `scale.ScalesGetter`.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
     /// use k8s_openapi::api::apps::v1::Deployment;
     /// use serde_json::json;
@@ -133,7 +133,7 @@ impl<T> Api<T> {
     /// the path is checked and encoded, so no name can lead to another path.
     ///
     /// ```
-    /// # use k8s_informer::testing::ApiServer;
+    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_informer::{Client, Config};
     /// # use k8s_openapi::api::core::v1::Pod;
     /// # let server = ApiServer::start()?;

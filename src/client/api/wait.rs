@@ -56,7 +56,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// `runtime::wait::await_condition`.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
@@ -122,7 +122,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// The counterparts are `kubectl wait --for=condition=Ready` and kube's `conditions`.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Object, Stop};
     /// use k8s_informer::client::api::Patch;
     /// use k8s_openapi::api::batch::v1::Job;
@@ -194,7 +194,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// --wait` and `kubectl rollout status`.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Object, Stop};
     /// use k8s_openapi::api::core::v1::Pod;
     /// use serde_json::json;
@@ -253,7 +253,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// counterparts are `kubectl wait --for=delete` and kube's `conditions::is_deleted`.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Object, Stop};
     /// use k8s_informer::client::api::DeleteOptions;
     /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -334,7 +334,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
             let Some(object) = object else {
                 return Ok(Look::NotYet(seen(None::<&T>, "")));
             };
-            let undecodable = |error: serde_json::Error| Error::decode(error.to_string());
+            let undecodable = |error: serde_json::Error| Error::invalid(error.to_string());
             let fields = object.to_map().map(Value::Object).map_err(undecodable)?;
             Ok(match look(&Fields(&fields)) {
                 Look::Met(()) => Look::Met(Fetched::new(object.decode().map_err(undecodable)?)),

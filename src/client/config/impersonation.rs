@@ -6,7 +6,7 @@
 /// apply.
 ///
 /// ```
-/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Stop};
 /// use k8s_informer::client::Impersonation;
 /// use k8s_informer::reflector::ListOptions;

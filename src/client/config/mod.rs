@@ -242,7 +242,7 @@ impl Config {
     /// been read successfully once.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
     /// use k8s_informer::client::Request;
     ///
@@ -418,7 +418,7 @@ impl Config {
     /// and logged. Error responses and watches can have warnings as well.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use std::sync::mpsc::channel;

@@ -180,7 +180,7 @@ impl DiscoveryBuilder {
                 let versions = versions.filter_map(|item| serde_json::from_str(item.get()).ok());
                 self.add_group(String::new(), versions.collect(), None, true);
             }
-            _ => return Err(Error::decode("not a list of API groups")),
+            _ => return Err(Error::invalid("not a list of API groups")),
         }
         Ok(())
     }
@@ -336,7 +336,7 @@ impl DiscoveryBuilder {
             return None;
         }
         serde_json::from_str(item.get())
-            .map_err(|error| self.fail(group(), version, Error::decode(wire::describe(&error))))
+            .map_err(|error| self.fail(group(), version, Error::invalid(wire::describe(&error))))
             .ok()
     }
 
@@ -344,7 +344,7 @@ impl DiscoveryBuilder {
         let is_group = name.is_empty() || is_name(name);
         if !is_group {
             let name = EscapedName(name);
-            let error = Error::decode(format!("the group name \"{name}\" is invalid"));
+            let error = Error::invalid(format!("the group name \"{name}\" is invalid"));
             self.fail(String::new(), "", error);
         }
         is_group
@@ -384,7 +384,7 @@ impl DiscoveryBuilder {
         for version in versions {
             if !is_name(&version) || version.contains('.') {
                 let version = EscapedName(&version);
-                let error = Error::decode(format!("the version name \"{version}\" is invalid"));
+                let error = Error::invalid(format!("the version name \"{version}\" is invalid"));
                 self.fail(name.clone(), "", error);
             } else if seen.insert(version.clone()) {
                 usable.push(version);
@@ -421,7 +421,7 @@ impl DiscoveryBuilder {
         if !is_name(resource.plural()) || !is_name(&resource.kind.kind) {
             let name = EscapedName(resource.plural());
             let kind = EscapedName(&resource.kind.kind);
-            let error = Error::decode(format!(
+            let error = Error::invalid(format!(
                 "the resource \"{name}\" of kind \"{kind}\" has an invalid name"
             ));
             return self.fail(resource.group().to_owned(), resource.version(), error);
@@ -442,7 +442,7 @@ impl DiscoveryBuilder {
 }
 
 fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Error> {
-    serde_json::from_slice(body).map_err(|error| Error::decode(wire::describe(&error)))
+    serde_json::from_slice(body).map_err(|error| Error::invalid(wire::describe(&error)))
 }
 
 fn subresource(

@@ -14,7 +14,7 @@ use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 /// is missing here. [`failures`](Self::failures) contains the error. The other groups are complete.
 ///
 /// ```
-/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Stop};
 /// use k8s_informer::object::{GroupVersionKind, GroupVersionResource, Scope};
 ///
@@ -59,7 +59,7 @@ pub struct DiscoveredGroup {
 ///
 /// ```
 /// use k8s_informer::object::Scope;
-/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Stop};
 ///
 /// let server = ApiServer::start()?;

@@ -38,7 +38,7 @@ impl Discovery {
     /// For an object with `apiVersion` and `kind`, use [`by_kind`](Self::by_kind) instead.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
     ///
     /// let server = ApiServer::start()?;

@@ -111,7 +111,7 @@ impl Client {
     /// `DeferredDiscoveryRESTMapper` with a `ShortcutExpander`.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
     ///
     /// let server = ApiServer::start()?;
@@ -140,7 +140,7 @@ impl Client {
     /// [`discover`](Self::discover). The client-go counterpart is `RESTMapping`.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, DynamicObject, Object, Stop};
     /// use k8s_informer::client::api::Patch;
     ///
@@ -216,7 +216,7 @@ impl Client {
     /// client-go counterpart is `Invalidate`.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
     /// use serde_json::json;
     ///

@@ -17,7 +17,7 @@ use crate::threads::{Owner, Threads};
 /// A builder for a [`SharedInformerFactory`]. Its settings apply to all informers of the factory.
 ///
 /// ```
-/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 /// use k8s_informer::informer::InformerScope;
 /// use k8s_informer::object::GroupVersionResource;
@@ -101,7 +101,7 @@ impl SharedInformerFactoryBuilder {
     ///
     /// ```
     /// use k8s_informer::store::Transform;
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;

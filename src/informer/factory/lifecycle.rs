@@ -110,7 +110,7 @@ impl SharedInformerFactory {
     /// the others.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_openapi::api::core::v1::{Node, Pod};
     ///
@@ -148,7 +148,7 @@ impl SharedInformerFactory {
     /// [`SyncOptions`].
     ///
     /// ```
-    /// use k8s_informer::testing::{ApiServer, Fault};
+    /// use k8s_informer_testing::{ApiServer, Fault};
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer::informer::SyncOptions;
     /// use k8s_openapi::api::core::v1::Pod;
@@ -178,13 +178,48 @@ impl SharedInformerFactory {
         stop: &Stop,
         options: impl Into<SyncOptions>,
     ) -> Result<(), SyncError> {
-        self.wait_for_sync_of(|_| true, stop, options.into())
+        self.wait_for(|_| true, stop, options.into())
     }
 
-    /// Like [`wait_for_cache_sync_with`](Self::wait_for_cache_sync_with), for some informers.
-    pub(crate) fn wait_for_sync_of(
+    /// Like [`wait_for_cache_sync_with`](Self::wait_for_cache_sync_with), but only for the informers
+    /// with these signals. Other informers of the factory need not be started, and may be unable to
+    /// sync.
+    ///
+    /// ```
+    /// use k8s_informer_testing::{ApiServer, Fault};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::informer::SyncOptions;
+    /// use k8s_openapi::api::core::v1::{Pod, Secret};
+    ///
+    /// let server = ApiServer::start()?;
+    /// server.fail_next(Fault::status(403).resource("secrets").always());
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let (pods, secrets) = (factory.informer::<Pod>(), factory.informer::<Secret>());
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// factory.wait_for_cache_sync_of([pods.synced()], &stop, SyncOptions::new())?;
+    /// assert!(pods.has_synced() && !secrets.has_synced());
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`wait_for_cache_sync_with`](Self::wait_for_cache_sync_with).
+    pub fn wait_for_cache_sync_of<'a>(
         &self,
-        is_awaited: impl Fn(Owner) -> bool,
+        synced: impl IntoIterator<Item = &'a Done>,
+        stop: &Stop,
+        options: impl Into<SyncOptions>,
+    ) -> Result<(), SyncError> {
+        let awaited: Vec<&Done> = synced.into_iter().collect();
+        let is_awaited = |informer: &Done| awaited.iter().any(|done| done.is(informer));
+        self.wait_for(is_awaited, stop, options.into())
+    }
+
+    fn wait_for(
+        &self,
+        is_awaited: impl Fn(&Done) -> bool,
         stop: &Stop,
         options: SyncOptions,
     ) -> Result<(), SyncError> {
@@ -192,7 +227,7 @@ impl SharedInformerFactory {
         let (started, not_started): (Vec<_>, Vec<_>) = {
             let informers = self.factory.informers.lock();
             let entries = informers.all.values();
-            let entries = entries.filter(|entry| is_awaited(entry.informer.owner()));
+            let entries = entries.filter(|entry| is_awaited(entry.informer.synced()));
             // An observation starts its informer right after it has requested it.
             let entries = entries.filter(|entry| entry.run.is_some() || entry.is_requested);
             let all = entries.map(|entry| (Arc::clone(&entry.informer), entry.run.clone()));
@@ -251,7 +286,7 @@ impl SharedInformerFactory {
     /// waiting.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_openapi::api::core::v1::{Namespace, Pod};
     ///
@@ -364,7 +399,7 @@ impl SharedInformerFactory {
     /// Like [`shutdown`](Self::shutdown), but waits at most for `timeout`.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer::informer::ShutdownError;
     /// use k8s_openapi::api::core::v1::Namespace;

@@ -41,7 +41,7 @@ pub use observe::{Observation, Observe, observe};
 /// started, without waiting for them.
 ///
 /// ```
-/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 /// use k8s_openapi::api::core::v1::ConfigMap;
 ///
@@ -183,7 +183,7 @@ impl SharedInformerFactory {
     ///
     /// ```
     /// use k8s_informer::informer::{InformerScope, Source};
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory};
     /// use k8s_openapi::api::core::v1::Pod;
     ///
@@ -206,9 +206,22 @@ impl SharedInformerFactory {
         })
     }
 
-    /// Returns the scope of a source in this factory.
-    #[cfg(feature = "client")]
-    pub(crate) fn scope_of<T>(&self, source: &Source<T>) -> InformerScope {
+    /// Returns the scope of a source in this factory: its own, or else that of the factory.
+    ///
+    /// ```
+    /// use k8s_informer::informer::{InformerScope, Source};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory};
+    /// use k8s_openapi::api::core::v1::Pod;
+    ///
+    /// let web = InformerScope::all().namespace("web");
+    /// let client = Client::new(Config::new("https://127.0.0.1:1"))?;
+    /// let factory = SharedInformerFactory::builder(client).scope(web.clone()).build();
+    /// assert_eq!(factory.effective_scope(&Source::of::<Pod>()), web);
+    /// let all = Source::of::<Pod>().scope(InformerScope::all());
+    /// assert_eq!(factory.effective_scope(&all), InformerScope::all());
+    /// # Ok::<(), k8s_informer::Error>(())
+    /// ```
+    pub fn effective_scope<T>(&self, source: &Source<T>) -> InformerScope {
         let scope = source.scope.as_ref();
         scope.unwrap_or(&self.factory.scope).clone()
     }
@@ -220,7 +233,7 @@ impl SharedInformerFactory {
     /// document.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     ///
     /// let server = ApiServer::start()?;
@@ -310,7 +323,7 @@ impl Factory {
         } = &self.common;
         let mut reflector = reflector.clone();
         reflector.expected_kind = reflector.expected_kind.or(kind);
-        reflector.shard = identity.scope.shard_of().cloned().or(reflector.shard);
+        reflector.shard = identity.scope.selected_shard().cloned().or(reflector.shard);
         SharedIndexInformerOptions {
             indexers: Indexers::new().with_namespace(),
             reflector,

@@ -7,7 +7,6 @@ use serde::de::DeserializeOwned;
 use super::SharedInformerFactory;
 use crate::error::Error;
 use crate::informer::error::InformerError;
-use crate::informer::error_listeners::ErrorSubscription;
 use crate::informer::handler::{HandlerFuncs, Notification, ResourceEventHandler};
 use crate::informer::listener::{HandlerBuffer, HandlerStats};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
@@ -29,7 +28,7 @@ use crate::store::Lister;
 /// [`SharedInformerFactory::observe`].
 ///
 /// ```
-/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Object, observe};
 /// use k8s_openapi::api::core::v1::Pod;
 /// use serde_json::json;
@@ -70,7 +69,7 @@ impl SharedInformerFactory {
     /// ```
     /// use k8s_informer::informer::{InformerScope, Source};
     /// use k8s_informer::object::GroupVersionResource;
-    /// use k8s_informer::testing::{ApiServer, Verb};
+    /// use k8s_informer_testing::{ApiServer, Verb};
     /// use k8s_informer::{Client, Config, Notification, Object, SharedInformerFactory};
     /// use serde_json::json;
     ///
@@ -174,7 +173,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     /// call it.
     ///
     /// ```
-    /// use k8s_informer::testing::{ApiServer, Fault};
+    /// use k8s_informer_testing::{ApiServer, Fault};
     /// use k8s_informer::{Client, Config};
     /// use k8s_informer::observe;
     /// use k8s_openapi::api::core::v1::Pod;
@@ -261,7 +260,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
             owns_factory,
             informer,
             handler: None,
-            _errors: errors,
+            _errors: errors.map(|errors| Box::new(errors) as _),
             has_ended: false,
         };
         if let Some(handler) = handler {
@@ -296,7 +295,7 @@ pub struct Observation<T: Object + DeserializeOwned> {
     informer: SharedIndexInformer<T>,
     /// `None` for an inline observation.
     handler: Option<HandlerRegistration>,
-    _errors: Option<ErrorSubscription>,
+    _errors: Option<Box<dyn Send + Sync>>,
     has_ended: bool,
 }
 
@@ -355,7 +354,7 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     /// factory](SharedInformerFactory::informer).
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop, observe};
     /// use k8s_openapi::api::core::v1::Pod;
     ///

@@ -23,7 +23,7 @@ use crate::sync::channel::{self, Receiver, Select, Sender};
 /// The receiver is a [crossbeam](crate::crossbeam_channel) receiver and works with its `select!`.
 ///
 /// ```
-/// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use k8s_informer::{DynamicObject, Notification, Object, SharedIndexInformer, Stop};
 /// use k8s_informer::handler::ChannelHandler;
 /// use std::sync::Arc;

@@ -19,7 +19,7 @@ use crate::stop::Stop;
 /// deletions of objects that it never received.
 ///
 /// ```
-/// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
 /// use k8s_informer::handler::{FilteringHandler, HandlerFuncs};
 /// use std::sync::{Arc, mpsc};

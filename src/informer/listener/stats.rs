@@ -6,7 +6,7 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// not pass on.
 ///
 /// ```
-/// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
 /// use std::sync::Arc;
 ///

@@ -178,7 +178,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// `ShutDownEventHandler`.
     ///
     /// ```
-    /// use k8s_informer::testing::ScriptedListerWatcher;
+    /// use k8s_informer_testing::ScriptedListerWatcher;
     /// use k8s_informer::{DynamicObject, SharedIndexInformer};
     /// use k8s_informer::handler::HandlerFuncs;
     /// use std::sync::Arc;

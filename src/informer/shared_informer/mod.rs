@@ -160,7 +160,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// unreadable and left out.
     ///
     /// ```
-    /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+    /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
     /// use std::sync::Arc;
     ///
@@ -288,7 +288,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// that was set before. See [`SharedIndexInformerOptions::transform`].
     ///
     /// ```
-    /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+    /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
     /// use k8s_informer::store::Transform;
     /// use std::sync::Arc;

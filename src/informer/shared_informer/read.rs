@@ -83,7 +83,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// if it is still not started at the end of the wait, the error reports this state.
     ///
     /// ```
-    /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+    /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
     /// use std::sync::Arc;
     /// use std::time::Duration;
@@ -133,10 +133,11 @@ impl<T: Object> SharedIndexInformer<T> {
 
     /// Calls `on_error` for each failed request and each object that cannot be decoded or stored,
     /// until the subscription is dropped.
-    pub(crate) fn on_error(
+    #[doc(hidden)]
+    pub fn on_error<F: Fn(&Error) + Send + Sync + 'static>(
         &self,
-        on_error: impl Fn(&Error) + Send + Sync + 'static,
-    ) -> ErrorSubscription {
+        on_error: F,
+    ) -> impl Send + Sync + use<T, F> {
         self.shared
             .error_listeners
             .subscribe(move |error, _| on_error(error))

@@ -33,7 +33,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// wait with several namespaces.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
@@ -75,7 +75,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// another namespace.
     ///
     /// ```
-    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
@@ -154,9 +154,29 @@ impl<T: Object> SharedIndexInformer<T> {
         relevant.any(|(_, controller)| controller.is_missing(key))
     }
 
-    /// Whether the cache contains all changes in `namespace` up to `version`.
-    #[cfg(feature = "client")]
-    pub(crate) fn has_processed(&self, namespace: &str, version: &str) -> bool {
+    /// Whether the cache contains all changes in `namespace` up to `version`. Also `false` if the
+    /// versions cannot be compared, or if the informer has not started.
+    ///
+    /// ```
+    /// use k8s_informer_testing::ApiServer;
+    /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+    /// use k8s_openapi::api::core::v1::Pod;
+    ///
+    /// let server = ApiServer::start()?;
+    /// server.create("/api/v1/namespaces/web/pods", serde_json::json!({"metadata": {"name": "a"}}))?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let pods = factory.informer::<Pod>();
+    /// assert!(!pods.has_processed("web", "1"));
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// factory.wait_for_cache_sync(&stop)?;
+    /// let pod = pods.lister().get("web", "a").unwrap();
+    /// assert!(pods.has_processed("web", pod.resource_version()));
+    /// assert!(!pods.has_processed("web", "999999"));
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn has_processed(&self, namespace: &str, version: &str) -> bool {
         let Some(watermarks) = self.shared.watermarks.get() else {
             return false;
         };
@@ -168,9 +188,9 @@ impl<T: Object> SharedIndexInformer<T> {
         })
     }
 
-    /// Returns the status of the reflector for a namespace, without those of other namespaces.
-    #[cfg(feature = "client")]
-    pub(crate) fn status_of(&self, namespace: &str) -> ReflectorStatus {
+    /// Returns the status of the reflector for a namespace, without those of other namespaces. The
+    /// default status if the scope does not have the namespace.
+    pub fn status_of(&self, namespace: &str) -> ReflectorStatus {
         let mut parts = self.shared.parts.iter().zip(self.controllers());
         let part = parts.find(|(part, _)| part.may_contain(namespace));
         part.map(|(_, controller)| controller.status())

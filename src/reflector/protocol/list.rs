@@ -161,13 +161,13 @@ impl ListRequest {
             // key.
             self.page_check
                 .record_page(token, received)
-                .map_err(Error::decode)?;
+                .map_err(Error::invalid)?;
             self.continue_token = Some(token.to_owned());
             return Ok(true);
         }
         // Without this check, objects that were not sent would be deleted.
         match remaining {
-            Some(remaining @ 1..) => Err(Error::decode(format!(
+            Some(remaining @ 1..) => Err(Error::invalid(format!(
                 "the list is incomplete: remainingItemCount is {remaining}, but there is no continue token"
             ))),
             _ => Ok(false),

@@ -177,7 +177,7 @@ impl Protocol {
         watch.initial_events_ended = true;
         if watch.initial_version.is_empty() {
             let what = "the bookmark that ends the initial events has no resourceVersion";
-            self.reject_initial_events(Error::decode(what));
+            self.reject_initial_events(Error::invalid(what));
         }
     }
 

@@ -474,7 +474,7 @@ impl<'r, T: Object> Session<'r, T> {
         let is_watch_list = self.protocol.listing() == Some("watch-list");
         if is_watch_list && self.initial.has_reused && self.protocol.may_be_older(version) {
             let what = "the watch-list is older than the last seen resourceVersion";
-            return self.protocol.reject_initial_events(Error::decode(what));
+            return self.protocol.reject_initial_events(Error::invalid(what));
         }
         let mut initial = std::mem::take(&mut self.initial);
         let (received, complete) = (initial.received(), initial.is_complete());
@@ -501,7 +501,7 @@ impl<'r, T: Object> Session<'r, T> {
             }
             None => {
                 let what = "some objects in the list can't be read, and the store can't keep their cached copies";
-                return self.protocol.not_replaced(Error::decode(what));
+                return self.protocol.not_replaced(Error::invalid(what));
             }
         };
         if let Err(error) = replaced {

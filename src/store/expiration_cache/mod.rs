@@ -35,7 +35,7 @@ use crate::time::Clock;
 /// objects run without the lock. No call waits until the content changes.
 ///
 /// ```
-/// use k8s_informer::testing::FakeClock;
+/// use k8s_informer_testing::FakeClock;
 /// use k8s_informer::object::Accessor;
 /// use k8s_informer::store::{ExpirationCache, ReflectorStore};
 /// use std::sync::Arc;

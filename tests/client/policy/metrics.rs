@@ -8,8 +8,8 @@ use k8s_informer::client::Request;
 use k8s_informer::metrics::ClientMetrics;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
-use k8s_informer::testing::FakeClock;
 use k8s_informer::{Client, Config, Stop};
+use k8s_informer_testing::FakeClock;
 
 use crate::client::server::{Reply, SOON, Server, reply};
 

@@ -11,8 +11,8 @@ mod warnings;
 
 use std::sync::Arc;
 
-use k8s_informer::testing::FakeClock;
 use k8s_informer::{Client, Config};
+use k8s_informer_testing::FakeClock;
 
 use crate::client::server::{SOON, Server};
 use crate::log_capture;

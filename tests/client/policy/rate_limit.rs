@@ -5,8 +5,8 @@ use std::time::Duration;
 use k8s_informer::client::Request;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
-use k8s_informer::testing::FakeClock;
 use k8s_informer::{Client, Config, Stop};
+use k8s_informer_testing::FakeClock;
 
 use super::{client_with_clock, logged};
 use crate::client::server::{Reply, SOON, Server, reply};

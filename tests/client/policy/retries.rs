@@ -3,8 +3,8 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::client::Request;
-use k8s_informer::testing::FakeClock;
 use k8s_informer::{Config, Error, Stop};
+use k8s_informer_testing::FakeClock;
 
 use super::client_with_clock;
 use crate::client::server::{Reply, SOON, Server, reply};

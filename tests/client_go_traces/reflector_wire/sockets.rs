@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
@@ -25,6 +26,7 @@ use super::observe::{self, Recorder};
 use super::response::{End, Part, Response};
 use super::{checked, deviations, options};
 use crate::client_go_traces::object::text;
+use crate::client_go_traces::{SUITES, replay};
 
 /// The maximum time that a test waits for an event, in real time.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,13 +38,12 @@ const THREADS: usize = 4;
 
 #[test]
 fn recorded_reflector_traces_replay_over_tcp() {
-    let listed = crate::client_go_traces::deviations();
-    let files = crate::client_go_traces::files()
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let listed = replay::deviations(root);
+    let files = replay::files(&root.join("tests/traces"), SUITES)
         .into_iter()
         .filter(|(suite, _)| suite.name == "reflector_wire");
-    let traces: Vec<Value> = files
-        .flat_map(|(_, path)| crate::client_go_traces::traces(&path))
-        .collect();
+    let traces: Vec<Value> = files.flat_map(|(_, path)| replay::traces(&path)).collect();
     let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
     thread::scope(|scope| {
         for _ in 0..THREADS {

@@ -8,8 +8,8 @@ use k8s_informer::handler::{
 };
 use k8s_informer::queue::{Deltas, PopError, Process, ProcessBatch, Queue};
 use k8s_informer::store::{ReflectorStore, StoreError};
-use k8s_informer::testing::FakeClock;
 use k8s_informer::{Deleted, Done, DynamicObject, Object, SharedIndexInformer};
+use k8s_informer_testing::FakeClock;
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
 

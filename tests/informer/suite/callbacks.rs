@@ -4,9 +4,9 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use k8s_informer::handler::HandlerRegistration;
-use k8s_informer::testing::FakeClock;
 use k8s_informer::time::Clock;
 use k8s_informer::{Object, SharedIndexInformer, Stop};
+use k8s_informer_testing::FakeClock;
 use parking_lot::Mutex;
 
 use super::{informer, informer_options, informer_with};

@@ -13,9 +13,9 @@ use k8s_informer::informer::{
 use k8s_informer::object::Accessor;
 use k8s_informer::queue::{DeltaFifo, Deltas, PopError, Process, Queue, RealFifo};
 use k8s_informer::store::{IndexFunc, Indexers, ReflectorStore, StoreError};
-use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::time::Backoff;
 use k8s_informer::{Deleted, Done, DynamicObject, Indexer, Object, SharedIndexInformer, Stop};
+use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use serde::{Deserialize, Deserializer};
 
 use super::{informer, informer_options, informer_with, one_item_per_change, queue_kind};

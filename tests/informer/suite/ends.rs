@@ -11,10 +11,10 @@ use k8s_informer::informer::{InformerError, InformerScope, ShutdownError, Source
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListWatch, ListerWatcher, ListerWatcherSource};
 use k8s_informer::store::Transform;
-use k8s_informer::testing::FakeClock;
 use k8s_informer::{
     DynamicObject, Error, Object, SharedIndexInformer, SharedInformerFactory, Stop,
 };
+use k8s_informer_testing::FakeClock;
 use parking_lot::Mutex;
 use serde_json::json;
 

@@ -11,8 +11,8 @@ use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{
     ListerWatcher, ListerWatcherSource, ReflectorOptions, ReflectorState,
 };
-use k8s_informer::testing::{ApiServer, FakeClock, Fault, RequestRecord, Verb};
 use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+use k8s_informer_testing::{ApiServer, FakeClock, Fault, RequestRecord, Verb};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use parking_lot::Mutex;
 use serde_json::json;

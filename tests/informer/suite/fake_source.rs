@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
 use k8s_informer::reflector::{Body, ListOptions, ListerWatcher};
-use k8s_informer::testing::{FakeClock, FakeControllerSource};
 use k8s_informer::{Error, SharedIndexInformer, Stop};
+use k8s_informer_testing::{FakeClock, FakeControllerSource};
 use serde_json::{Value, json};
 
 use super::informer_options;

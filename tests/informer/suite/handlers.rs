@@ -408,7 +408,7 @@ fn panicking_object_destructor_ends_no_thread() {
     let feed = Feed::new("fragile");
     feed.list("10", &[("a", "bomb")]);
     let options = super::informer_options(crate::informer::support::options(
-        &k8s_informer::testing::FakeClock::new(),
+        &k8s_informer_testing::FakeClock::new(),
     ));
     let informer =
         k8s_informer::SharedIndexInformer::<Fragile>::new(Arc::new(feed.clone()), options);

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use k8s_informer::SharedIndexInformer;
 use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
 use k8s_informer::reflector::ReflectorOptions;
-use k8s_informer::testing::FakeClock;
+use k8s_informer_testing::FakeClock;
 
 /// The environment variable that names the queue under test.
 const VARIABLE: &str = "TEST_QUEUE";

@@ -6,8 +6,8 @@ use std::time::Duration;
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorState;
-use k8s_informer::testing::{ApiServer, FakeClock, Fault, Verb};
 use k8s_informer::{Client, Config, Object, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer_testing::{ApiServer, FakeClock, Fault, Verb};
 use serde_json::{Value, json};
 
 use super::{informer_options, queue_kind};

@@ -8,8 +8,8 @@ use k8s_informer::handler::{
     ResourceEventHandler,
 };
 use k8s_informer::informer::{InformerOptions, new_indexer_informer};
-use k8s_informer::testing::FakeClock;
 use k8s_informer::{Deleted, DynamicObject, Notification, Object, Stop};
+use k8s_informer_testing::FakeClock;
 use serde_json::json;
 
 use super::{informer, one_item_per_change, queue_kind};

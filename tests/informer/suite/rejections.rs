@@ -9,8 +9,8 @@ use k8s_informer::object::Accessor;
 use k8s_informer::queue::{DeltaFifo, WaitError};
 use k8s_informer::reflector::{ReflectorStatus, Shard};
 use k8s_informer::store::{IndexFunc, Indexers, Transform};
-use k8s_informer::testing::FakeClock;
 use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
+use k8s_informer_testing::FakeClock;
 use serde_json::{Value, json};
 
 use super::informer_options;

@@ -4,8 +4,8 @@ use std::sync::{Arc, mpsc};
 
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::store::{IndexFunc, Indexers};
-use k8s_informer::testing::FakeClock;
 use k8s_informer::{Object, SharedIndexInformer};
+use k8s_informer_testing::FakeClock;
 use serde_json::json;
 
 use super::{informer, informer_options, informer_with, queue_kind};

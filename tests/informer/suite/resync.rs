@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_informer::testing::FakeClock;
+use k8s_informer_testing::FakeClock;
 
 use super::informer_with;
 use crate::informer::support::{

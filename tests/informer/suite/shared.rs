@@ -5,8 +5,8 @@ use std::thread;
 
 use k8s_informer::informer::{InformerError, wait_for_cache_sync};
 use k8s_informer::object::GroupVersionKind;
-use k8s_informer::testing::FakeClock;
 use k8s_informer::{DynamicObject, Object, Stop};
+use k8s_informer_testing::FakeClock;
 use serde_json::json;
 
 use super::{informer, informer_with};

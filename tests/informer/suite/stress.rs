@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use k8s_informer::handler::{HandlerBuffer, HandlerOptions, ResourceEventHandler};
-use k8s_informer::testing::ApiServer;
 use k8s_informer::{Client, Config, Deleted, DynamicObject, Object, SharedInformerFactory, Stop};
+use k8s_informer_testing::ApiServer;
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -185,7 +185,7 @@ fn handlers_follow_server_through_broken_watches_and_lists() {
             .unwrap();
     }
     let client = Client::new(Config::new(server.url())).unwrap();
-    let mut options = crate::informer::support::options(&k8s_informer::testing::FakeClock::new());
+    let mut options = crate::informer::support::options(&k8s_informer_testing::FakeClock::new());
     // Use the real clock, because the reflector waits between watches that end at once.
     options.clock = k8s_informer::reflector::ReflectorOptions::default().clock;
     options.page_size = Some(3);

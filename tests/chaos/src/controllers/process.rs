@@ -8,12 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
-use k8s_informer::controller::{
-    Context, Controller, Failure, Next, generation_changed, labels_changed,
-};
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::FullMetadata;
 use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+use k8s_informer_controller::{
+    Context, Controller, Failure, Next, generation_changed, labels_changed,
+};
 use log::{LevelFilter, Log, Metadata, Record};
 use serde_json::json;
 

@@ -8,12 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use k8s_informer::client::{ExecConfig, InteractiveMode, Request};
-use k8s_informer::events::ObjectReference;
-use k8s_informer::leader_election::{
-    Ended, LeaderElector, Leading, Lease, LeaseLock, Lock, Record as LeaseRecord,
-};
 use k8s_informer::time::{Clock, RealClock};
 use k8s_informer::{Client, Config, Error, Stop};
+use k8s_informer_controller::events::ObjectReference;
+use k8s_informer_controller::leader_election::{
+    Ended, LeaderElector, Leading, Lease, LeaseLock, Lock, Record as LeaseRecord,
+};
 use log::{LevelFilter, Log, Metadata, Record};
 use serde_json::{Value, json};
 

@@ -1,0 +1,725 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::context::Context;
+use super::enqueue::{Enqueue, UpdateFilter};
+use super::error::ControllerError;
+use super::finalize::{Finalized, Finalizer};
+use super::handle::{AddHandler, Controller, RemoveHandler, Runner};
+use super::named_handlers::NamedHandlers;
+use super::outcome::{Failure, Next};
+use super::predicate::Predicate;
+use super::probe::{KeyOrder, Probe};
+use super::reconcile_loop::{Outcome, ReconcileLoop, Settings};
+use super::schedule::{Due, Schedule};
+use super::source::{AnySource, InformerSource};
+use super::{finalizer, owner};
+use crate::log;
+use crate::metrics::ControllerMetricsProvider;
+use k8s_informer::__private::sync::Mutex;
+use k8s_informer::client::Client;
+use k8s_informer::handler::HandlerOptions;
+use k8s_informer::informer::{InformerError, InformerScope, SharedInformerFactory, Source};
+use k8s_informer::object::{
+    FullMetadata, GroupVersionKind, Key, Object, Scope, meta_namespace_key,
+};
+use k8s_informer::selector::is_qualified_name;
+use k8s_informer::time::{Clock, RealClock};
+use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, WorkQueue};
+
+/// Builds a [`Controller`].
+///
+/// Create a builder with [`Controller::builder`], or with [`Manager::reconcile`] for a controller
+/// of a manager. The last call is [`by`](Self::by), with the reconcile function.
+///
+/// ```
+/// use k8s_informer::client::api::DeleteOptions;
+/// use k8s_informer_controller::{Controller, Next, generation_changed, labels_changed};
+/// use k8s_informer::informer::{InformerScope, Source};
+/// use k8s_informer::object::{FullObjectMeta, Key};
+/// use k8s_informer_testing::{ApiResource, ApiServer};
+/// use k8s_informer::{Client, Config, Object, Stop, impl_full_metadata, impl_object};
+/// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+/// use serde_json::json;
+/// use std::sync::{Arc, Mutex, mpsc};
+/// use std::time::Duration;
+///
+/// #[derive(serde::Deserialize)]
+/// struct Team {
+///     metadata: FullObjectMeta,
+///     spec: TeamSpec,
+/// }
+/// #[derive(serde::Deserialize)]
+/// struct TeamSpec {
+///     bucket: Option<String>,
+/// }
+/// impl_object!(Team, "example.com/v1", "Team", "teams", Namespaced);
+/// impl_full_metadata!(Team);
+///
+/// let server = ApiServer::builder().resource(ApiResource::new("example.com", "v1", "teams", "Team")).start()?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let (bucket_sender, deleted_buckets) = mpsc::channel();
+/// let (gone_sender, gone) = mpsc::channel();
+/// let teams = Controller::builder(&client, Source::of::<Team>(), "team")
+///     .when(generation_changed().or(labels_changed()))
+///     .owns(Source::of::<ConfigMap>())
+///     .watches(Source::of::<Secret>().scope(InformerScope::all().label_selector("team".parse()?)), |secret| {
+///         secret.label("team").map(|team| Key::from(format!("{}/{team}", secret.namespace())))
+///     })
+///     .finalizer("example.com/team", |team| team.spec.bucket.is_some(), move |_, team| {
+///         bucket_sender.send(team.spec.bucket.clone())?;
+///         Ok(Next::Done)
+///     })
+///     .on_gone(move |key| gone_sender.send(key.to_string()).unwrap())
+///     .workers(4)
+///     .time_limit(Duration::from_secs(60))
+///     .by(|cx, team| {
+///         if cx.children::<ConfigMap>().is_empty() {
+///             let map = json!({"metadata": {"name": team.name()}, "data": {"bucket": team.spec.bucket}});
+///             cx.api::<ConfigMap>(Some(team.namespace())).create(&cx.owned(map)?, cx.stop())?;
+///         }
+///         Ok(Next::After(Duration::from_secs(600)))
+///     })?;
+///
+/// let stop = Stop::new();
+/// let running = std::thread::spawn({ let (teams, stop) = (teams.clone(), stop.clone()); move || teams.run(&stop) });
+/// let path = "/apis/example.com/v1/namespaces/default/teams";
+/// server.create(path, json!({"metadata": {"name": "sky"}, "spec": {"bucket": "clouds"}}))?;
+/// let patience = Duration::from_secs(10);
+/// let creates_map = |requests: &[k8s_informer_testing::RequestRecord]| requests.iter()
+///     .any(|request| request.method() == "POST" && request.resource() == Some("configmaps"));
+/// assert!(server.wait_for_requests(creates_map, patience));
+/// assert_eq!(server.get(&format!("{path}/sky"))?["metadata"]["finalizers"], json!(["example.com/team"]));
+///
+/// server.delete(&format!("{path}/sky"))?;
+/// assert_eq!(deleted_buckets.recv_timeout(patience)?.as_deref(), Some("clouds"));
+/// assert_eq!(gone.recv_timeout(patience)?, "default/sky");
+/// stop.stop();
+/// running.join().unwrap()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// [`Manager::reconcile`]: super::Manager::reconcile
+#[must_use]
+pub struct ControllerBuilder<T> {
+    name: String,
+    client: Client,
+    /// `None` for a factory that belongs to the controller.
+    factory: Option<SharedInformerFactory>,
+    source: Source<T>,
+    kind: Option<GroupVersionKind>,
+    kind_scope: Option<Scope>,
+    filter: Option<UpdateFilter<T>>,
+    others: Vec<Box<AddSource>>,
+    finalizer: Option<Finalizer<T>>,
+    former_finalizers: Vec<String>,
+    on_gone: Box<dyn Fn(&Key) + Send + Sync>,
+    workers: usize,
+    time_limit: Option<Duration>,
+    grace_period: Duration,
+    own_writes_timeout: Duration,
+    sync_timeout: Duration,
+    clock: Arc<dyn Clock>,
+    limiter: Box<dyn RateLimiter<Key>>,
+    starvation_limit: usize,
+    metrics: Option<Arc<dyn ControllerMetricsProvider>>,
+    probe: Option<Arc<dyn Probe>>,
+    /// Adds the built controller to its manager.
+    register: Option<Box<Register>>,
+}
+
+/// Creates the informer of another source.
+type AddSource = dyn FnOnce(&Setup<'_>) -> Result<AddedSource, ControllerError> + Send;
+
+pub(super) type Register = dyn FnOnce(&Arc<Runner>) -> Result<(), ControllerError> + Send;
+
+/// An informer whose handler is not registered yet.
+struct AddedSource {
+    source: Arc<dyn AnySource>,
+    add_handler: Box<AddHandler>,
+}
+
+/// The facts about a controller that its sources need.
+struct Setup<'a> {
+    name: &'a str,
+    factory: &'a SharedInformerFactory,
+    kind: Option<&'a GroupVersionKind>,
+    kind_scope: Option<Scope>,
+}
+
+impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
+    pub(super) fn new(client: Client, source: Source<T>, name: String) -> Self {
+        let (base, most) = (Duration::from_millis(5), Duration::from_secs(1000));
+        Self {
+            name,
+            client,
+            factory: None,
+            kind: source.kind().cloned(),
+            kind_scope: source.kind_scope(),
+            source,
+            filter: None,
+            others: Vec::new(),
+            finalizer: None,
+            former_finalizers: Vec::new(),
+            on_gone: Box::new(|_| {}),
+            workers: 1,
+            time_limit: None,
+            grace_period: Duration::from_secs(15),
+            own_writes_timeout: Duration::from_secs(10),
+            sync_timeout: Duration::from_secs(120),
+            clock: Arc::new(RealClock),
+            limiter: Box::new(ItemExponentialFailureRateLimiter::new(base, most)),
+            starvation_limit: 10,
+            metrics: None,
+            probe: None,
+            register: None,
+        }
+    }
+
+    /// Adds the built controller to its manager.
+    pub(super) fn register(mut self, register: Box<Register>) -> Self {
+        self.register = Some(register);
+        self
+    }
+
+    /// Uses the informers of this factory. By default the controller has its own factory. The
+    /// controller starts the informers of the factory that do not run yet, and does not stop them.
+    pub fn factory(mut self, factory: &SharedInformerFactory) -> Self {
+        self.factory = Some(factory.clone());
+        self
+    }
+
+    /// Restricts the controller to some objects of its kind, for example those of a namespace.
+    pub fn scope(mut self, scope: InformerScope) -> Self {
+        self.source = self.source.scope(scope);
+        self
+    }
+
+    /// Declares the kind of a dynamic resource. [`owns`](Self::owns) and [`Context::owned`] need
+    /// it.
+    pub fn kind(mut self, kind: impl Into<String>, scope: Scope) -> Self {
+        let resource = self.source.resource();
+        let (group, version) = (resource.group.clone(), resource.version.clone());
+        self.kind = Some(GroupVersionKind::new(group, version, kind));
+        self.kind_scope = Some(scope);
+        self
+    }
+
+    /// Selects the updates of objects that cause a call. The first sight of an object, the start
+    /// of its deletion, its deletion and resyncs always cause one.
+    ///
+    /// Several calls of `when` select updates that match all predicates. They concern only the
+    /// objects of the controller: every change of an owned or watched object causes a call.
+    pub fn when(mut self, predicate: Predicate<T>) -> Self
+    where
+        T: FullMetadata,
+    {
+        let others = self.filter.take();
+        self.filter = Some(Box::new(move |old, new| {
+            let is_deletion = new.is_being_deleted() && !old.is_being_deleted();
+            let is_selected = |(): ()| others.as_ref().is_none_or(|others| others(old, new));
+            is_deletion || predicate.matches(old, new) && is_selected(())
+        }));
+        self
+    }
+
+    /// Reconciles an object when an object that it owns changes.
+    ///
+    /// The owner is the controller owner reference, compared by group and kind. If an update
+    /// changes the owner, the old and the new owner are reconciled. [`Context::children`] returns
+    /// the owned objects of the call's object.
+    pub fn owns<C: FullMetadata + DeserializeOwned>(mut self, source: Source<C>) -> Self {
+        self.others.push(Box::new(move |setup| {
+            let Some((kind, scope)) = setup.kind.zip(setup.kind_scope) else {
+                let problem = "the kind of the owner is unknown: call `kind` before `by`";
+                return Err(ControllerError::invalid(setup.name, problem));
+            };
+            if scope == Scope::Namespaced && source.kind_scope() == Some(Scope::Cluster) {
+                let problem = format!(
+                    "{} are cluster-scoped and can't be owned by a namespaced {}: use `watches`",
+                    source.resource(), kind.kind
+                );
+                return Err(ControllerError::invalid(setup.name, problem));
+            }
+            let mut source = informer_source(setup.factory, source);
+            let uid = |child: &C| match child.full_metadata() {
+                Ok(metadata) => {
+                    let owner = metadata.controller();
+                    owner.map(|owner| owner.uid.clone()).into_iter().collect()
+                }
+                Err(_) => Vec::new(),
+            };
+            source.add_owner_index(uid).map_err(|source| informer_error(setup.name, source))?;
+            let (group, kind) = (kind.group.clone(), kind.kind.clone());
+            let is_namespaced = scope == Scope::Namespaced;
+            let (name, resource) = (setup.name.to_owned(), source.resource().clone());
+            let keys = move |child: &C| match child.full_metadata() {
+                Ok(metadata) => {
+                    let key = owner::controller_key(&metadata, &group, &kind, is_namespaced);
+                    key.into_iter().collect()
+                }
+                Err(error) => {
+                    let child = meta_namespace_key(child);
+                    log::error!("controller {name:?}: {resource} {child:?} has invalid metadata, so its owner is unknown: {error}");
+                    Vec::new()
+                }
+            };
+            Ok(AddedSource::new(source, keys, None))
+        }));
+        self
+    }
+
+    /// Reconciles the objects with the keys that `keys` returns when an object of another source
+    /// changes. `keys` is called for the old and for the new state of an object.
+    ///
+    /// `keys` runs on a thread of the informer, so it must not block. If it panics, this state of the
+    /// object causes no call. To find all objects that refer to the changed one, use an index:
+    /// [the guide](crate::guide::controllers#owners) has an example.
+    pub fn watches<C: Object + DeserializeOwned, K: IntoIterator<Item = Key>>(
+        mut self,
+        source: Source<C>,
+        keys: impl Fn(&C) -> K + Send + 'static,
+    ) -> Self {
+        self.others.push(Box::new(move |setup| {
+            let source = informer_source(setup.factory, source);
+            let keys = move |object: &C| keys(object).into_iter().collect();
+            Ok(AddedSource::new(source, keys, None))
+        }));
+        self
+    }
+
+    /// Adds a finalizer to the objects for which `is_needed` returns `true`, and calls `cleanup`
+    /// before such an object is deleted.
+    ///
+    /// The finalizer is present before the reconcile function is called, so no effect remains
+    /// without a cleanup. `cleanup` returns [`Next::Done`] if it has finished; the finalizer is
+    /// then removed. With [`Next::After`] it is called again. With a finalizer, the reconcile
+    /// function is not called for objects that are being deleted.
+    ///
+    /// An API server can lose a finalizer that is added at the moment of a deletion: it accepts the
+    /// finalizer and removes the object ([kubernetes/kubernetes#77988]). No client can prevent
+    /// this, except the one that deletes, with a resource version in its request. If an effect must
+    /// never remain, also compare the effects with the objects from time to time.
+    ///
+    /// [kubernetes/kubernetes#77988]: https://github.com/kubernetes/kubernetes/issues/77988
+    ///
+    /// `name` is a qualified name such as `example.com/team`. A finalizer stays on an object for
+    /// which `is_needed` returns `false` later, until the object is deleted.
+    ///
+    /// The scope of the objects must not have a label or field selector: an object that leaves
+    /// the scope would keep its finalizer forever. [`by`](Self::by) returns an error in this case.
+    pub fn finalizer(
+        mut self,
+        name: impl Into<String>,
+        is_needed: impl Fn(&T) -> bool + Send + Sync + 'static,
+        cleanup: impl Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: FullMetadata,
+    {
+        self.finalizer = Some(Finalizer::new(name.into(), is_needed, cleanup));
+        self
+    }
+
+    /// Declares names that the [finalizer](Self::finalizer) had in earlier versions of the program.
+    ///
+    /// An object that has a former name gets the current one instead, in one patch and before the
+    /// reconcile function is called. This does not depend on `is_needed`, because the effect that
+    /// the finalizer guards may exist. An object that is being deleted cannot get a new finalizer.
+    /// The cleanup runs for its former name, and removes it. Other finalizers stay as they are.
+    ///
+    /// Declare a former name for as long as objects can have it. Without a declaration, an object
+    /// with only the former name can never be deleted, and [`remove_finalizers`] is the remedy. A
+    /// former name may lack the domain.
+    ///
+    /// ```
+    /// use k8s_informer_controller::{Controller, ControllerBuilder, ControllerError, Next};
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer_testing::ControllerTest;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    ///
+    /// fn bucket(builder: ControllerBuilder<ConfigMap>) -> Result<Controller<ConfigMap>, ControllerError> {
+    ///     builder
+    ///         .finalizer("example.com/bucket", |_| false, |_, _| Ok(Next::Done))
+    ///         .former_finalizers(["example.com/s3"])
+    ///         .by(|_, _| Ok(Next::Done))
+    /// }
+    ///
+    /// let mut test = ControllerTest::new(Source::of::<ConfigMap>(), bucket)?;
+    /// let path = "/api/v1/namespaces/default/configmaps";
+    /// let finalizers = json!(["example.com/other", "example.com/s3"]);
+    /// test.server().create(path, json!({"metadata": {"name": "a", "finalizers": finalizers}}))?;
+    /// test.run_until_idle()?;
+    /// let map = test.server().get(&format!("{path}/a"))?;
+    /// assert_eq!(map["metadata"]["finalizers"], json!(["example.com/other", "example.com/bucket"]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// [`by`](Self::by) returns an error if there is no finalizer, or if a former name is invalid,
+    /// repeated or the current one. The names of
+    /// [`NamedHandlers::on_remove`](super::NamedHandlers::on_remove) cannot be changed in this way.
+    ///
+    /// [`remove_finalizers`]: super::remove_finalizers
+    pub fn former_finalizers(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.former_finalizers
+            .extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets a callback for keys without an object in the cache. It can be called several times for a
+    /// key.
+    ///
+    /// It is not called for an object that was deleted while the program was down, or whose name is
+    /// in use again: use a [finalizer](Self::finalizer) for these. It is also called for an object
+    /// that leaves the [scope](Self::scope), and for a queued key that never had an object.
+    pub fn on_gone(mut self, on_gone: impl Fn(&Key) + Send + Sync + 'static) -> Self {
+        self.on_gone = Box::new(on_gone);
+        self
+    }
+
+    /// Sets the number of calls that can run at the same time. The default is 1. Calls for the same
+    /// key never overlap.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// Sets how many calls in a row can overtake a key of lower priority, such as one of the initial
+    /// list. Then the key that has waited longest is next. The default is 10 and the minimum is 1.
+    /// `usize::MAX` means no limit, as in controller-runtime.
+    ///
+    /// [The guide](crate::guide::controllers#priorities) describes the priorities.
+    pub fn starvation_limit(mut self, calls: usize) -> Self {
+        self.starvation_limit = calls;
+        self
+    }
+
+    /// Sets the time limit of a call. When it elapses, [`Context::stop`] is set, and the excess
+    /// is logged and counted. By default there is no limit.
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = Some(limit);
+        self
+    }
+
+    /// Sets how long calls in progress can take after a stop, before [`Context::stop`] is set.
+    /// The default is 15 seconds.
+    ///
+    /// [`Controller::run`] waits for the same time again, but at least for a second, and then
+    /// returns an error with the keys of the calls. The sum should be shorter than the
+    /// `terminationGracePeriodSeconds` of the Pod.
+    pub fn grace_period(mut self, period: Duration) -> Self {
+        self.grace_period = period;
+        self
+    }
+
+    /// Sets how long a call waits for a write with an unknown outcome to appear in the cache. The
+    /// default is 10 seconds.
+    ///
+    /// A deletion is awaited for three times this duration, but at least for three seconds. The wait
+    /// for a known version of an object has no limit. After this duration, the log has a warning,
+    /// and later ones at growing intervals.
+    pub fn own_writes_timeout(mut self, timeout: Duration) -> Self {
+        self.own_writes_timeout = timeout;
+        self
+    }
+
+    /// Sets how long the first lists can take. After that, [`Controller::run`] fails with the
+    /// names of the missing caches and their last errors. The default is 2 minutes.
+    pub fn sync_timeout(mut self, timeout: Duration) -> Self {
+        self.sync_timeout = timeout;
+        self
+    }
+
+    /// Sets the back-off of failed keys. The default is 5 ms after the first failure, twice as
+    /// long after each further one, up to 1000 s, as in controller-runtime.
+    pub fn rate_limiter(mut self, limiter: impl RateLimiter<Key>) -> Self {
+        self.limiter = Box::new(limiter);
+        self
+    }
+
+    /// Sets the provider of the metrics of the controller and its queue.
+    pub fn metrics(mut self, provider: Arc<dyn ControllerMetricsProvider>) -> Self {
+        self.metrics = Some(provider);
+        self
+    }
+
+    /// Sets the clock of retries and time limits, for tests.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Lets a test observe the controller and start its calls one by one, in the order of the keys.
+    #[doc(hidden)]
+    pub fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
+        self.probe = Some(probe);
+        self
+    }
+
+    /// Sets the reconcile function, and builds the controller.
+    ///
+    /// The function receives the cached object and makes the actual state equal to the desired
+    /// state. It must not depend on which change caused the call. Without a
+    /// [finalizer](Self::finalizer), it is also called for objects that are being deleted. A panic
+    /// is caught and counts as a failure.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the description is contradictory; its message says what to change.
+    /// Returns an error if an informer cannot be created.
+    pub fn by(
+        self,
+        reconcile: impl Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync + 'static,
+    ) -> Result<Controller<T>, ControllerError> {
+        self.build(None, move |cx, _, object| match object {
+            Some(object) => reconcile(&cx, &object).into(),
+            None => Ok(Next::Done).into(),
+        })
+    }
+
+    /// Sets named handlers instead of a reconcile function, and builds the controller.
+    ///
+    /// The [rate limiter](Self::rate_limiter) gets a key of its own for each handler: the key of the
+    /// object, a space and the name of the handler.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there are no handlers, if two of them have the same name, and in the cases
+    /// of [`by`](Self::by).
+    pub fn by_handlers(
+        mut self,
+        handlers: NamedHandlers<T>,
+    ) -> Result<Controller<T>, ControllerError> {
+        let checked = handlers.check();
+        checked.map_err(|problem| ControllerError::invalid(&self.name, problem))?;
+        for name in handlers.finalizers() {
+            self.check_finalizer(name)?;
+            if self.finalizer.is_some() {
+                let problem = format!(
+                    "`finalizer` and the `on_remove` handler {name:?} exclude each other: use several `on_remove` handlers"
+                );
+                return Err(ControllerError::invalid(&self.name, problem));
+            }
+        }
+        let limiter: Arc<dyn RateLimiter<Key>> = Arc::from(self.limiter);
+        self.limiter = Box::new(Arc::clone(&limiter));
+        self.build(Some(Mutex::default()), move |cx, due, object| {
+            handlers.run(cx, due, object, &*limiter)
+        })
+    }
+
+    /// Builds the controller. `reconcile` gets `None` for an object that is gone. `schedule` is for
+    /// named handlers.
+    fn build(
+        self,
+        schedule: Option<Mutex<Schedule>>,
+        reconcile: impl Fn(Context, Due, Option<Arc<T>>) -> Outcome + Send + Sync + 'static,
+    ) -> Result<Controller<T>, ControllerError> {
+        self.check()?;
+        let owns_factory = self.factory.is_none();
+        let factory = self
+            .factory
+            .unwrap_or_else(|| SharedInformerFactory::builder(self.client.clone()).build());
+        let primary = informer_source(&factory, self.source);
+        let informer = primary.informer.clone();
+        let keys = |object: &T| vec![meta_namespace_key(object)];
+        let mut added = vec![AddedSource::new(primary, keys, self.filter)];
+        let setup = Setup {
+            name: &self.name,
+            factory: &factory,
+            kind: self.kind.as_ref(),
+            kind_scope: self.kind_scope,
+        };
+        for add in self.others {
+            added.push(add(&setup)?);
+        }
+        let mut queue = WorkQueue::builder()
+            .name(&*self.name)
+            .clock(Arc::clone(&self.clock))
+            .starvation_limit(self.starvation_limit);
+        let mut metrics = None;
+        if let Some(provider) = &self.metrics {
+            metrics = provider.controller_metrics(&self.name);
+            queue = queue.metrics_provider(Arc::clone(provider) as _);
+        }
+        if self.probe.is_some() {
+            queue = queue.order(KeyOrder::default());
+        }
+        let thread_error = |source| ControllerError::Thread {
+            controller: self.name.clone(),
+            source: Arc::new(source),
+        };
+        let queue = queue.build_priority(self.limiter).map_err(thread_error)?;
+        let (sources, handlers): (Vec<_>, Vec<_>) = added
+            .into_iter()
+            .map(|added| (added.source, added.add_handler))
+            .unzip();
+        let settings = Settings {
+            name: self.name.clone(),
+            kind: self.kind,
+            workers: self.workers,
+            time_limit: self.time_limit,
+            grace_period: self.grace_period,
+            own_writes_timeout: self.own_writes_timeout,
+            clock: self.clock,
+            metrics,
+            probe: self.probe,
+            schedule,
+        };
+        let reconcile_loop = Arc::new(ReconcileLoop::new(settings, self.client, queue, sources));
+        let (lister, on_gone) = (informer.lister(), self.on_gone);
+        let mut finalizer = self.finalizer;
+        if let Some(finalizer) = &mut finalizer {
+            finalizer.former = self.former_finalizers;
+        }
+        reconcile_loop.set_reconcile(Box::new(move |cx, key| {
+            // Before the cache is read, so that a later change calls all handlers again.
+            let due = cx.take_due();
+            let Some(object) = lister.get_by_key(key) else {
+                on_gone(key);
+                return reconcile(cx, due, None);
+            };
+            let cx = cx.of_object(&*object);
+            let result = match finalizer.as_ref().map(|of| of.run(&cx, &object)) {
+                None => return reconcile(cx, due, Some(object)),
+                Some(Ok(Finalized::Live(object))) => return reconcile(cx, due, Some(object)),
+                Some(Ok(Finalized::Deleted(next, _))) => Ok(next),
+                Some(Err(failure)) => Err(failure),
+            };
+            cx.restore_due(due);
+            result.into()
+        }));
+        let sync_timeout = self.sync_timeout;
+        let runner = Runner::new(
+            reconcile_loop,
+            factory,
+            owns_factory,
+            sync_timeout,
+            handlers,
+        );
+        let runner = Arc::new(runner);
+        if let Some(register) = self.register {
+            register(&runner)?;
+        }
+        Ok(Controller::new(runner, informer))
+    }
+
+    fn check(&self) -> Result<(), ControllerError> {
+        let invalid = |problem: String| Err(ControllerError::invalid(&self.name, problem));
+        if self.name.is_empty() {
+            return invalid("the name is empty".to_owned());
+        }
+        if self.workers == 0 {
+            return invalid("0 workers would reconcile nothing: use at least 1".to_owned());
+        }
+        if self.time_limit == Some(Duration::ZERO) {
+            return invalid("a time limit of 0 would end every call at once".to_owned());
+        }
+        let Some(of) = &self.finalizer else {
+            return match self.former_finalizers.is_empty() {
+                true => Ok(()),
+                false => {
+                    invalid("former finalizers need a current one: call `finalizer`".to_owned())
+                }
+            };
+        };
+        for (at, former) in self.former_finalizers.iter().enumerate() {
+            let problem = if !is_qualified_name(former) {
+                "not a qualified name: use a name that objects have"
+            } else if *former == of.name {
+                "also the current name: use only names that differ from it"
+            } else if self.former_finalizers[..at].contains(former) {
+                "repeated: name it once"
+            } else {
+                continue;
+            };
+            return invalid(format!("the former finalizer {former:?} is {problem}"));
+        }
+        self.check_finalizer(&of.name)
+    }
+
+    fn check_finalizer(&self, name: &str) -> Result<(), ControllerError> {
+        let invalid = |problem: String| Err(ControllerError::invalid(&self.name, problem));
+        if !finalizer::valid_name(name) {
+            return invalid(format!(
+                "the finalizer {name:?} is not a qualified name: use a domain and a name, such as \"example.com/team\""
+            ));
+        }
+        let scope = match &self.factory {
+            Some(factory) => factory.effective_scope(&self.source),
+            None => self.source.own_scope().cloned().unwrap_or_default(),
+        };
+        let selected = scope.list_options();
+        if selected.label_selector.is_empty() && selected.field_selector.is_empty() {
+            return Ok(());
+        }
+        invalid(format!(
+            "the finalizer {name:?} needs a scope without selectors: an object that leaves the scope would never be \
+             deleted; watch all objects and let the predicate of the finalizer select"
+        ))
+    }
+}
+
+impl AddedSource {
+    fn new<C: Object + DeserializeOwned>(
+        source: InformerSource<C>,
+        keys: impl Fn(&C) -> Vec<Key> + Send + 'static,
+        filter: Option<UpdateFilter<C>>,
+    ) -> Self {
+        let informer = source.informer.clone();
+        let add_handler = move |reconcile_loop: &Arc<ReconcileLoop>, at: usize| {
+            let handler = Enqueue {
+                reconcile_loop: Arc::downgrade(reconcile_loop),
+                source: at,
+                keys: Box::new(keys),
+                filter,
+            };
+            let mut options = HandlerOptions::default();
+            options.name.clone_from(&reconcile_loop.settings.name);
+            let registration = informer.add_handler_with_options(handler, options)?;
+            let probe = reconcile_loop.settings.probe.as_ref();
+            probe.inspect(|probe| probe.handler_added(registration.clone()));
+            let waiting = Arc::downgrade(reconcile_loop);
+            let errors = informer.on_error(move |_| {
+                waiting.upgrade().inspect(|of| of.check_all_again(at));
+            });
+            let remove = move || {
+                drop(errors);
+                informer.remove_event_handler(&registration);
+            };
+            Ok(Box::new(remove) as RemoveHandler)
+        };
+        Self {
+            source: Arc::new(source),
+            add_handler: Box::new(add_handler),
+        }
+    }
+}
+
+fn informer_source<C: Object + DeserializeOwned>(
+    factory: &SharedInformerFactory,
+    source: Source<C>,
+) -> InformerSource<C> {
+    let (resource, scope) = (source.resource().clone(), factory.effective_scope(&source));
+    InformerSource::new(factory.informer_of(source), resource, scope)
+}
+
+fn informer_error(controller: &str, source: InformerError) -> ControllerError {
+    ControllerError::Informer {
+        controller: controller.to_owned(),
+        source,
+    }
+}
+
+impl<T> fmt::Debug for ControllerBuilder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControllerBuilder")
+            .field("name", &self.name)
+            .field("source", &self.source)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,406 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::outcome::Failure;
+use super::owner;
+use super::reconcile_loop::{CallName, KeyWrites, ReconcileLoop};
+use super::schedule::Due;
+use super::source::{InformerSource, OWNER_INDEX};
+use k8s_informer::client::Client;
+use k8s_informer::client::api::Api;
+use k8s_informer::error::Error;
+use k8s_informer::object::{
+    DynamicObject, FullMetadata, GroupVersionResource, Key, Object, ObjectName, OwnerReference,
+    Resource, split_meta_namespace_key,
+};
+use k8s_informer::stop::Stop;
+use k8s_informer::store::Lister;
+use k8s_informer::time::Clock;
+
+/// The context of one reconcile call: reads the caches, and writes through the client.
+///
+/// Writes through [`api`](Self::api) and [`dynamic_api`](Self::dynamic_api) are recorded. The next
+/// call for the same key waits until the caches of this controller contain them, so it sees the
+/// successful writes of earlier calls. A write with an unknown outcome and a deletion are awaited for
+/// a [limited time](super::ControllerBuilder::own_writes_timeout). Writes to other kinds than those
+/// of the controller's sources are not awaited.
+///
+/// `Display` writes the controller, the key and the attempt, for log messages.
+///
+/// ```
+/// use k8s_informer::client::api::Patch;
+/// use k8s_informer_controller::{Controller, Failure, Next};
+/// use k8s_informer::informer::Source;
+/// use k8s_informer::object::GroupVersionResource;
+/// use k8s_informer_testing::ApiServer;
+/// use k8s_informer::{Client, Config, Object, Stop};
+/// use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+/// use serde_json::json;
+/// use std::sync::mpsc;
+///
+/// let server = ApiServer::start()?;
+/// server.create("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "settings"}}))?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let (sender, results) = mpsc::channel();
+/// let maps = Controller::builder(&client, Source::of::<ConfigMap>(), "maps")
+///     .watches(Source::of::<Namespace>(), |_| None)
+///     .by(move |cx, map| {
+///         if cx.attempt() == 1 {
+///             return Err(Failure::new("not yet")); // The second call is the first retry.
+///         }
+///         cx.ensure()?; // Without leader election, this always succeeds.
+///         let namespace = cx.lister::<Namespace>().get_by_key(cx.namespace());
+///         assert!(namespace.is_some_and(|namespace| namespace.name() == "default"));
+///         let maps = GroupVersionResource::new("", "v1", "configmaps");
+///         let patch = Patch::merge(json!({"data": {"seen": "true"}}));
+///         let patched = cx.dynamic_api(&maps, Some(cx.namespace())).patch(cx.name(), &patch, cx.stop())?;
+///         // This read is newer than the cache, which the next call reads.
+///         assert_eq!(cx.client().api::<ConfigMap>(Some("default")).get(map.name(), cx.stop())?.uid(), patched.uid());
+///         sender.send(cx.to_string())?;
+///         Ok(Next::Done)
+///     })?;
+///
+/// let stop = Stop::new();
+/// let running = std::thread::spawn({ let (maps, stop) = (maps.clone(), stop.clone()); move || maps.run(&stop) });
+/// assert_eq!(results.recv()?, r#"controller "maps", key "default/settings", attempt 2"#);
+/// stop.stop();
+/// running.join().unwrap()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Context {
+    reconcile_loop: Arc<ReconcileLoop>,
+    key: Key,
+    attempt: usize,
+    stop: Stop,
+    /// The UID of the object. Empty if it is gone.
+    uid: String,
+}
+
+impl Context {
+    pub(super) fn new(
+        reconcile_loop: Arc<ReconcileLoop>,
+        key: Key,
+        attempt: usize,
+        stop: Stop,
+    ) -> Self {
+        Self {
+            reconcile_loop,
+            key,
+            attempt,
+            stop,
+            uid: String::new(),
+        }
+    }
+
+    /// Sets the object of the call.
+    pub(super) fn of_object(mut self, object: &impl Object) -> Self {
+        object.uid().clone_into(&mut self.uid);
+        self
+    }
+
+    /// Returns the key of the object.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Returns the namespace of the object, empty for a cluster-scoped object.
+    pub fn namespace(&self) -> &str {
+        split_meta_namespace_key(&self.key).map_or("", |(namespace, _)| namespace)
+    }
+
+    /// Returns the name of the object.
+    pub fn name(&self) -> &str {
+        split_meta_namespace_key(&self.key).map_or(&self.key, |(_, name)| name)
+    }
+
+    /// Returns the name of the controller.
+    pub fn controller(&self) -> &str {
+        &self.reconcile_loop.settings.name
+    }
+
+    /// Returns the number of this call: 1 for the first call after a success, 2 for the first
+    /// retry.
+    pub fn attempt(&self) -> usize {
+        self.attempt
+    }
+
+    /// Returns the signal that ends this call. Pass it to requests and waits.
+    ///
+    /// It is set when the [time limit](super::ControllerBuilder::time_limit) of the call elapses,
+    /// when the grace period after a stop elapses, and when the program loses its leadership.
+    pub fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// Returns the clock of the controller. Read the time from it, so that a test can set it:
+    /// [`ControllerTest`](k8s_informer::testing::ControllerTest) advances this clock.
+    ///
+    /// The reconciler of a controller-runtime project has a clock as a field for this purpose.
+    ///
+    /// ```
+    /// use k8s_informer_controller::Next;
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer_testing::ControllerTest;
+    /// use k8s_openapi::api::core::v1::Node;
+    /// use serde_json::json;
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// const HOUR: Duration = Duration::from_secs(3600);
+    ///
+    /// let (sender, times) = mpsc::channel();
+    /// let mut test = ControllerTest::new(Source::of::<Node>(), move |builder| {
+    ///     let sender = sender.clone();
+    ///     builder.by(move |cx, _| {
+    ///         sender.send(cx.clock().wall_clock())?;
+    ///         Ok(Next::After(HOUR))
+    ///     })
+    /// })?;
+    /// test.server().create("/api/v1/nodes", json!({"metadata": {"name": "a"}}))?;
+    /// test.advance(HOUR)?;
+    /// assert_eq!(times.recv()? + HOUR, times.recv()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.reconcile_loop.settings.clock
+    }
+
+    /// Returns an error if this program is not the leader any more. Call it before an effect
+    /// outside the cluster that two programs must not cause at the same time.
+    ///
+    /// Without leader election it always succeeds. [`Leading::ensure`] documents what the check can
+    /// guarantee.
+    ///
+    /// [`Leading::ensure`]: crate::leader_election::Leading::ensure
+    pub fn ensure(&self) -> Result<(), Failure> {
+        match self.reconcile_loop.leading.get() {
+            Some(leading) => Ok(leading.ensure()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns an [`Api`] whose writes are recorded. [`Client::api`] documents the arguments.
+    ///
+    /// [`Api::delete_collection`] is not recorded. Of the subresources that can only be created,
+    /// `eviction` and `binding` are.
+    pub fn api<C: Resource>(&self, namespace: Option<&str>) -> Api<C> {
+        self.observed(self.client().api(namespace))
+    }
+
+    /// Returns an [`Api`] for a resource chosen at run time, whose writes are recorded.
+    pub fn dynamic_api(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Api<DynamicObject> {
+        self.dynamic_api_as(resource, namespace)
+    }
+
+    pub(super) fn dynamic_api_as<C: Object>(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Api<C> {
+        self.observed(self.client().dynamic_api_as(resource, namespace))
+    }
+
+    /// Returns the resource of the objects of the controller.
+    pub(super) fn resource(&self) -> &GroupVersionResource {
+        self.reconcile_loop.sources[0].resource()
+    }
+
+    /// Returns the named handlers that this call runs.
+    pub(super) fn take_due(&self) -> Due {
+        self.reconcile_loop.take_due(&self.key)
+    }
+
+    /// Ends a call that has run no handler.
+    pub(super) fn restore_due(&self, due: Due) {
+        self.reconcile_loop.restore_due(&self.key, due);
+    }
+
+    /// Ends the run of named handlers. Returns the time until the next one.
+    pub(super) fn put_due(&self, due: Due) -> Option<Duration> {
+        self.reconcile_loop.put_due(&self.key, due)
+    }
+
+    pub(super) fn set_attempt(&mut self, attempt: usize) {
+        self.attempt = attempt;
+    }
+
+    /// Calls user code. A panic becomes a failure.
+    pub(super) fn guarded<R>(
+        &self,
+        what: &str,
+        call: impl FnOnce() -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        self.reconcile_loop.guarded(what, call)
+    }
+
+    /// Records that this call has removed its object.
+    pub(super) fn deleted(&self, resource: &GroupVersionResource, uid: &str) {
+        let object = ObjectName::new(self.namespace(), self.name());
+        self.own_writes().deleted(resource, &object, uid);
+    }
+
+    fn observed<C>(&self, api: Api<C>) -> Api<C> {
+        api.observed_by(Arc::new(self.own_writes()))
+    }
+
+    fn own_writes(&self) -> KeyWrites {
+        KeyWrites {
+            reconcile_loop: Arc::downgrade(&self.reconcile_loop),
+            key: Key::clone(&self.key),
+        }
+    }
+
+    /// Returns the client. Writes through it are not recorded.
+    pub fn client(&self) -> &Client {
+        &self.reconcile_loop.client
+    }
+
+    /// Returns the cached objects of type `C` that this object controls, sorted by key: their
+    /// controller owner reference has the UID of this object. Objects that are being deleted are
+    /// included.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the controller does not own objects of this type: call
+    /// [`owns`](super::ControllerBuilder::owns).
+    pub fn children<C: Object + DeserializeOwned>(&self) -> Vec<Arc<C>> {
+        let mut is_owned = false;
+        let mut children = Vec::new();
+        for source in self.sources::<C>().filter(|source| source.has_owner_index) {
+            is_owned = true;
+            let found = source.informer.lister().by_index(OWNER_INDEX, &self.uid);
+            children.extend(found.unwrap_or_default());
+        }
+        assert!(
+            is_owned,
+            "the controller {:?} owns no objects of type {}: call `owns` when you build it",
+            self.controller(),
+            std::any::type_name::<C>()
+        );
+        let order = |child: &Arc<C>| {
+            let names = [child.namespace(), child.name(), child.uid()];
+            names.map(str::to_owned)
+        };
+        children.sort_by_cached_key(order);
+        // Two sources can contain the same object.
+        children.dedup_by(|a, b| a.uid() == b.uid());
+        children
+    }
+
+    /// Returns the cache of the first source with objects of type `C`: first the objects of the
+    /// controller, then those of `owns` and `watches`, in the order of the calls. If several sources
+    /// have the type [`DynamicObject`], use custom structs with
+    /// [`Source::dynamic_as`](k8s_informer::informer::Source::dynamic_as) to tell them apart.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the controller has no such source.
+    pub fn lister<C: Object + DeserializeOwned>(&self) -> Lister<C> {
+        match self.sources::<C>().next() {
+            Some(source) => source.informer.lister(),
+            None => panic!(
+                "the controller {:?} has no source of type {}: call `owns` or `watches` when you build it",
+                self.controller(),
+                std::any::type_name::<C>()
+            ),
+        }
+    }
+
+    /// Whether the object of this call controls `child`: the controller owner reference of `child`
+    /// has the UID of this object.
+    ///
+    /// Call it before you change an object with a predictable name, because it may belong to
+    /// someone else. It returns `false` if the metadata of `child` cannot be decoded. It
+    /// corresponds to client-go's `IsControlledBy`.
+    ///
+    /// ```
+    /// use k8s_informer_controller::{Failure, Next};
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer_testing::ControllerTest;
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    ///
+    /// let mut test = ControllerTest::new(Source::of::<ConfigMap>(), |controller| {
+    ///     controller.owns(Source::of::<Deployment>()).by(|cx, _| {
+    ///         match cx.lister::<Deployment>().get(cx.namespace(), cx.name()) {
+    ///             Some(found) if !cx.controls(&*found) => Err(Failure::terminal("not ours")),
+    ///             _ => Ok(Next::Done),
+    ///         }
+    ///     })
+    /// })?;
+    /// let web = json!({"metadata": {"name": "web"}});
+    /// test.server().create("/apis/apps/v1/namespaces/default/deployments", web.clone())?;
+    /// test.server().create("/api/v1/namespaces/default/configmaps", web)?;
+    /// test.run_until_idle()?;
+    /// let last = test.controller().last_failure("default/web").unwrap();
+    /// assert_eq!(last.failure.to_string(), "not ours");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn controls(&self, child: &impl FullMetadata) -> bool {
+        let is_self = |of: &OwnerReference| of.uid == self.uid && !of.uid.is_empty();
+        let metadata = child.full_metadata();
+        metadata.is_ok_and(|child| child.controller().is_some_and(is_self))
+    }
+
+    fn sources<C: 'static>(&self) -> impl Iterator<Item = &InformerSource<C>> {
+        let sources = self.reconcile_loop.sources.iter();
+        sources.filter_map(|source| source.as_any().downcast_ref())
+    }
+
+    /// Returns `child` with an owner reference to the object of this call, as its controller.
+    /// Create the result.
+    ///
+    /// The garbage collector deletes the child after its owner, and changes of the child reconcile
+    /// the owner.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `child` is not an object, has another controller, or is in another
+    /// namespace than its namespaced owner.
+    #[doc(alias = "set_controller_reference")]
+    pub fn owned(&self, child: impl Serialize) -> Result<Value, Failure> {
+        let child = serde_json::to_value(child).map_err(|_| {
+            Error::other(
+                "the child can't be serialized as JSON: its Serialize implementation failed",
+            )
+        })?;
+        let Some(kind) = &self.reconcile_loop.settings.kind else {
+            return Err(Failure::terminal(
+                "the kind of the owner is unknown: call `kind` when you build the controller",
+            ));
+        };
+        let owner = OwnerReference::new(kind, self.name(), &self.uid);
+        Ok(owner::owned(child, &owner, self.namespace())?)
+    }
+}
+
+impl fmt::Display for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let call = CallName {
+            controller: self.controller(),
+            key: &self.key,
+            attempt: self.attempt,
+        };
+        call.fmt(f)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("controller", &self.controller())
+            .field("key", &self.key)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}

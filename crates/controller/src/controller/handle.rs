@@ -1,0 +1,313 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::builder::ControllerBuilder;
+use super::error::ControllerError;
+use super::reconcile_loop::{ControllerStatus, LastFailure, ReconcileLoop};
+use crate::leader_election::Leading;
+use crate::log;
+use k8s_informer::__private::sync::Mutex;
+use k8s_informer::__private::sync::atomic::{AtomicBool, Ordering};
+use k8s_informer::client::Client;
+use k8s_informer::informer::{
+    InformerError, SharedIndexInformer, SharedInformerFactory, Source, SyncOptions,
+};
+use k8s_informer::object::{Key, Object};
+use k8s_informer::stop::Stop;
+use k8s_informer::store::Lister;
+
+/// A controller: calls a reconcile function for each object that needs it.
+///
+/// Clones refer to the same controller. It corresponds to controller-runtime's `Controller`.
+/// [`informer::Controller`](k8s_informer::informer::Controller) is something else: the part of an informer
+/// that client-go calls so.
+///
+/// ```
+/// use k8s_informer_controller::{Controller, Failure, Next};
+/// use k8s_informer::informer::Source;
+/// use k8s_informer_testing::ApiServer;
+/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// let server = ApiServer::start()?;
+/// server.create("/api/v1/namespaces/default/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let (sender, calls) = mpsc::channel();
+/// let maps = Controller::builder(&client, Source::of::<ConfigMap>(), "maps").by(move |cx, map| {
+///     sender.send(cx.key().to_string())?;
+///     match &map.data {
+///         Some(_) => Ok(Next::Done),
+///         None => Err(Failure::terminal("the map has no data")),
+///     }
+/// })?;
+///
+/// let stop = Stop::new();
+/// let running = std::thread::spawn({ let (maps, stop) = (maps.clone(), stop.clone()); move || maps.run(&stop) });
+/// assert_eq!(calls.recv()?, "default/a");
+/// maps.enqueue("default/a");
+/// assert_eq!(calls.recv()?, "default/a");
+/// maps.enqueue_after("default/a", Duration::from_millis(1));
+/// assert_eq!(calls.recv()?, "default/a");
+/// stop.stop();
+/// running.join().unwrap()?;
+///
+/// assert_eq!(maps.lister().list().len(), 1);
+/// let failure = maps.last_failure("default/a").unwrap().failure;
+/// assert_eq!((failure.to_string().as_str(), failure.is_terminal()), ("the map has no data", true));
+/// assert_eq!((maps.failures().len(), maps.status().failing, maps.status().running.len()), (1, 1, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Controller<T> {
+    pub(super) runner: Arc<Runner>,
+    informer: SharedIndexInformer<T>,
+}
+
+impl<T: Object + DeserializeOwned> Controller<T> {
+    pub(super) fn new(runner: Arc<Runner>, informer: SharedIndexInformer<T>) -> Self {
+        Self { runner, informer }
+    }
+
+    /// Returns a builder for a controller of the objects of `source`. The name appears in logs,
+    /// metrics and thread names.
+    pub fn builder(
+        client: &Client,
+        source: Source<T>,
+        name: impl Into<String>,
+    ) -> ControllerBuilder<T> {
+        ControllerBuilder::new(client.clone(), source, name.into())
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        self.runner.name()
+    }
+
+    /// Runs the controller until `stop` is signalled: starts the informers, waits until they have
+    /// synced, and calls the reconcile function for every object. Blocks until all calls have
+    /// returned.
+    ///
+    /// A stop drops the waiting keys, because the next start lists all objects. It lets calls in
+    /// progress finish within the [grace period](ControllerBuilder::grace_period).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the informers do not sync in time, if calls do not return after the
+    /// stop, or if the controller has run before.
+    pub fn run(&self, stop: &Stop) -> Result<(), ControllerError> {
+        self.runner.run(stop, None)
+    }
+
+    /// Runs the controller until the leadership ends. Pass it to
+    /// [`LeaderElector::run`](crate::leader_election::LeaderElector::run).
+    ///
+    /// If the leadership is lost, calls in progress are ended without a grace period.
+    ///
+    /// ```no_run
+    /// use k8s_informer_controller::{Controller, Next};
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::leader_election::{LeaderElector, LeaseLock};
+    /// use k8s_informer::{Client, Stop};
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    ///
+    /// let client = Client::try_default()?;
+    /// let maps = Controller::builder(&client, Source::of::<ConfigMap>(), "maps").by(|_, _| Ok(Next::Done))?;
+    /// let elector = LeaderElector::builder(LeaseLock::new(&client, "default", "maps")).build()?;
+    /// let ended = elector.run(&Stop::on_signals()?, move |leading| maps.run_as_leader(&leading))?;
+    /// println!("{ended:?}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`run`](Self::run).
+    pub fn run_as_leader(&self, leading: &Leading) -> Result<(), ControllerError> {
+        self.runner.run(leading.stop(), Some(leading))
+    }
+
+    /// Queues a key, as a change of the object does.
+    pub fn enqueue(&self, key: impl Into<Key>) {
+        self.runner.reconcile_loop.enqueue([key.into()], 0);
+    }
+
+    /// Queues a key after a delay. An earlier call for the key replaces this one.
+    pub fn enqueue_after(&self, key: impl Into<Key>, delay: Duration) {
+        self.runner.reconcile_loop.enqueue_after(key.into(), delay);
+    }
+
+    /// Returns the cache of the objects.
+    pub fn lister(&self) -> Lister<T> {
+        self.informer.lister()
+    }
+
+    /// Returns the informer of the objects.
+    pub fn informer(&self) -> &SharedIndexInformer<T> {
+        &self.informer
+    }
+
+    /// Returns the failure of the last call for a key. `None` if it succeeded, or if there was
+    /// none.
+    pub fn last_failure(&self, key: &str) -> Option<LastFailure> {
+        self.runner.reconcile_loop.last_failure(key)
+    }
+
+    /// Returns the failures of all keys whose last call failed, sorted by key.
+    pub fn failures(&self) -> Vec<(Key, LastFailure)> {
+        self.runner.reconcile_loop.failures()
+    }
+
+    /// Returns what the controller is doing.
+    pub fn status(&self) -> ControllerStatus {
+        self.runner.reconcile_loop.status()
+    }
+}
+
+impl<T> Clone for Controller<T> {
+    fn clone(&self) -> Self {
+        Self {
+            runner: Arc::clone(&self.runner),
+            informer: self.informer.clone(),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Controller<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("name", &self.runner.name())
+            .field("status", &self.runner.reconcile_loop.status())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Registers the handler of a source. The second argument is the position of the source.
+pub(super) type AddHandler =
+    dyn FnOnce(&Arc<ReconcileLoop>, usize) -> Result<RemoveHandler, InformerError> + Send;
+
+/// Removes a handler from its informer.
+pub(super) type RemoveHandler = Box<dyn FnOnce() + Send>;
+
+/// A controller without its object type.
+pub(super) struct Runner {
+    pub(super) reconcile_loop: Arc<ReconcileLoop>,
+    factory: SharedInformerFactory,
+    /// Whether the informers belong to this controller, so that they end with it.
+    owns_factory: bool,
+    sync_timeout: Duration,
+    /// The handlers of the sources. They are added by the run, because nothing empties the queue
+    /// of a standby.
+    handlers: Mutex<Vec<Box<AddHandler>>>,
+    has_run: AtomicBool,
+}
+
+impl Runner {
+    pub(super) fn new(
+        reconcile_loop: Arc<ReconcileLoop>,
+        factory: SharedInformerFactory,
+        owns_factory: bool,
+        sync_timeout: Duration,
+        handlers: Vec<Box<AddHandler>>,
+    ) -> Self {
+        Self {
+            reconcile_loop,
+            factory,
+            owns_factory,
+            sync_timeout,
+            handlers: Mutex::new(handlers),
+            has_run: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.reconcile_loop.settings.name
+    }
+
+    /// Runs the informers and the workers.
+    pub(super) fn run(
+        &self,
+        stop: &Stop,
+        leading: Option<&Leading>,
+    ) -> Result<(), ControllerError> {
+        if self.has_run.swap(true, Ordering::Relaxed) {
+            return Err(ControllerError::AlreadyRan {
+                controller: self.name().to_owned(),
+            });
+        }
+        let mut remove_handlers = Vec::new();
+        let result = self
+            .add_handlers(&mut remove_handlers)
+            .and_then(|()| self.run_once(stop, leading));
+        self.reconcile_loop.queue.shut_down();
+        remove_handlers.into_iter().for_each(|remove| remove());
+        if self.owns_factory {
+            self.factory.shutdown();
+        }
+        if let (Err(ControllerError::Stuck { .. }), Some(leading)) = (&result, leading) {
+            leading.keep_lease();
+        }
+        result
+    }
+
+    /// Adds the handlers. If the informers run already, each handler gets the cached objects as an
+    /// initial list.
+    fn add_handlers(&self, remove: &mut Vec<RemoveHandler>) -> Result<(), ControllerError> {
+        let handlers = std::mem::take(&mut *self.handlers.lock());
+        for (at, add) in handlers.into_iter().enumerate() {
+            let added = add(&self.reconcile_loop, at);
+            remove.push(added.map_err(|source| ControllerError::Informer {
+                controller: self.name().to_owned(),
+                source,
+            })?);
+        }
+        Ok(())
+    }
+
+    fn run_once(&self, stop: &Stop, leading: Option<&Leading>) -> Result<(), ControllerError> {
+        let controller = || self.name().to_owned();
+        // The informers do not end with `stop`: calls in progress need the caches.
+        let started = self.factory.start(&Stop::new());
+        started.map_err(|source| ControllerError::Informer {
+            controller: controller(),
+            source,
+        })?;
+        let options = SyncOptions::new().timeout(self.sync_timeout);
+        // Other informers of a shared factory may be unable to sync.
+        let sources = &self.reconcile_loop.sources;
+        let synced = sources.iter().map(|source| source.synced());
+        match self.factory.wait_for_cache_sync_of(synced, stop, options) {
+            Ok(()) => {}
+            Err(error) if error.is_stopped() => return Ok(()),
+            Err(source) => {
+                return Err(ControllerError::Sync {
+                    controller: controller(),
+                    source: Arc::new(source),
+                });
+            }
+        }
+        // `stop_informer` removes an informer from its factory.
+        if let Some(removed) = sources.iter().find(|source| !source.has_synced()) {
+            return Err(ControllerError::Informer {
+                controller: controller(),
+                source: InformerError::Stopped {
+                    name: removed.name().into(),
+                    what: "the controller was not started",
+                },
+            });
+        }
+        let abort = match leading {
+            Some(leading) => {
+                let _ = self.reconcile_loop.leading.set(leading.clone());
+                leading.lost().child()
+            }
+            None => Stop::new(),
+        };
+        log::info!("controller {:?}: started", self.name());
+        let result = self.reconcile_loop.run(stop, &abort);
+        log::info!("controller {:?}: stopped", self.name());
+        result
+    }
+}

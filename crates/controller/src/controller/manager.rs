@@ -1,0 +1,612 @@
+use std::collections::HashSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::builder::{ControllerBuilder, Register};
+use super::error::ControllerError;
+use super::handle::{Controller, Runner};
+use super::source::AnySource;
+use crate::leader_election::{Ended, LeaderElector, LeaderElectorBuilder, Leading, LeaseLock};
+use crate::log;
+use crate::serve::MetricsRegistry;
+use crate::serve::checks::Checks;
+use crate::serve::endpoints::Endpoints;
+use crate::serve::http::{self, HttpServer};
+use crate::serve::status_page::{self, InformerStatus, LeaderStatus, Status};
+use k8s_informer::__private::sync::Mutex;
+use k8s_informer::__private::sync::atomic::{AtomicBool, Ordering};
+use k8s_informer::__private::{Owner, Threads};
+use k8s_informer::client::Client;
+use k8s_informer::informer::{SharedInformerFactory, SharedInformerFactoryBuilder, Source};
+use k8s_informer::metrics::{InformerName, InformerNameError};
+use k8s_informer::object::{Object, Resource};
+use k8s_informer::stop::Stop;
+
+/// How long a leader can fail to renew its Lease after the end of the lease before `/healthz`
+/// fails. This is the value of kube-controller-manager.
+const LEASE_TOLERANCE: Duration = Duration::from_secs(20);
+
+/// How long the elector waits for the controllers after a stop, by default. It is longer than twice
+/// the default grace period of a controller, so that a stuck call is reported with its key.
+const ELECTOR_GRACE: Duration = Duration::from_secs(60);
+
+/// Runs the controllers of a program, with leader election and endpoints for probes, metrics and
+/// status.
+///
+/// Clones refer to the same manager. It corresponds to controller-runtime's `Manager`.
+///
+/// All controllers of a manager share informers. The informers run on every replica, and only the
+/// leader calls reconcile functions. So a replica that becomes the leader starts with complete
+/// caches.
+///
+/// ```
+/// use k8s_informer_controller::{Manager, Next};
+/// use k8s_informer_testing::ApiServer;
+/// use k8s_informer::{Client, Config, Object, Stop};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use std::sync::mpsc;
+///
+/// let server = ApiServer::start()?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let manager = Manager::builder(client)
+///     .leader_election("kube-system", "map-controller")
+///     .health("127.0.0.1:0")
+///     .build()?;
+/// let (sender, names) = mpsc::channel();
+/// manager.reconcile::<ConfigMap>("maps").by(move |_, map| {
+///     sender.send(map.name().to_owned())?;
+///     Ok(Next::Done)
+/// })?;
+///
+/// let stop = Stop::new();
+/// let running = std::thread::spawn({ let (manager, stop) = (manager.clone(), stop.clone()); move || manager.run(&stop) });
+/// server.create("/api/v1/namespaces/default/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
+/// assert_eq!(names.recv()?, "a");
+/// assert!(manager.elector().unwrap().is_leader());
+/// assert!(manager.metrics().render().contains("controller_runtime_reconcile_total{controller=\"maps\""));
+/// stop.stop();
+/// running.join().unwrap()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Manager {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: Client,
+    factory: SharedInformerFactory,
+    metrics: MetricsRegistry,
+    elector: Option<LeaderElector>,
+    /// No other lock is taken while this one is held.
+    controllers: Mutex<Vec<Arc<Runner>>>,
+    has_run: AtomicBool,
+    endpoints: OnceLock<HttpServer>,
+}
+
+impl Manager {
+    /// Returns a builder.
+    pub fn builder(client: Client) -> ManagerBuilder {
+        ManagerBuilder {
+            client,
+            lease: None,
+            identity: None,
+            configure_elector: Box::new(|elector| elector),
+            configure_factory: Box::new(|factory| factory),
+            address: None,
+            metrics: MetricsRegistry::new(),
+            healthz: Checks::new("healthz"),
+            readyz: Checks::new("readyz"),
+        }
+    }
+
+    /// Returns a builder for a controller of the objects of type `T`. The controller belongs to
+    /// this manager: [`run`](Self::run) runs it.
+    pub fn reconcile<T: Resource + DeserializeOwned>(
+        &self,
+        name: impl Into<String>,
+    ) -> ControllerBuilder<T> {
+        self.reconcile_source(Source::of::<T>(), name)
+    }
+
+    /// Returns a builder for a controller of the objects of `source`, for example of a dynamic
+    /// resource.
+    ///
+    /// ```
+    /// use k8s_informer_controller::{Manager, Next};
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer::object::{GroupVersionResource, Scope};
+    /// use k8s_informer::{Client, Config};
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    ///
+    /// let manager = Manager::builder(Client::new(Config::new("http://127.0.0.1:8001"))?).build()?;
+    /// let teams = Source::dynamic(GroupVersionResource::new("example.com", "v1", "teams"));
+    /// let controller = manager
+    ///     .reconcile_source(teams, "team")
+    ///     .kind("Team", Scope::Namespaced) // `owns` and `Context::owned` need it.
+    ///     .owns(Source::of::<ConfigMap>())
+    ///     .by(|_, team| {
+    ///         let size: Option<u32> = team.read("/spec/size")?;
+    ///         log::info!("{size:?}");
+    ///         Ok(Next::Done)
+    ///     })?;
+    /// assert_eq!(controller.name(), "team");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reconcile_source<T: Object + DeserializeOwned>(
+        &self,
+        source: Source<T>,
+        name: impl Into<String>,
+    ) -> ControllerBuilder<T> {
+        let shared = Arc::clone(&self.shared);
+        let register: Box<Register> = Box::new(move |runner| shared.register(runner));
+        Controller::builder(&self.shared.client, source, name)
+            .factory(&self.shared.factory)
+            .metrics(Arc::new(self.shared.metrics.clone()))
+            .register(register)
+    }
+
+    /// Returns the factory of the informers. Request other informers before [`run`](Self::run).
+    ///
+    /// A controller waits only for the informers of its own sources. If its reconcile function
+    /// reads another cache, declare it with [`watches`](ControllerBuilder::watches) instead, and
+    /// read it with [`Context::lister`](super::Context::lister).
+    pub fn factory(&self) -> &SharedInformerFactory {
+        &self.shared.factory
+    }
+
+    /// Returns the metrics that `/metrics` shows.
+    pub fn metrics(&self) -> &MetricsRegistry {
+        &self.shared.metrics
+    }
+
+    /// Returns the elector, if there is leader election.
+    pub fn elector(&self) -> Option<&LeaderElector> {
+        self.shared.elector.as_ref()
+    }
+
+    /// Returns the address of the HTTP endpoints, with the port that the system has selected if
+    /// the configured port is 0.
+    pub fn health_address(&self) -> Option<SocketAddr> {
+        self.shared.endpoints.get().map(HttpServer::local_addr)
+    }
+
+    /// Runs all controllers until `stop` is signalled. Blocks until all calls have returned.
+    ///
+    /// The order is that of controller-runtime, except that the informers always start before the
+    /// election, and that the Lease is released after a stop:
+    ///
+    /// 1. The endpoints respond from [`build`](ManagerBuilder::build) on.
+    /// 2. The informers start.
+    /// 3. With leader election, this replica waits until it leads.
+    /// 4. The controllers run.
+    /// 5. After the stop, the controllers finish their calls, within their [grace
+    ///    periods](ControllerBuilder::grace_period).
+    /// 6. The Lease is released, so that another replica continues immediately. If a call has not
+    ///    returned, the Lease is kept until it expires.
+    /// 7. The informers and then the endpoints end.
+    ///
+    /// If the leadership is lost, calls in progress are ended without a grace period.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ControllerError::LeadershipLost`] if the leadership was lost: exit, so that the
+    /// program restarts. Returns the first error of a controller; the others are then stopped.
+    /// After [`ControllerError::Stuck`], also if the leadership was lost, a call still runs: end
+    /// the process. Returns an error if the informers cannot be started, or if the manager has run
+    /// before.
+    pub fn run(&self, stop: &Stop) -> Result<(), ControllerError> {
+        let shared = &self.shared;
+        if shared.has_run.swap(true, Ordering::Relaxed) {
+            return Err(ControllerError::AlreadyRan {
+                controller: "manager".to_owned(),
+            });
+        }
+        let result = shared.run(stop);
+        shared.factory.shutdown();
+        if let Some(endpoints) = shared.endpoints.get() {
+            endpoints.shutdown();
+        }
+        result
+    }
+}
+
+impl Shared {
+    fn register(&self, runner: &Arc<Runner>) -> Result<(), ControllerError> {
+        let invalid = |problem: &str| Err(ControllerError::invalid(runner.name(), problem));
+        let mut controllers = self.controllers.lock();
+        if controllers
+            .iter()
+            .any(|other| other.name() == runner.name())
+        {
+            return invalid("another controller of the manager has this name");
+        }
+        if self.has_run.load(Ordering::Relaxed) {
+            return invalid("the manager runs already: build all controllers before");
+        }
+        let (max_stop, elector) = (
+            runner.reconcile_loop.settings.max_stop(),
+            self.elector.as_ref(),
+        );
+        if elector.is_some_and(|elector| elector.grace_period() <= max_stop) {
+            return invalid(&format!(
+                "a stop can take {max_stop:?}, but the leader election gives up before: set a longer `grace_period` with \
+                 `configure_leader_election`"
+            ));
+        }
+        controllers.push(Arc::clone(runner));
+        Ok(())
+    }
+
+    fn run(self: &Arc<Self>, stop: &Stop) -> Result<(), ControllerError> {
+        let started = self.factory.start(&Stop::new());
+        started.map_err(|source| ControllerError::Informer {
+            controller: "manager".to_owned(),
+            source,
+        })?;
+        let Some(elector) = &self.elector else {
+            return self.run_controllers(stop, None);
+        };
+        let this = Arc::clone(self);
+        let work = move |leading: Leading| this.run_controllers(leading.stop(), Some(&leading));
+        match elector.run(stop, work) {
+            Ok(Ended::Stopped(result)) => result.unwrap_or(Ok(())),
+            Ok(Ended::Finished(result)) => result,
+            Ok(Ended::Lost(Err(error @ ControllerError::Stuck { .. }))) => Err(error),
+            Ok(Ended::Lost(_)) => Err(ControllerError::LeadershipLost {
+                last_error: elector.last_error(),
+            }),
+            Err(error) => Err(ControllerError::LeaderElection(error)),
+        }
+    }
+
+    /// Runs each controller on its own thread, and stops all after the first error.
+    fn run_controllers(
+        &self,
+        stop: &Stop,
+        leading: Option<&Leading>,
+    ) -> Result<(), ControllerError> {
+        let stop = stop.child();
+        let threads = Threads::new(Owner::new());
+        let first_error: Arc<Mutex<Option<ControllerError>>> = Arc::default();
+        let controllers = self.controllers.lock().clone();
+        if controllers.is_empty() {
+            stop.wait();
+        }
+        for runner in controllers {
+            let name = format!("controller {}", runner.name());
+            let (failed, leading) = (Arc::clone(&first_error), leading.cloned());
+            let (error_of, stop_all) = (Arc::clone(&runner), stop.clone());
+            let work = move || {
+                if let Err(error) = runner.run(&stop_all, leading.as_ref()) {
+                    let message = error.to_string();
+                    failed.lock().get_or_insert(error);
+                    stop_all.stop();
+                    log::error!("{message}");
+                }
+            };
+            if let Err(source) = threads.spawn(name, None, work) {
+                let controller = error_of.name().to_owned();
+                let source = Arc::new(source);
+                let error = ControllerError::Thread { controller, source };
+                first_error.lock().get_or_insert(error);
+                stop.stop();
+            }
+        }
+        threads.join();
+        let error = first_error.lock().take();
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Returns the sources of all controllers, each informer once, sorted by name.
+    fn sources(&self) -> Vec<Arc<dyn AnySource>> {
+        let controllers = self.controllers.lock().clone();
+        let sources = controllers
+            .iter()
+            .flat_map(|runner| &runner.reconcile_loop.sources);
+        let mut seen = HashSet::new();
+        let is_first =
+            |source: &&Arc<dyn AnySource>| seen.insert(std::ptr::from_ref(source.synced()));
+        let mut sources: Vec<_> = sources.filter(is_first).cloned().collect();
+        sources.sort_by(|a, b| a.name().cmp(b.name()));
+        sources
+    }
+
+    /// Whether all caches have synced.
+    fn check_informers(&self) -> Result<(), String> {
+        let sources = self.sources();
+        let missing = sources.iter().filter(|source| !source.has_synced());
+        let missing: Vec<_> = missing.map(|source| source.name()).collect();
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(format!("not synced: {}", missing.join(", "))),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let informer = |source: &Arc<dyn AnySource>| {
+            InformerStatus::new(source.name(), &source.status(), source.len())
+        };
+        let controllers = self.controllers.lock().clone();
+        let leader = self.elector.as_ref().map(|elector| LeaderStatus {
+            identity: elector.identity().to_owned(),
+            is_leader: elector.is_leader(),
+            leader: elector.leader(),
+        });
+        Status {
+            informers: self.sources().iter().map(informer).collect(),
+            controllers: controllers
+                .iter()
+                .map(|runner| controller_status(runner))
+                .collect(),
+            leader,
+        }
+    }
+}
+
+fn controller_status(runner: &Runner) -> status_page::ControllerStatus {
+    let of = &runner.reconcile_loop;
+    let status = of.status();
+    let mut page = status_page::ControllerStatus::default();
+    page.name = runner.name().to_owned();
+    page.workers = of.settings.workers;
+    page.active_workers = status.running.len();
+    page.queue_depth = status.queued;
+    page.waiting = status.delayed + status.postponed;
+    let awaited = status.awaited.into_iter();
+    let awaited = awaited.map(|write| status_page::AwaitedWrite {
+        key: write.key.to_string(),
+        informer: write.informer,
+        object: write.object.to_string(),
+        change: write.change,
+        seconds: write.since.as_secs(),
+    });
+    page.awaited_writes = awaited.collect();
+    let failures = of.first_failures(status_page::ControllerStatus::MAX_ERRORS);
+    let failures = failures.into_iter();
+    let errors = failures.map(|(key, last)| (key.to_string(), last.failure));
+    page.set_errors(status.failing, errors);
+    page
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let controllers = self.shared.controllers.lock().clone();
+        let names: Vec<_> = controllers.iter().map(|runner| runner.name()).collect();
+        f.debug_struct("Manager")
+            .field("controllers", &names)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Builds a [`Manager`].
+///
+/// ```
+/// use k8s_informer_controller::{Manager, MetricsRegistry};
+/// use k8s_informer::informer::InformerScope;
+/// use k8s_informer_testing::ApiServer;
+/// use k8s_informer::{Client, Config};
+/// use std::time::Duration;
+///
+/// let server = ApiServer::start()?;
+/// let registry = MetricsRegistry::new();
+/// let config = Config::new(server.url()).metrics(registry.client_metrics());
+/// let manager = Manager::builder(Client::new(config)?)
+///     .metrics(registry)
+///     .leader_election("teams", "team-controller")
+///     .configure_leader_election(|elector| elector.lease_duration(Duration::from_secs(30)))
+///     .configure_informers(|factory| factory.scope(InformerScope::all().namespace("teams")))
+///     .health(":0")
+///     .health_check("bucket-service", || Ok(()))
+///     .build()?;
+/// assert!(manager.health_address().is_some() && manager.elector().is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub struct ManagerBuilder {
+    client: Client,
+    /// The namespace and the name of the Lease.
+    lease: Option<(String, String)>,
+    identity: Option<String>,
+    configure_elector: Box<dyn FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder>,
+    configure_factory:
+        Box<dyn FnOnce(SharedInformerFactoryBuilder) -> SharedInformerFactoryBuilder>,
+    address: Option<String>,
+    metrics: MetricsRegistry,
+    healthz: Checks,
+    readyz: Checks,
+}
+
+impl ManagerBuilder {
+    /// Runs the controllers only on the replica that holds this Lease.
+    pub fn leader_election(
+        mut self,
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+    ) -> Self {
+        self.lease = Some((namespace.into(), name.into()));
+        self
+    }
+
+    /// Sets the identity of this replica in the Lease. The default is the host name with a random
+    /// suffix. Each replica needs its own identity: two replicas with the same one both lead.
+    pub fn identity(mut self, identity: impl Into<String>) -> Self {
+        self.identity = Some(identity.into());
+        self
+    }
+
+    /// Changes the settings of the leader election, for example its durations. Its grace period is a
+    /// minute by default. It must be longer than the stop of each controller can take: its
+    /// [grace period](ControllerBuilder::grace_period) plus the same time again, but at least one
+    /// second more.
+    pub fn configure_leader_election(
+        mut self,
+        configure: impl FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder + 'static,
+    ) -> Self {
+        self.configure_elector = Box::new(configure);
+        self
+    }
+
+    /// Changes the settings of the informers, for example their scope or resync period.
+    pub fn configure_informers(
+        mut self,
+        configure: impl FnOnce(SharedInformerFactoryBuilder) -> SharedInformerFactoryBuilder + 'static,
+    ) -> Self {
+        self.configure_factory = Box::new(configure);
+        self
+    }
+
+    /// Serves `/healthz`, `/readyz`, `/metrics` and `/status` over HTTP on this address.
+    ///
+    /// Without a host, as in `:8080`, the address is a loopback address. HTTP probes of a kubelet
+    /// and a Prometheus server need another one, such as `0.0.0.0:8080`. The endpoints have no
+    /// authentication: `/status` contains names of objects and error messages, and a path such as
+    /// `/readyz/informers` the message of a failed check. Use a network policy if clients are not
+    /// trusted.
+    ///
+    /// Up to 128 connections have a thread, and eight requests are processed at a time. A further client
+    /// takes the place of one that does not send its request or does not receive its response, so idle
+    /// connections do not keep a probe from its response. Checks that block do.
+    pub fn health(mut self, address: impl Into<String>) -> Self {
+        self.address = Some(address.into());
+        self
+    }
+
+    /// Adds a check to `/healthz`. A failing check means that the program must be restarted.
+    ///
+    /// Each probe runs the check on a thread of the HTTP server, possibly several times at once. A
+    /// panic is a failure. The check must return quickly: probes have a time limit, and the end of
+    /// [`Manager::run`] waits for running checks. If the answer takes long, compute it on another
+    /// thread, and return the last one here. With leader election, the name `leaderElection` is
+    /// taken.
+    pub fn health_check(
+        self,
+        name: impl Into<String>,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.healthz.add(name, check);
+        self
+    }
+
+    /// Adds a check to `/readyz`. [`health_check`](Self::health_check) documents the rules for
+    /// checks. The name `informers` is taken by a check that succeeds once the caches of all
+    /// controllers have synced.
+    pub fn ready_check(
+        self,
+        name: impl Into<String>,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.readyz.add(name, check);
+        self
+    }
+
+    /// Sets the registry of the metrics. Use it to include the metrics of the client: pass
+    /// [`MetricsRegistry::client_metrics`] to [`Config::metrics`](k8s_informer::Config::metrics).
+    pub fn metrics(mut self, metrics: MetricsRegistry) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// Builds the manager, and starts its HTTP endpoints.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the settings of the leader election are invalid, if a check has the name
+    /// of a built-in one, or if the address is invalid or in use.
+    pub fn build(self) -> Result<Manager, ControllerError> {
+        let elector = match self.lease {
+            Some((namespace, name)) => {
+                let mut lock = LeaseLock::new(&self.client, &namespace, &name);
+                if let Some(identity) = self.identity {
+                    lock = lock.identity(identity);
+                }
+                let elector = LeaderElector::builder(lock)
+                    .metrics(self.metrics.leader_election_metrics(&name))
+                    .grace_period(ELECTOR_GRACE);
+                let elector = (self.configure_elector)(elector).build();
+                Some(elector.map_err(ControllerError::LeaderElection)?)
+            }
+            None => None,
+        };
+        let mut factory = SharedInformerFactory::builder(self.client.clone());
+        match InformerName::new("manager") {
+            Ok(name) => factory = factory.metrics(name, Arc::new(self.metrics.clone())),
+            Err(InformerNameError::Taken(_)) => {
+                log::warn!("manager: another manager of this program has the metrics of informers");
+            }
+            Err(error) => log::error!("manager: {error}"),
+        }
+        let shared = Arc::new(Shared {
+            client: self.client,
+            factory: (self.configure_factory)(factory).build(),
+            metrics: self.metrics.clone(),
+            elector,
+            controllers: Mutex::default(),
+            has_run: AtomicBool::new(false),
+            endpoints: OnceLock::new(),
+        });
+        for (checks, name) in [
+            (&self.readyz, "informers"),
+            (&self.healthz, "leaderElection"),
+        ] {
+            if checks.contains(name) {
+                let problem = format!("the manager has a check {name:?} itself: use another name");
+                return Err(ControllerError::invalid("manager", problem));
+            }
+        }
+        if let Some(address) = self.address {
+            add_checks(&shared, &self.healthz, &self.readyz);
+            let status = {
+                let shared = Arc::downgrade(&shared);
+                move || {
+                    shared
+                        .upgrade()
+                        .map(|shared| shared.status())
+                        .unwrap_or_default()
+                }
+            };
+            let endpoints = Endpoints {
+                healthz: self.healthz,
+                readyz: self.readyz,
+                ..Endpoints::new(self.metrics, status)
+            };
+            let server = HttpServer::start(&*http::with_host(&address), Arc::new(endpoints));
+            let server = server.map_err(|source| ControllerError::Endpoints {
+                address,
+                source: Arc::new(source),
+            })?;
+            let _ = shared.endpoints.set(server);
+        }
+        Ok(Manager { shared })
+    }
+}
+
+fn add_checks(shared: &Arc<Shared>, healthz: &Checks, readyz: &Checks) {
+    let checked = |check: fn(&Shared) -> Result<(), String>| {
+        let shared: Weak<Shared> = Arc::downgrade(shared);
+        move || shared.upgrade().map_or(Ok(()), |shared| check(&shared))
+    };
+    readyz.add("informers", checked(Shared::check_informers));
+    if shared.elector.is_some() {
+        let check = |shared: &Shared| match &shared.elector {
+            Some(elector) => elector
+                .health(LEASE_TOLERANCE)
+                .map_err(|error| error.to_string()),
+            None => Ok(()),
+        };
+        healthz.add("leaderElection", checked(check));
+    }
+}
+
+impl fmt::Debug for ManagerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManagerBuilder")
+            .field("lease", &self.lease)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}

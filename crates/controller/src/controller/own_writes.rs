@@ -1,0 +1,498 @@
+//! The writes of a controller that its caches do not contain yet.
+//!
+//! A reconcile call that reads a cache without its own last write acts on an old state: it creates
+//! a second child, for example. So the next call for a key waits until the caches contain what the
+//! previous calls for this key have written. No worker is blocked: the key is put aside and queued
+//! again when the last write arrives.
+//!
+//! client-go's `util/consistency` (CS1–CS4) compares with the version of a whole kind. This module
+//! compares single objects, so a quiet namespace or another kind does not delay a key.
+//!
+//! A write that the cache has is forgotten: by the event that brings it, by the check after the
+//! call, or by a check from time to time. So this module keeps only what the caches lack.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::source::{AnySource, Coverage};
+use k8s_informer::object::{
+    GroupVersionResource, Key, Object, ObjectName, compare_resource_versions,
+};
+
+/// A deletion is awaited for this multiple of the timeout of own writes. A server can respond that
+/// an object is gone although it remains, for example behind an aggregated API.
+const DELETION_TIMEOUTS: u32 = 3;
+
+/// The position of a source in the list of sources, and the key of an object. The key is empty if
+/// the server has generated the name and it is unknown.
+pub(super) type ObjectId = (usize, Key);
+
+/// The writes that are not in the caches yet.
+///
+/// This is plain data for use under a lock: no method blocks, reads a cache or calls user code. The
+/// cost of an event depends on the writes that it ends, and that of a check on the writes of its
+/// key, but not on other writes. Trees give their memory back.
+#[derive(Default)]
+pub(super) struct OwnWrites {
+    next: u64,
+    /// The writes, with the keys that made them. An event ends ranges of the writes of an object:
+    /// those of versions that it reaches, for example.
+    writes: BTreeMap<(ObjectId, Written, Key), Write>,
+    /// The same writes by the keys that made them.
+    keys: BTreeSet<(Key, ObjectId, Written)>,
+}
+
+/// A write that a cache may not contain yet.
+#[derive(Clone)]
+pub(super) struct Write {
+    pub(super) id: u64,
+    /// The namespace of the object.
+    namespace: Box<str>,
+    object: ObjectId,
+    result: Written,
+    /// The UID and the version of the cached object before a write with an unknown outcome.
+    before: Option<(String, String)>,
+    /// The number of relists that the source had begun when the object was written.
+    relists: u64,
+    /// Whether a check has found a later relist.
+    has_relisted: bool,
+    times: Times,
+}
+
+/// The times of a write.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    written: Instant,
+    /// The time of the next check if no event arrives.
+    check: Instant,
+    /// The end of the wait for a deletion.
+    deletion: Instant,
+}
+
+/// The outcome of a write.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Written {
+    /// The server may have executed the request, and the state of the object is not known. The same
+    /// holds for an object that may be outside the scope of the source.
+    Unknown,
+    /// The object with this UID is gone.
+    Gone(Arc<str>),
+    /// The object has this version. The number is its length, so that versions are in their order.
+    /// It is 0 for a version that cannot be compared.
+    Version(usize, Arc<str>),
+}
+
+/// The result of a check of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check {
+    /// The wait is over.
+    Ended,
+    /// The cache still has the deleted object, and the time for the deletion is over.
+    GivenUp,
+    /// The cache lacks the write. The source has listed since the write, and the write is due.
+    Relisted,
+    /// The cache lacks the write.
+    Missing,
+}
+
+/// A change in a cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Observed<'a> {
+    /// The cache has this version of the object.
+    Version(&'a str),
+    /// The object was removed. The version is that of its last state, empty if it is unknown.
+    Gone { uid: &'a str, version: &'a str },
+}
+
+/// The writes of a key after a check.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Settled {
+    /// The time of the next check if no event arrives. `None` if the caches have all writes, so that
+    /// the key can be reconciled.
+    pub(super) check_at: Option<Instant>,
+    /// The sources that have not delivered a write in time.
+    pub(super) late: BTreeSet<usize>,
+    /// The deleted objects that the caches still have, and that are not awaited any more.
+    pub(super) given_up: Vec<ObjectId>,
+}
+
+impl OwnWrites {
+    /// Records a write.
+    pub(super) fn add(&mut self, key: &Key, mut write: Write) {
+        write.id = self.next;
+        self.next += 1;
+        let (object, result) = (&write.object, &write.result);
+        if result.is_version() {
+            // The newest version arrives after everything that earlier writes of the object have
+            // caused.
+            let from = (Key::clone(key), object.clone(), Written::Unknown);
+            let of = self.keys.range(from..);
+            let of = of.take_while(|(by, of, _)| by == key && of == object);
+            let earlier: Vec<_> = of.map(|(_, _, earlier)| earlier.clone()).collect();
+            // Only versions are at or above a version.
+            if earlier.iter().any(|earlier| earlier >= result) {
+                return;
+            }
+            for earlier in earlier {
+                self.remove(object.clone(), earlier, key);
+            }
+        }
+        let (object, result) = (object.clone(), result.clone());
+        let by_key = (Key::clone(key), object.clone(), result.clone());
+        self.keys.insert(by_key);
+        self.writes.insert((object, result, Key::clone(key)), write);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Returns the keys with writes.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        let mut keys: Vec<_> = self.keys.iter().map(|(key, ..)| Key::clone(key)).collect();
+        keys.dedup();
+        keys
+    }
+
+    /// Returns the writes of a key. Check each of them with [`Write::check`], without a lock, and
+    /// report the results to [`settle`](Self::settle).
+    pub(super) fn of<'a>(&'a self, key: &Key) -> impl Iterator<Item = &'a Write> + 'a {
+        self.entries(key).filter_map(|(key, object, result)| {
+            let id = (object.clone(), result.clone(), Key::clone(key));
+            self.writes.get(&id)
+        })
+    }
+
+    fn entries<'a>(
+        &'a self,
+        key: &Key,
+    ) -> impl DoubleEndedIterator<Item = &'a (Key, ObjectId, Written)> + 'a {
+        let first = |source| (Key::clone(key), (source, Key::from("")), Written::Unknown);
+        self.keys.range(first(0)..first(usize::MAX))
+    }
+
+    /// Removes the writes of a key that have ended. An event may have removed writes in the
+    /// meantime. `retry` is the time until the next check of a write that is late.
+    pub(super) fn settle(
+        &mut self,
+        key: &Key,
+        checks: &HashMap<u64, Check>,
+        now: Instant,
+        retry: Duration,
+    ) -> Settled {
+        let mut settled = Settled::default();
+        let entries: Vec<_> = self.entries(key).cloned().collect();
+        // The cache lacks an object before its creation arrives, and again after its deletion. The
+        // version of an object comes first in this order.
+        let mut missing_version = None;
+        for (_, object, result) in entries.iter().rev() {
+            let id = (object.clone(), result.clone(), Key::clone(key));
+            let Some(write) = self.writes.get_mut(&id) else {
+                continue;
+            };
+            let check = checks.get(&write.id).copied();
+            let has_ended = matches!(check, Some(Check::Ended | Check::GivenUp));
+            if has_ended && missing_version != Some(object) {
+                if check == Some(Check::GivenUp) {
+                    settled.given_up.push(object.clone());
+                }
+                self.remove(object.clone(), result.clone(), key);
+                continue;
+            }
+            if result.is_version() {
+                missing_version = Some(object);
+            }
+            write.has_relisted |= check == Some(Check::Relisted);
+            if write.times.check <= now {
+                write.times.check = now.checked_add(retry).unwrap_or(now);
+                settled.late.insert(object.0);
+            }
+            let check_at = settled.check_at.unwrap_or(write.times.check);
+            settled.check_at = Some(check_at.min(write.times.check));
+        }
+        settled
+    }
+
+    /// Reports a change in the cache of a source. Returns the keys that waited only for this
+    /// change.
+    pub(super) fn observed(
+        &mut self,
+        source: usize,
+        object: &Key,
+        change: &Observed<'_>,
+    ) -> Vec<Key> {
+        let mut ended = vec![Written::Unknown..=Written::Unknown];
+        // An update with another UID is a deletion and a creation that the watch missed.
+        if let Observed::Gone { uid, .. } = change {
+            let gone = Written::Gone((*uid).into());
+            ended.push(gone.clone()..=gone);
+        }
+        let (Observed::Version(version) | Observed::Gone { version, .. }) = change;
+        let newest = match Written::version(version) {
+            // Versions that cannot be compared count as reached: waiting would not end.
+            Written::Version(0, _) => Written::Version(usize::MAX, Arc::default()),
+            newest => newest,
+        };
+        ended.push(Written::Version(0, Arc::default())..=newest);
+        let object = (source, Key::clone(object));
+        let mut ready = Vec::new();
+        for results in ended {
+            let from = (object.clone(), results.start().clone(), Key::from(""));
+            let of = self.writes.range(from..);
+            let of =
+                of.take_while(|((of, result, _), _)| *of == object && results.contains(result));
+            let of = of.filter(|(_, write)| write.may_arrive_with(change));
+            let arrived: Vec<_> = of
+                .map(|((_, result, key), _)| (result.clone(), Key::clone(key)))
+                .collect();
+            for (result, key) in arrived {
+                self.remove(object.clone(), result, &key);
+                if self.entries(&key).next().is_none() {
+                    ready.push(key);
+                }
+            }
+        }
+        ready
+    }
+
+    fn remove(&mut self, object: ObjectId, result: Written, key: &Key) {
+        let by_key = (Key::clone(key), object.clone(), result.clone());
+        self.keys.remove(&by_key);
+        self.writes.remove(&(object, result, Key::clone(key)));
+    }
+}
+
+impl Times {
+    /// Returns the times of a write that is made now. `timeout` is that of own writes; a deletion is
+    /// awaited for several times `retry`.
+    pub(super) fn new(now: Instant, timeout: Duration, retry: Duration) -> Self {
+        let after = |delay| now.checked_add(delay).unwrap_or(now);
+        Self {
+            written: now,
+            check: after(timeout),
+            deletion: after(retry.saturating_mul(DELETION_TIMEOUTS)),
+        }
+    }
+}
+
+/// The UID and the resource version of an object in each cache.
+pub(super) type CachedStates = Vec<Option<(String, String)>>;
+
+impl Write {
+    /// Returns the entries for the object in the response of a write.
+    pub(super) fn written(
+        sources: &[Arc<dyn AnySource>],
+        resource: &GroupVersionResource,
+        object: &dyn Object,
+        times: Times,
+    ) -> Vec<Self> {
+        let target = ObjectName::of(object);
+        let write = |(at, source): (usize, &dyn AnySource)| {
+            let version = object.resource_version();
+            let write = |result| Self::new((at, source), &target, result, times);
+            match source.coverage(object) {
+                Coverage::No => None,
+                Coverage::Yes => Some(write(Written::version(version))),
+                Coverage::Unknown => {
+                    let before = source.cached(&object_key(&target));
+                    let is_cached = |(_, cached): &(_, String)| is_at_least(cached, version);
+                    (!before.as_ref().is_some_and(is_cached)).then(|| Self {
+                        before,
+                        ..write(Written::Unknown)
+                    })
+                }
+            }
+        };
+        of_resource(sources, resource).filter_map(write).collect()
+    }
+
+    /// Returns the entries for a deletion. `uid` can be empty if it is unknown. The object that was
+    /// cached `before` is gone even if the server has deleted a newer object with this name.
+    pub(super) fn deleted(
+        sources: &[Arc<dyn AnySource>],
+        resource: &GroupVersionResource,
+        target: &ObjectName,
+        uid: &str,
+        before: CachedStates,
+        times: Times,
+    ) -> Vec<Self> {
+        let mut before = before.into_iter();
+        let writes = |(at, source): (usize, &dyn AnySource)| {
+            let before = before.next().flatten().map(|(before, _)| before);
+            let uids = BTreeSet::from([uid.to_owned(), before.unwrap_or_default()]);
+            let uids = uids.into_iter().filter(|uid| !uid.is_empty());
+            let write = |uid: String| Written::Gone(uid.into());
+            uids.map(move |uid| Self::new((at, source), target, write(uid), times))
+                .collect::<Vec<_>>()
+        };
+        of_resource(sources, resource).flat_map(writes).collect()
+    }
+
+    /// Returns the entries for a write that may have been executed.
+    pub(super) fn unknown(
+        sources: &[Arc<dyn AnySource>],
+        resource: &GroupVersionResource,
+        target: &ObjectName,
+        before: CachedStates,
+        times: Times,
+    ) -> Vec<Self> {
+        let mut before = before.into_iter();
+        let write = |(at, source): (usize, &dyn AnySource)| {
+            let before = before.next().flatten();
+            source.covers_namespace(&target.namespace).then(|| Self {
+                before,
+                ..Self::new((at, source), target, Written::Unknown, times)
+            })
+        };
+        of_resource(sources, resource).filter_map(write).collect()
+    }
+
+    /// Returns the cached states of an object, for [`deleted`](Self::deleted) and
+    /// [`unknown`](Self::unknown).
+    pub(super) fn before(
+        sources: &[Arc<dyn AnySource>],
+        resource: &GroupVersionResource,
+        target: &ObjectName,
+    ) -> CachedStates {
+        let key = object_key(target);
+        let of = of_resource(sources, resource);
+        of.map(|(_, source)| source.cached(&key)).collect()
+    }
+
+    fn new(
+        (at, source): (usize, &dyn AnySource),
+        target: &ObjectName,
+        result: Written,
+        times: Times,
+    ) -> Self {
+        Self {
+            id: 0,
+            namespace: target.namespace.as_str().into(),
+            object: (at, object_key(target)),
+            result,
+            before: None,
+            relists: source.relists_begun(&target.namespace),
+            has_relisted: false,
+            times,
+        }
+    }
+
+    /// Whether the wait for this write is over.
+    ///
+    /// A write with a known version is awaited until the cache contains it: a stalled watch must
+    /// not cause a second child. It can be missing forever only if the server was restored from a
+    /// backup, and the source lists again after that. Such a list can also come from an API server
+    /// that is behind, so the watch gets the time until the next check to deliver the write. A
+    /// deletion is awaited until its time is over, and a write with an unknown outcome until the
+    /// first check.
+    pub(super) fn check(&self, sources: &[Arc<dyn AnySource>], now: Instant) -> Check {
+        let (at, object) = &self.object;
+        let source = &*sources[*at];
+        let is_due = self.times.check <= now;
+        let has_arrived = match &self.result {
+            Written::Version(length, version) => {
+                let cached = source.cached(object);
+                cached.is_some_and(|(_, cached)| is_at_least(&cached, version))
+                    || source.has_processed(&self.namespace, version)
+                    // No list or bookmark reaches a version that cannot be compared.
+                    || *length == 0 && is_due
+            }
+            Written::Gone(gone) => source.cached(object).is_none_or(|(uid, _)| uid != **gone),
+            Written::Unknown => is_due || source.cached(object) != self.before,
+        };
+        if has_arrived || is_due && self.has_relisted {
+            return Check::Ended;
+        }
+        if matches!(self.result, Written::Gone(_)) && self.times.deletion <= now {
+            return Check::GivenUp;
+        }
+        match is_due && source.relists(&self.namespace) > self.relists {
+            true => Check::Relisted,
+            false => Check::Missing,
+        }
+    }
+
+    /// Whether a change is newer than the state before a write with an unknown outcome. Handlers are
+    /// behind the cache.
+    ///
+    /// Such a change may be the write or not. The object is newer than what the call has read, and a
+    /// write that arrives later conflicts or is repeated.
+    fn may_arrive_with(&self, change: &Observed<'_>) -> bool {
+        let Some((before_uid, before)) = &self.before else {
+            return true;
+        };
+        match change {
+            Observed::Gone { uid, .. } if uid == before_uid => true,
+            Observed::Version(version) | Observed::Gone { version, .. } => {
+                compare_resource_versions(version, before).is_none_or(Ordering::is_gt)
+            }
+        }
+    }
+
+    pub(super) fn object(&self) -> &ObjectId {
+        &self.object
+    }
+
+    pub(super) fn result(&self) -> &Written {
+        &self.result
+    }
+
+    /// The time of the write.
+    pub(super) fn time(&self) -> Instant {
+        self.times.written
+    }
+}
+
+/// Returns the sources of `resource` with their positions. The version of the group does not
+/// matter: all versions of an object share its resource version.
+fn of_resource<'a>(
+    sources: &'a [Arc<dyn AnySource>],
+    resource: &'a GroupVersionResource,
+) -> impl Iterator<Item = (usize, &'a dyn AnySource)> {
+    let sources = sources.iter().map(|source| &**source).enumerate();
+    sources.filter(|(_, source)| {
+        let of = source.resource();
+        of.group == resource.group && of.resource == resource.resource
+    })
+}
+
+fn object_key(target: &ObjectName) -> Key {
+    match target.name.is_empty() {
+        true => Key::from(""),
+        false => target.to_key(),
+    }
+}
+
+impl Written {
+    fn version(version: &str) -> Self {
+        let is_comparable = compare_resource_versions(version, version).is_some();
+        let length = if is_comparable { version.len() } else { 0 };
+        Self::Version(length, version.into())
+    }
+
+    fn is_version(&self) -> bool {
+        matches!(self, Self::Version(..))
+    }
+}
+
+/// What a key waits for.
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("a change"),
+            Self::Gone(_) => f.write_str("its deletion"),
+            Self::Version(_, version) => write!(f, "version {version}"),
+        }
+    }
+}
+
+/// Versions that cannot be compared count as reached: waiting would not end.
+fn is_at_least(version: &str, wanted: &str) -> bool {
+    compare_resource_versions(version, wanted).is_none_or(Ordering::is_ge)
+}
+
+#[cfg(test)]
+pub(super) mod tests;

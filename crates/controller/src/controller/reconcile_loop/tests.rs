@@ -1,0 +1,138 @@
+//! The memory that own writes take, with a scripted cache.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::json;
+
+use super::*;
+use crate::controller::own_writes::tests::{Scripted, maps};
+use k8s_informer::client::Config;
+use k8s_informer::object::{DynamicObject, ObjectName};
+use k8s_informer::workqueue::{WorkQueue, default_controller_rate_limiter};
+use k8s_informer_testing::FakeClock;
+
+const KEYS: usize = 100_000;
+const WORKERS: usize = 2;
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+type Call = dyn Fn(&KeyWrites) + Send + Sync;
+
+struct Running {
+    cache: Arc<Scripted>,
+    clock: FakeClock,
+    of: Arc<ReconcileLoop>,
+    calls: Arc<AtomicUsize>,
+    stop: Stop,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Running {
+    /// Runs a loop whose calls make these writes.
+    fn start(call: Box<Call>) -> Self {
+        let clock = FakeClock::new();
+        let settings = Settings {
+            name: "memory".to_owned(),
+            kind: None,
+            workers: WORKERS,
+            time_limit: None,
+            grace_period: Duration::ZERO,
+            own_writes_timeout: TIMEOUT,
+            clock: Arc::new(clock.clone()),
+            metrics: None,
+            probe: None,
+            schedule: None,
+        };
+        let client = Client::new(Config::new("http://127.0.0.1:1")).unwrap();
+        let queue = WorkQueue::builder().build_priority(default_controller_rate_limiter());
+        let cache = Arc::new(Scripted::new());
+        let sources = vec![Arc::clone(&cache) as Arc<dyn AnySource>];
+        let of = Arc::new(ReconcileLoop::new(
+            settings,
+            client,
+            queue.unwrap(),
+            sources,
+        ));
+        let (this, calls) = (Arc::downgrade(&of), Arc::<AtomicUsize>::default());
+        let counted = Arc::clone(&calls);
+        of.set_reconcile(Box::new(move |_, key| {
+            call(&KeyWrites {
+                reconcile_loop: Weak::clone(&this),
+                key: Key::clone(key),
+            });
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(Next::Done).into()
+        }));
+        let stop = Stop::new();
+        let run = (Arc::clone(&of), stop.clone());
+        Self {
+            cache,
+            clock,
+            of,
+            calls,
+            stop,
+            thread: thread::spawn(move || run.0.run(&run.1, &Stop::new()).unwrap()),
+        }
+    }
+
+    /// Calls the function once for each key.
+    fn call_all(&self) {
+        let keys = (0..KEYS).map(|number| ObjectName::new("a", &format!("team-{number}")).to_key());
+        self.of.enqueue(keys, 0);
+        wait_until(|| {
+            self.calls.load(Ordering::Relaxed) == KEYS && self.of.status().running.is_empty()
+        });
+    }
+
+    fn end(self) {
+        self.stop.stop();
+        self.thread.join().unwrap();
+    }
+}
+
+fn wait_until(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !condition() {
+        assert!(Instant::now() < deadline);
+        thread::yield_now();
+    }
+}
+
+fn shared() -> DynamicObject {
+    let metadata = json!({"namespace": "a", "name": "shared", "resourceVersion": "5"});
+    serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+}
+
+/// No event follows a write that changes nothing, or one whose event comes before its response.
+#[test]
+fn writes_that_the_cache_has_are_forgotten_after_the_call() {
+    let running = Running::start(Box::new(|writes| {
+        let report = writes.before_write(&maps(), &ObjectName::of(&shared()));
+        report(WriteOutcome::Written(&shared()));
+        let of = writes.reconcile_loop.upgrade().unwrap();
+        assert!(of.state.lock().own_writes.keys().len() <= WORKERS);
+    }));
+    running.cache.store("a/shared", "u1", "5");
+    running.call_all();
+    assert!(!running.of.awaits_writes());
+    assert!(running.of.failures().is_empty());
+    running.end();
+}
+
+/// No event follows a failed write, and the key may never be called again.
+#[test]
+fn writes_with_unknown_outcomes_are_forgotten_in_time() {
+    let running = Running::start(Box::new(|writes| {
+        let target = ObjectName::new("a", "shared");
+        writes.before_write(&maps(), &target)(WriteOutcome::Unknown);
+    }));
+    running.call_all();
+    assert_eq!(running.of.state.lock().own_writes.keys().len(), KEYS);
+    // The timer may begin its wait later.
+    wait_until(|| {
+        running.clock.advance(TIMEOUT);
+        !running.of.awaits_writes()
+    });
+    assert!(running.of.status().awaited.is_empty());
+    running.end();
+}

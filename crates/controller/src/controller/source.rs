@@ -1,0 +1,194 @@
+//! The informers of a controller.
+
+use std::any::Any;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use k8s_informer::informer::{InformerError, InformerScope, SharedIndexInformer};
+use k8s_informer::object::{GroupVersionResource, Object, meta_namespace_key};
+use k8s_informer::queue::WaitError;
+use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
+use k8s_informer::selector::Selector;
+use k8s_informer::stop::Done;
+use k8s_informer::stop::Stop;
+use k8s_informer::store::AddIndexersError;
+
+/// The index of children by the UID of their controllers. Controllers that share an informer share
+/// the index.
+pub(super) const OWNER_INDEX: &str = "k8s-informer/controller-uid";
+
+/// An informer of a controller, without its type.
+pub(super) trait AnySource: Send + Sync {
+    fn resource(&self) -> &GroupVersionResource;
+
+    /// Whether the cache gets the new state of a written object.
+    fn coverage(&self, object: &dyn Object) -> Coverage;
+
+    /// Whether the cache can get an object of this namespace.
+    fn covers_namespace(&self, namespace: &str) -> bool;
+
+    /// Returns the UID and the resource version of a cached object.
+    fn cached(&self, key: &str) -> Option<(String, String)>;
+
+    /// Whether the cache contains all changes in `namespace` up to this version.
+    fn has_processed(&self, namespace: &str, version: &str) -> bool;
+
+    /// The number of complete lists after the first one, of the part with this namespace.
+    fn relists(&self, namespace: &str) -> u64;
+
+    /// Like [`relists`](Self::relists), but includes a list in progress.
+    fn relists_begun(&self, namespace: &str) -> u64;
+
+    fn name(&self) -> &str;
+
+    fn has_synced(&self) -> bool;
+
+    fn status(&self) -> ReflectorStatus;
+
+    /// Waits until the cache has this version, and returns the version that it has then.
+    fn wait_for_version(&self, version: &str, timeout: Duration) -> Result<String, WaitError>;
+
+    /// The number of cached objects.
+    fn len(&self) -> usize;
+
+    /// The signal of the first sync. It also identifies the informer.
+    fn synced(&self) -> &Done;
+
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Whether the cache of an informer gets an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coverage {
+    Yes,
+    No,
+    /// Only the server can evaluate the field selector.
+    Unknown,
+}
+
+/// An informer of a controller.
+pub(super) struct InformerSource<T> {
+    pub(super) informer: SharedIndexInformer<T>,
+    pub(super) resource: GroupVersionResource,
+    pub(super) scope: InformerScope,
+    /// The parsed label selector of the scope.
+    pub(super) labels: Selector,
+    pub(super) has_owner_index: bool,
+}
+
+impl<T: Object + DeserializeOwned> InformerSource<T> {
+    pub(super) fn new(
+        informer: SharedIndexInformer<T>,
+        resource: GroupVersionResource,
+        scope: InformerScope,
+    ) -> Self {
+        // An unparsable selector cannot occur: the scope was built from a `Selector`.
+        let labels = scope
+            .list_options()
+            .label_selector
+            .parse()
+            .unwrap_or_else(|_| Selector::everything());
+        Self {
+            informer,
+            resource,
+            scope,
+            labels,
+            has_owner_index: false,
+        }
+    }
+
+    /// Adds the index of children. Another controller with the same informer may have added it.
+    pub(super) fn add_owner_index(
+        &mut self,
+        uid: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
+    ) -> Result<(), InformerError> {
+        self.has_owner_index = true;
+        match self.informer.add_index(OWNER_INDEX, uid) {
+            Err(InformerError::Index(AddIndexersError::Conflict { .. })) => Ok(()),
+            added => added,
+        }
+    }
+}
+
+impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
+    fn resource(&self) -> &GroupVersionResource {
+        &self.resource
+    }
+
+    fn coverage(&self, object: &dyn Object) -> Coverage {
+        if !self.covers_namespace(object.namespace()) {
+            return Coverage::No;
+        }
+        if !self.labels.matches(object) {
+            // A change of the labels can remove the object from the cache. The watch then delivers
+            // a deletion with the version of the change.
+            let key = meta_namespace_key(object);
+            return match self.cached(&key) {
+                Some(_) => Coverage::Yes,
+                None => Coverage::No,
+            };
+        }
+        let has_fields = !self.scope.list_options().field_selector.is_empty();
+        match has_fields || self.scope.selected_shard().is_some() {
+            true => Coverage::Unknown,
+            false => Coverage::Yes,
+        }
+    }
+
+    fn covers_namespace(&self, namespace: &str) -> bool {
+        let namespaces = self.scope.namespaces();
+        namespaces.is_empty() || namespaces.iter().any(|watched| watched == namespace)
+    }
+
+    fn cached(&self, key: &str) -> Option<(String, String)> {
+        let object = self.informer.indexer().get_by_key(key)?;
+        Some((
+            object.uid().to_owned(),
+            object.resource_version().to_owned(),
+        ))
+    }
+
+    fn has_processed(&self, namespace: &str, version: &str) -> bool {
+        self.informer.has_processed(namespace, version)
+    }
+
+    fn relists(&self, namespace: &str) -> u64 {
+        self.informer.status_of(namespace).relists
+    }
+
+    fn relists_begun(&self, namespace: &str) -> u64 {
+        let status = self.informer.status_of(namespace);
+        status.relists + u64::from(status.state == ReflectorState::Listing)
+    }
+
+    fn name(&self) -> &str {
+        self.informer.name()
+    }
+
+    fn has_synced(&self) -> bool {
+        self.informer.has_synced()
+    }
+
+    fn status(&self) -> ReflectorStatus {
+        self.informer.status()
+    }
+
+    fn wait_for_version(&self, version: &str, timeout: Duration) -> Result<String, WaitError> {
+        let informer = &self.informer;
+        informer.wait_for_resource_version(version, timeout, &Stop::new())?;
+        Ok(informer.store_resource_version())
+    }
+
+    fn len(&self) -> usize {
+        self.informer.indexer().len()
+    }
+
+    fn synced(&self) -> &Done {
+        self.informer.synced()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,34 @@
+//! Records Kubernetes events about objects, as `kubectl describe` shows them.
+//!
+//! | type | purpose | client-go |
+//! |---|---|---|
+//! | [`EventRecorder`] | records events, and writes them on a thread | `events.EventRecorder` and its broadcaster |
+//! | [`EventDraft`] | an event with an action, a related object or annotations | |
+//! | [`ObjectReference`], [`Referable`] | the object that an event is about | `corev1.ObjectReference`, `reference.GetReference` |
+//! | [`EventStats`], [`ShutdownReport`] | what happened to the events | |
+//! | [`EventSink`] | replaces the API server, for tests | `EventSink` |
+//!
+//! [`EventRecorder`] has an example. The guide has [a page about events](crate::guide::events).
+
+mod builder;
+#[doc(hidden)]
+pub(crate) mod core;
+mod draft;
+mod error;
+mod recorder;
+#[cfg(shuttle)]
+mod shuttle_tests;
+mod sink;
+mod state;
+mod stats;
+mod validation;
+mod writer;
+
+pub use self::builder::EventRecorderBuilder;
+pub(crate) use self::builder::host_name;
+pub use self::draft::{EventDraft, EventType};
+pub use self::error::EventError;
+pub use self::recorder::EventRecorder;
+pub use self::sink::EventSink;
+pub use self::stats::{EventStats, ShutdownReport};
+pub use k8s_informer::object::{ObjectReference, Referable};

@@ -1,0 +1,425 @@
+//! The thread of a recorder, and what it shares with the callers.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::core::delivery::{Answer, Next, Verb, next};
+use super::core::event::Event;
+use super::state::{Outcome, Sending, State};
+use super::{EventError, EventSink, EventStats, ShutdownReport};
+use crate::log;
+use k8s_informer::__private::catch;
+use k8s_informer::__private::named;
+use k8s_informer::__private::sync::{Condvar, Mutex};
+use k8s_informer::error::Error;
+use k8s_informer::stop::{Done, Stop};
+use k8s_informer::time::{Backoff, Clock};
+
+/// The longest wait at the request of a server.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
+
+/// The answers after which an event is given up, as in client-go (ER6). Connection errors and
+/// overload do not count.
+const TRIES: u32 = 12;
+
+/// How long a shutdown waits for the end of the thread.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The first and the longest pause after a failed request. Jitter adds up to a half.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONG_PAUSE: Duration = Duration::from_secs(30);
+
+/// The minimum time between two log messages about dropped events.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What the callers and the thread share.
+pub(super) struct Shared {
+    /// The name of the recorder in the log.
+    name: String,
+    /// Guards series and queue, and how the thread waits. While it is held, no other locks are
+    /// taken than those of `Stop`, and no clock, sink or log is called.
+    inner: Mutex<Inner>,
+    /// Notified when an event was settled, and when the thread ends. Flushes wait on it.
+    settled: Condvar,
+    sink: Arc<dyn EventSink>,
+    clock: Arc<dyn Clock>,
+    stop: Stop,
+    /// Set when the thread has ended.
+    ended: Done,
+}
+
+struct Inner {
+    state: State,
+    /// Ends the wait of the thread, if there is one.
+    wait: Option<Wait>,
+    /// Ends the pause after a failed request, and starts the back-off again.
+    kicked: bool,
+    paused_until: Option<Instant>,
+    backoff: Backoff,
+    last_error: Option<Error>,
+    log: DropLog,
+}
+
+struct Wait {
+    wake: Stop,
+    /// Whether the thread waits after a failed request, which new events must not shorten.
+    is_pause: bool,
+}
+
+/// Limits the messages about dropped events.
+#[derive(Default)]
+struct DropLog {
+    at: Option<Instant>,
+    /// The number of events that have been dropped when it was logged.
+    dropped: u64,
+}
+
+enum Step {
+    Send(Box<Sending>),
+    Wait { wake: Stop, until: Option<Instant> },
+    End,
+}
+
+impl Shared {
+    pub(super) fn new(
+        controller: &str,
+        state: State,
+        sink: Arc<dyn EventSink>,
+        clock: Arc<dyn Clock>,
+        stop: Stop,
+    ) -> Self {
+        Self {
+            name: format!("event recorder {controller}"),
+            inner: Mutex::new(Inner {
+                state,
+                wait: None,
+                kicked: false,
+                paused_until: None,
+                backoff: Backoff::new(FIRST_PAUSE, 2.0, LONG_PAUSE, 0.5),
+                last_error: None,
+                log: DropLog::default(),
+            }),
+            settled: Condvar::new(),
+            sink,
+            clock,
+            stop,
+            ended: Done::new("event recorder"),
+        }
+    }
+
+    pub(super) fn record(&self, event: Result<Event, EventError>) -> Result<(), EventError> {
+        let (wall, instant) = (since_1970(&*self.clock), self.clock.now());
+        let mut inner = self.inner.lock();
+        let event = match event {
+            Ok(event) if !inner.state.closed && !self.stop.is_stopped() => event,
+            refused => {
+                inner.state.refuse();
+                return Err(refused.err().unwrap_or(EventError::Stopped));
+            }
+        };
+        // An event that is only counted does not wake the thread.
+        let needs_thread = inner.state.record(event, wall, instant);
+        let wake = inner.wait.take_if(|wait| needs_thread && !wait.is_pause);
+        let dropped = inner.newly_dropped(instant, LOG_INTERVAL);
+        drop(inner);
+        if let Some(wait) = wake {
+            wait.wake.stop();
+        }
+        self.log_dropped(dropped);
+        Ok(())
+    }
+
+    pub(super) fn flush(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now().checked_add(timeout);
+        let target = {
+            let mut inner = self.inner.lock();
+            inner.state.queue_all();
+            inner.state.stats().recorded
+        };
+        self.kick();
+        let mut inner = self.inner.lock();
+        loop {
+            if inner.state.is_settled(target) {
+                return true;
+            }
+            if self.ended.is_done() {
+                return false;
+            }
+            match deadline {
+                None => self.settled.wait(&mut inner),
+                Some(deadline) => {
+                    if self.settled.wait_until(&mut inner, deadline).timed_out() {
+                        return inner.state.is_settled(target);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn shutdown(&self, timeout: Duration) -> ShutdownReport {
+        let was_closed = std::mem::replace(&mut self.inner.lock().state.closed, true);
+        self.flush(timeout);
+        self.stop.stop();
+        self.ended.wait_timeout(GRACE);
+        let now = self.clock.now();
+        let (stats, dropped) = {
+            let mut inner = self.inner.lock();
+            let dropped = inner.newly_dropped(now, Duration::ZERO);
+            (inner.state.stats(), dropped)
+        };
+        self.log_dropped(dropped);
+        if !was_closed && stats.pending > 0 {
+            log::warn!(
+                "{}: events lost because they could not be written before the recorder ended: {}",
+                self.name,
+                stats.pending
+            );
+        }
+        ShutdownReport {
+            stats,
+            thread_ended: self.ended.is_done(),
+        }
+    }
+
+    /// Whether the recorder has been shut down.
+    pub(super) fn is_closed(&self) -> bool {
+        self.inner.lock().state.closed
+    }
+
+    pub(super) fn stats(&self) -> EventStats {
+        self.inner.lock().state.stats()
+    }
+
+    pub(super) fn last_error(&self) -> Option<Error> {
+        self.inner.lock().last_error.clone()
+    }
+
+    fn log_dropped(&self, dropped: Option<u64>) {
+        if let Some(dropped) = dropped {
+            log::warn!(
+                "{}: events dropped because too many wait to be written: {dropped}; the server is slow or \
+                 unreachable",
+                self.name
+            );
+        }
+    }
+
+    /// Wakes the thread, also from a pause.
+    fn kick(&self) {
+        let wait = {
+            let mut inner = self.inner.lock();
+            inner.kicked = true;
+            inner.wait.take()
+        };
+        if let Some(wait) = wait {
+            wait.wake.stop();
+        }
+    }
+
+    /// Decides what the thread does next.
+    fn step(&self) -> Step {
+        let now = self.clock.now();
+        let mut inner = self.inner.lock();
+        inner.wait = None;
+        if self.stop.is_stopped() {
+            return Step::End;
+        }
+        if std::mem::take(&mut inner.kicked) {
+            inner.paused_until = None;
+            inner.backoff.reset();
+        }
+        inner.state.queue_due(now);
+        let pause = inner.paused_until.filter(|until| *until > now);
+        if pause.is_none() {
+            inner.paused_until = None;
+            if let Some(sending) = inner.state.take() {
+                return Step::Send(Box::new(sending));
+            }
+        }
+        let wake = self.stop.child();
+        inner.wait = Some(Wait {
+            wake: wake.clone(),
+            is_pause: pause.is_some(),
+        });
+        let until = pause.or(inner.state.due);
+        Step::Wait { wake, until }
+    }
+
+    /// Sends an event: a patch, then a create if the event does not exist.
+    fn send(&self, sending: &Sending) -> (Outcome, Option<Error>) {
+        let Sending { event, .. } = sending;
+        let mut attempt = sending.attempt;
+        loop {
+            let result = catch(|| match attempt.verb {
+                Verb::Create => {
+                    let body = event.create();
+                    self.sink.create(&event.namespace, &body, &self.stop)
+                }
+                Verb::Patch => {
+                    let patch = event.patch();
+                    self.sink
+                        .patch(&event.namespace, &event.name, &patch, &self.stop)
+                }
+            });
+            let error = match result {
+                Ok(result) => result.err(),
+                Err(panic) => Some(Error::other(format!("the event sink {panic}"))),
+            };
+            let answer = error.as_ref().map_or(Answer::Accepted, answer);
+            if answer == Answer::Later && attempt.verb == Verb::Create {
+                attempt.in_doubt = true;
+            }
+            match next(attempt.verb, answer, event.count, attempt.in_doubt) {
+                Next::Written => return (Outcome::Written, None),
+                Next::Send(verb) => attempt.verb = verb,
+                Next::Failed => return (Outcome::Failed, error),
+                Next::Retry(verb) => {
+                    attempt.verb = verb;
+                    attempt.tries += u32::from(!error.as_ref().is_some_and(is_outage));
+                    return match attempt.tries < TRIES || self.stop.is_stopped() {
+                        true => (Outcome::Retry(attempt), error),
+                        false => (Outcome::Failed, error),
+                    };
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Returns how many events were dropped since the last message, if that was at least `interval`
+    /// ago.
+    fn newly_dropped(&mut self, now: Instant, interval: Duration) -> Option<u64> {
+        let dropped = self.state.stats().dropped;
+        let is_time = self
+            .log
+            .at
+            .is_none_or(|at| now.saturating_duration_since(at) >= interval);
+        if dropped == self.log.dropped || !is_time {
+            return None;
+        }
+        let newly = dropped - self.log.dropped;
+        (self.log.at, self.log.dropped) = (Some(now), dropped);
+        Some(newly)
+    }
+}
+
+/// Starts the thread.
+pub(super) fn spawn(shared: &Arc<Shared>) -> io::Result<()> {
+    let shared = Arc::clone(shared);
+    named("event recorder".to_owned(), None)
+        .spawn(move || run(&shared))
+        .map(drop)
+}
+
+fn run(shared: &Shared) {
+    /// Reports the end, even after a panic of a custom clock.
+    struct Ended<'a>(&'a Shared);
+    impl Drop for Ended<'_> {
+        fn drop(&mut self) {
+            self.0.stop.stop();
+            // Takes the lock, so that the wake-up cannot fall between a waiter's check and its
+            // wait.
+            let inner = self.0.inner.lock();
+            self.0.ended.set();
+            drop(inner);
+            self.0.settled.notify_all();
+        }
+    }
+    let _ended = Ended(shared);
+    // The reason of the last message about a failure, so that a lasting problem is logged once.
+    let mut problem: Option<String> = None;
+    loop {
+        match shared.step() {
+            Step::End => return,
+            Step::Wait { wake, until: None } => wake.wait(),
+            Step::Wait {
+                wake,
+                until: Some(until),
+            } => {
+                let clock = &shared.clock;
+                clock.wait(until.saturating_duration_since(clock.now()), &wake);
+            }
+            Step::Send(sending) => {
+                let (outcome, error) = shared.send(&sending);
+                let now = shared.clock.now();
+                let is_stopped = shared.stop.is_stopped();
+                if !is_stopped {
+                    log_problem(&shared.name, &mut problem, error.as_ref(), &outcome);
+                }
+                let mut inner = shared.inner.lock();
+                inner.state.settle(sending.id, &outcome);
+                if let Outcome::Retry(_) = outcome {
+                    let requested = error.as_ref().and_then(Error::retry_after);
+                    let requested = requested.unwrap_or_default().min(MAX_RETRY_AFTER);
+                    inner.paused_until = now.checked_add(inner.backoff.step().max(requested));
+                } else {
+                    inner.backoff.reset();
+                }
+                if error.is_some() && !is_stopped {
+                    inner.last_error = error;
+                }
+                drop(inner);
+                shared.settled.notify_all();
+            }
+        }
+    }
+}
+
+/// Logs a failure, and its end. A failure like the last one is only logged at `debug`.
+fn log_problem(name: &str, problem: &mut Option<String>, error: Option<&Error>, outcome: &Outcome) {
+    let Some(error) = error else {
+        if problem.take().is_some() {
+            log::info!("{name}: events are written again");
+        }
+        return;
+    };
+    let class = match error.status() {
+        Some(status) => format!("{} {}", status.code, status.reason),
+        None => "no answer".to_owned(),
+    };
+    let level = match problem.replace(class.clone()) == Some(class) {
+        true => ::log::Level::Debug,
+        false => ::log::Level::Warn,
+    };
+    let effect = match outcome {
+        Outcome::Retry(_) => "retrying with back-off",
+        Outcome::Written | Outcome::Failed => "the event is lost",
+    };
+    log::log!(
+        level,
+        "{name}: an event could not be written; {effect}: {error}"
+    );
+}
+
+fn answer(error: &Error) -> Answer {
+    if error.is_not_found() {
+        Answer::NotFound
+    } else if error.is_already_exists() {
+        Answer::AlreadyExists
+    } else if error.is_retryable()
+        || error.is_credentials()
+        || error.is_unauthorized()
+        || error.is_stopped()
+        || error.is_decode()
+    {
+        Answer::Later
+    } else {
+        Answer::Refused
+    }
+}
+
+/// Whether the server as a whole is unavailable, so that the event is not the cause.
+fn is_outage(error: &Error) -> bool {
+    let code = error.status().map_or(0, |status| status.code);
+    error.is_stopped()
+        || matches!(code, 429 | 502 | 503)
+        || code == 0 && (error.is_connection() || error.is_timeout())
+}
+
+/// Returns the time of the wall clock since 1970.
+fn since_1970(clock: &dyn Clock) -> Duration {
+    let since = clock.wall_clock().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default()
+}

@@ -1,0 +1,30 @@
+//! The user guide of controllers.
+//!
+//! | page | content |
+//! |---|---|
+//! | [`controllers`] | Write and test controllers |
+//! | [`leader_election`] | Run several replicas, of which one works |
+//! | [`events`] | Record Kubernetes events about objects |
+//! | [`coming_from`] | Names of client-go, kube and microbean, and their counterparts in these packages |
+//! | [`coming_from_client_go`] | For readers who know client-go |
+//! | [`coming_from_kube`] | For readers who know kube-rs |
+//!
+//! The same text is in the folder `docs/guide` of this package.
+
+#[doc = include_str!("../docs/guide/controllers.md")]
+pub mod controllers {}
+
+#[doc = include_str!("../docs/guide/leader_election.md")]
+pub mod leader_election {}
+
+#[doc = include_str!("../docs/guide/events.md")]
+pub mod events {}
+
+#[doc = include_str!("../docs/guide/coming_from.md")]
+pub mod coming_from {}
+
+#[doc = include_str!("../docs/guide/coming_from_client_go.md")]
+pub mod coming_from_client_go {}
+
+#[doc = include_str!("../docs/guide/coming_from_kube.md")]
+pub mod coming_from_kube {}

@@ -1,0 +1,92 @@
+//! Leader election: of several processes, one at a time does the work.
+//!
+//! The candidates compete for a Lease, an object of the API server. The holder renews it; if it
+//! fails to, another candidate takes over after the lease duration. client-go's
+//! `tools/leaderelection`.
+//!
+//! | type | purpose | client-go |
+//! |---|---|---|
+//! | [`LeaderElector`] | acquires, renews and releases; runs the work of the leader | `LeaderElector` |
+//! | [`Leading`] | the term of a leader: its stop, `ensure` and its token | – |
+//! | [`Ended`] | how a term has ended | – |
+//! | [`LeaseLock`] | the Lease on an API server | `resourcelock.LeaseLock` |
+//! | [`Lock`], [`Lease`], [`Record`] | other places to keep the record | `resourcelock.Interface`, `LeaderElectionRecord` |
+//!
+//! ```
+//! use k8s_informer_controller::leader_election::{Ended, LeaderElector, LeaseLock};
+//! use k8s_informer_testing::ApiServer;
+//! use k8s_informer::{Client, Config, Stop};
+//!
+//! let server = ApiServer::start()?;
+//! let client = Client::new(Config::new(server.url()))?;
+//! let lock = LeaseLock::new(&client, "default", "my-controller");
+//! let elector = LeaderElector::builder(lock).build()?;
+//!
+//! // Blocks until this process leads, and then until the work has ended.
+//! let ended = elector.run(&Stop::new(), |leading| {
+//!     leading.ensure().map(|()| leading.token().transitions)
+//! })?;
+//! assert!(matches!(ended, Ended::Finished(Ok(0))));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # At most one leader
+//!
+//! While the work of one process runs, no other process starts it, if all of these hold:
+//!
+//! - Every candidate uses this module, with the same durations.
+//! - The work ends when [`Leading::stop`] is set, or it calls [`Leading::ensure`] before each
+//!   operation that must not happen twice.
+//! - No two processes use the same identity, also not one after the other while the first may
+//!   still run. A candidate takes a Lease with its own identity at once, without waiting. The
+//!   default identity is unique. With the name of a Pod of a StatefulSet, this rule is broken when
+//!   the Pod is deleted by force while its node is unreachable.
+//! - The clock of no machine is faster than that of another by a factor of *lease duration* / *renew
+//!   deadline*, which is 1.5 by default.
+//! - The Lease is not edited, deleted or restored from a backup by other means.
+//! - No machine is suspended and has its wall clock set back in the same term. The leader measures
+//!   with the larger of the monotonic and the wall clock, because the monotonic clock does not
+//!   advance while a machine is suspended. A wall clock that jumps forward can end a term early.
+//!
+//! The work runs on a separate thread, and is joined before the Lease is released. On a stop, the
+//! elector goes on renewing the Lease until the work has ended. If the Lease is lost, for example
+//! because the API server can't be reached, the work is stopped *retry period* + *renew deadline*
+//! after the start of the last successful request: 12 s by default, 3 s before another candidate
+//! can take over. [`Leading::ensure`] fails earlier, after the renew deadline.
+//!
+//! A separate thread watches this deadline. A [`Lock`], a logger, metrics or a callback that blocks
+//! can delay renewals, so that the Lease is lost, but not the end of the term. The exception is a
+//! custom clock, with which the deadline is measured. If the term is over before the work has
+//! started, for example because a logger has blocked, the work does not start, and the candidate
+//! tries again. Callbacks of [`Leading::lost`] and [`Leading::stop`] run after both signals and
+//! their children are set.
+//!
+//! `ensure` is check-then-act: the process can be paused between the check and the operation. To
+//! exclude that, let the receiver of the operation compare a fencing token ([`Leading::token`]), or
+//! write with the resource version that was read during the term.
+//!
+//! # Differences from client-go
+//!
+//! client-go starts to release the Lease before the work has ended, can empty the Lease of another
+//! holder, and notices the loss of a Lease only after a deadline. [The
+//! deviations](k8s_informer::deviations) LE1 to LE25 are the complete list.
+
+mod core;
+mod election;
+mod elector;
+mod error;
+mod leading;
+mod lease_lock;
+mod lock;
+mod record;
+mod run;
+#[cfg(shuttle)]
+mod shuttle_tests;
+mod term;
+
+pub use elector::{Ended, LeaderElector, LeaderElectorBuilder};
+pub use error::LeaderElectionError;
+pub use leading::{Leading, Token};
+pub use lease_lock::LeaseLock;
+pub use lock::Lock;
+pub use record::{Lease, Record};

@@ -1,0 +1,466 @@
+//! Interleaving tests of the elector, on a Lease in memory and with a clock that the tests advance.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::{Ended, LeaderElector, LeaderElectorBuilder, Leading, Lease, Lock, Record};
+use k8s_informer::__private::sync::{Condvar, Mutex, any, check, join_all, thread};
+use k8s_informer::error::{Error, Status};
+use k8s_informer::stop::{Done, Stop};
+use k8s_informer::time::Clock;
+
+/// The default retry period.
+const RETRY: Duration = Duration::from_secs(2);
+/// The time after which a Lease is lost, with the default durations.
+const LOST: Duration = Duration::from_secs(12);
+
+/// A clock that stands still until it is advanced. Clones share the time.
+#[derive(Clone)]
+struct TestClock {
+    start: Instant,
+    shared: Arc<(Mutex<Duration>, Condvar)>,
+    /// Set when the elector and its threads have dropped their clock.
+    _dropped: Arc<SetOnDrop>,
+}
+
+struct SetOnDrop(Done);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
+impl TestClock {
+    fn new(dropped: &Done) -> Self {
+        Self {
+            start: Instant::now(),
+            shared: Arc::default(),
+            _dropped: Arc::new(SetOnDrop(dropped.clone())),
+        }
+    }
+
+    fn advance(&self, by: Duration) {
+        *self.shared.0.lock() += by;
+        self.shared.1.notify_all();
+    }
+
+    fn elapsed(&self) -> Duration {
+        *self.shared.0.lock()
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Instant {
+        self.start + self.elapsed()
+    }
+
+    fn wall_clock(&self) -> SystemTime {
+        UNIX_EPOCH + self.elapsed()
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let _wakes = stop.on_stop(move || {
+            // Takes the lock, so that the wake-up cannot fall between a waiter's check and its
+            // wait.
+            let _elapsed = shared.0.lock();
+            shared.1.notify_all();
+        });
+        let mut elapsed = self.shared.0.lock();
+        let until = *elapsed + duration;
+        while *elapsed < until && !stop.is_stopped() {
+            self.shared.1.wait(&mut elapsed);
+        }
+        !stop.is_stopped()
+    }
+}
+
+/// A Lease that all candidates share.
+#[derive(Default)]
+struct Server {
+    state: Mutex<State>,
+    /// Notified by every write.
+    changed: Condvar,
+    /// Whether a create returns an error if its stop has been set.
+    loses_responses: bool,
+    /// Updates block until it is set, whatever their stop.
+    updates: Option<Done>,
+}
+
+#[derive(Default)]
+struct State {
+    lease: Option<Lease>,
+    version: u64,
+    /// The number of works in progress.
+    working: usize,
+}
+
+impl Server {
+    /// Writes the Lease as it should be after the write of `record`.
+    fn write(
+        &self,
+        mut state: k8s_informer::__private::sync::MutexGuard<'_, State>,
+        record: &Record,
+    ) -> Lease {
+        if record.holder.is_empty() {
+            assert_eq!(state.working, 0, "released before the work was joined");
+        }
+        state.version += 1;
+        let lease = Lease {
+            uid: "uid".to_owned(),
+            resource_version: state.version.to_string(),
+            record: record.clone(),
+            object: String::new(),
+        };
+        state.lease = Some(lease.clone());
+        self.changed.notify_all();
+        lease
+    }
+
+    /// Writes another holder.
+    fn edit(&self, holder: &str) {
+        let state = self.state.lock();
+        let record = state.lease.as_ref().map(|lease| lease.record.clone());
+        let mut record = record.unwrap_or_default();
+        record.holder = holder.to_owned();
+        self.write(state, &record);
+    }
+
+    /// Returns the holder, which is empty if there is no Lease.
+    fn holder(&self) -> String {
+        let state = self.state.lock();
+        let holder = state
+            .lease
+            .as_ref()
+            .map(|lease| lease.record.holder.clone());
+        holder.unwrap_or_default()
+    }
+
+    /// Runs the work of a leader.
+    fn work<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.state.lock().working += 1;
+        let result = work();
+        self.state.lock().working -= 1;
+        result
+    }
+}
+
+struct MemoryLock {
+    server: Arc<Server>,
+    identity: &'static str,
+}
+
+fn refused(code: u16) -> Error {
+    Error::from_status(Status::failure(code, "", ""))
+}
+
+impl Lock for MemoryLock {
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn identity(&self) -> &str {
+        self.identity
+    }
+
+    fn get(&self, _: &Stop) -> Result<Lease, Error> {
+        let lease = self.server.state.lock().lease.clone();
+        lease.ok_or_else(|| refused(404))
+    }
+
+    fn create(&self, record: &Record, stop: &Stop) -> Result<Lease, Error> {
+        let state = self.server.state.lock();
+        if state.lease.is_some() {
+            return Err(refused(409));
+        }
+        let lease = self.server.write(state, record);
+        match self.server.loses_responses && stop.is_stopped() {
+            true => Err(Error::stopped()),
+            false => Ok(lease),
+        }
+    }
+
+    fn update(&self, record: &Record, last: &Lease, _: &Stop) -> Result<Lease, Error> {
+        self.server.updates.iter().for_each(Done::wait);
+        let state = self.server.state.lock();
+        match &state.lease {
+            Some(lease) if lease.resource_version == last.resource_version => {
+                Ok(self.server.write(state, record))
+            }
+            _ => Err(refused(409)),
+        }
+    }
+
+    fn watch(&self, stop: &Stop, on_free: &mut dyn FnMut()) {
+        let server = Arc::clone(&self.server);
+        let _wakes = stop.on_stop(move || {
+            let _state = server.state.lock();
+            server.changed.notify_all();
+        });
+        let mut seen = 0;
+        while !stop.is_stopped() {
+            let mut state = self.server.state.lock();
+            while state.version == seen && !stop.is_stopped() {
+                self.server.changed.wait(&mut state);
+            }
+            seen = state.version;
+            drop(state);
+            if self.server.holder().is_empty() {
+                on_free();
+            }
+        }
+    }
+}
+
+fn candidate(
+    server: &Arc<Server>,
+    clock: &TestClock,
+    identity: &'static str,
+) -> LeaderElectorBuilder {
+    let server = Arc::clone(server);
+    let elector = LeaderElector::builder(MemoryLock { server, identity });
+    // The tests advance the clock by any time before a stopped work sees its stop.
+    let elector = elector.grace_period(Duration::from_secs(3600));
+    elector.clock(Arc::new(clock.clone()))
+}
+
+fn build(builder: LeaderElectorBuilder) -> LeaderElector {
+    let Ok(elector) = builder.build() else {
+        panic!("no elector");
+    };
+    elector
+}
+
+fn has_ended(leading: &Leading) -> bool {
+    leading.ensure().is_err_and(|error| error.is_term_ended())
+}
+
+/// The Lease is released after the work, and all threads end, whatever happens first: the stop, the
+/// end of the work, or renewals.
+#[test]
+fn stop_races_with_end_of_work_and_renewals() {
+    check(|| {
+        let (server, stop) = (Arc::new(Server::default()), Stop::new());
+        let (threads, calls) = (Done::new("threads"), Done::new("calls"));
+        let (clock, leaders) = (TestClock::new(&threads), Arc::new(Mutex::new(Vec::new())));
+        let callback = {
+            let (leaders, calls) = (Arc::clone(&leaders), SetOnDrop(calls.clone()));
+            move |leader: &str| {
+                let _ = &calls;
+                leaders.lock().push(leader.to_owned());
+            }
+        };
+        let elector = build(candidate(&server, &clock, "me").on_new_leader(callback));
+        let others = [
+            thread::spawn({
+                let stop = stop.clone();
+                move || stop.stop()
+            }),
+            thread::spawn(move || (0..2).for_each(|_| clock.advance(RETRY))),
+            thread::spawn({
+                let (elector, stop) = (elector.clone(), stop.clone());
+                move || match elector.wait_until_leading(None, &stop) {
+                    Ok(()) => {}
+                    Err(error) => assert!(error.is_stopped() && stop.is_stopped()),
+                }
+            }),
+        ];
+        let waits = any(2) == 0;
+        let result = elector.run(&stop, {
+            let server = Arc::clone(&server);
+            move |leading| {
+                server.work(|| {
+                    if waits {
+                        leading.stop().wait();
+                    }
+                    // The Lease is held until the work has ended.
+                    assert!(leading.ensure().is_ok());
+                });
+                leading
+            }
+        });
+        let (has_worked, leading) = match result {
+            Ok(Ended::Stopped(leading)) => {
+                assert!(stop.is_stopped());
+                (leading.is_some(), leading)
+            }
+            Ok(Ended::Finished(leading)) => {
+                assert!(!waits);
+                (true, Some(leading))
+            }
+            Ok(Ended::Lost(_)) | Err(_) => panic!("the Lease was not lost"),
+        };
+        assert!(leading.iter().all(has_ended));
+        assert!(!elector.is_leader());
+        assert_eq!(server.holder(), "");
+        join_all(others);
+        drop((elector, leading));
+        threads.wait();
+        calls.wait();
+        let leaders = leaders.lock();
+        assert!(*leaders == ["me"] || (leaders.is_empty() && !has_worked));
+    });
+}
+
+/// A stop may end the request that acquires the Lease after the server has carried it out. The
+/// Lease is free after the run all the same.
+#[test]
+fn stop_races_with_the_response_to_an_acquisition() {
+    check(|| {
+        let (stop, threads) = (Stop::new(), Done::new("threads"));
+        let server = Arc::new(Server {
+            loses_responses: true,
+            ..Server::default()
+        });
+        let elector = build(candidate(&server, &TestClock::new(&threads), "me"));
+        let other = thread::spawn({
+            let stop = stop.clone();
+            move || stop.stop()
+        });
+        let result = elector.run(&stop, |leading| leading.stop().wait());
+        assert!(matches!(result, Ok(Ended::Stopped(_))));
+        assert_eq!(server.holder(), "");
+        join_all([other]);
+        drop(elector);
+        threads.wait();
+    });
+}
+
+/// `ensure` on another thread fails from the moment of the loss, even if the Lease is renewed after
+/// that.
+#[test]
+fn ensure_fails_for_good_once_the_lease_is_lost() {
+    check(|| {
+        let (server, threads) = (Arc::new(Server::default()), Done::new("threads"));
+        let clock = TestClock::new(&threads);
+        let elector = build(candidate(&server, &clock, "me"));
+        let is_taken = any(2) == 0;
+        let result = elector.run(&Stop::new(), {
+            let server = Arc::clone(&server);
+            move |leading| {
+                let guard = thread::spawn({
+                    let leading = leading.clone();
+                    move || {
+                        for _ in 0..4 {
+                            let is_lost = leading.stop().is_stopped();
+                            assert!(!is_lost || has_ended(&leading));
+                            assert!(!has_ended(&leading) || has_ended(&leading));
+                        }
+                    }
+                });
+                server.work(|| {
+                    if is_taken {
+                        server.edit("other");
+                    }
+                    while !leading.stop().is_stopped() {
+                        clock.advance(if is_taken { RETRY } else { LOST });
+                        thread::yield_now();
+                    }
+                    drop(clock);
+                    assert!(has_ended(&leading));
+                });
+                (leading, guard)
+            }
+        });
+        let Ok(Ended::Lost((leading, guard))) = result else {
+            panic!("the Lease was lost");
+        };
+        assert!(has_ended(&leading));
+        // The Lease of another holder is left alone.
+        assert_eq!(server.holder(), if is_taken { "other" } else { "" });
+        join_all([guard]);
+        drop((elector, leading));
+        threads.wait();
+    });
+}
+
+/// The watchdog ends the term and its work while a renewal blocks. Each signal is set before a
+/// callback of either runs, and the renewal does not bring the term back.
+#[test]
+fn watchdog_ends_the_work_while_a_renewal_blocks() {
+    check(|| {
+        let (threads, updates) = (Done::new("threads"), Done::new("updates"));
+        let server = Arc::new(Server {
+            updates: Some(updates.clone()),
+            ..Server::default()
+        });
+        let clock = TestClock::new(&threads);
+        let elector = build(candidate(&server, &clock, "me"));
+        let step = if any(2) == 0 { RETRY } else { LOST };
+        let result = elector.run(&Stop::new(), move |leading| {
+            let called = Done::new("called");
+            let _callback = leading.lost().on_stop({
+                let (stop, called) = (leading.stop().clone(), called.clone());
+                move || {
+                    if stop.is_stopped() {
+                        called.set();
+                    }
+                }
+            });
+            while !leading.stop().is_stopped() {
+                clock.advance(step);
+                thread::yield_now();
+            }
+            assert!(has_ended(&leading) && leading.lost().is_stopped());
+            drop(clock);
+            called.wait();
+            updates.set();
+            leading
+        });
+        let Ok(Ended::Lost(leading)) = result else {
+            panic!("the Lease was lost");
+        };
+        assert!(has_ended(&leading));
+        assert_eq!(server.holder(), "");
+        drop((elector, leading));
+        threads.wait();
+    });
+}
+
+/// Two candidates work one after the other, and never both pass `ensure`. The clock stands still,
+/// so the watch must wake the second one after the release. Each work ends only after a wait for
+/// leadership has seen it.
+#[test]
+fn two_electors_never_lead_at_the_same_time() {
+    check(|| {
+        let (server, threads) = (Arc::new(Server::default()), Done::new("threads"));
+        let clock = TestClock::new(&threads);
+        let terms = Arc::new(Mutex::new(Vec::<Leading>::new()));
+        let runs = ["a", "b"].map(|identity| {
+            let elector = build(candidate(&server, &clock, identity));
+            let waiter = thread::spawn({
+                let elector = elector.clone();
+                move || assert!(elector.wait_until_leading(None, &Stop::new()).is_ok())
+            });
+            let (server, terms) = (Arc::clone(&server), Arc::clone(&terms));
+            thread::spawn(move || {
+                let result = elector.run(&Stop::new(), move |leading| {
+                    server.work(|| {
+                        terms.lock().push(leading.clone());
+                        let ensure_alone = || {
+                            assert!(leading.ensure().is_ok());
+                            let terms = terms.lock().clone();
+                            let me = leading.token();
+                            let mut others = terms.iter().filter(|term| term.token() != me);
+                            assert!(others.all(has_ended));
+                        };
+                        ensure_alone();
+                        join_all([waiter]);
+                        ensure_alone();
+                    });
+                });
+                assert!(matches!(result, Ok(Ended::Finished(()))));
+            })
+        });
+        drop(clock);
+        join_all(runs);
+        assert_eq!(server.holder(), "");
+        let terms = std::mem::take(&mut *terms.lock());
+        assert!(terms.iter().all(has_ended));
+        let transitions = terms.iter().map(|term| term.token().transitions);
+        assert_eq!(transitions.collect::<Vec<_>>(), [0, 1]);
+        drop(terms);
+        threads.wait();
+    });
+}

@@ -1,0 +1,128 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_informer::metrics::MetricsProvider;
+
+/// Creates the metrics of controllers, besides those of their informers and work queues.
+///
+/// [`ManagerBuilder::metrics_provider`](crate::ManagerBuilder) and [`ControllerBuilder`](crate::ControllerBuilder)
+/// take one. [`ControllerMetrics`] has an example.
+pub trait ControllerMetricsProvider: MetricsProvider {
+    /// Returns the metrics of a controller. The default is `None`, for no metrics. Called once for
+    /// each controller, on the thread that builds it, without a lock. The work queue of the
+    /// controller has the same name and its
+    /// [own metrics](MetricsProvider::work_queue_metrics).
+    fn controller_metrics(&self, name: &str) -> Option<Arc<dyn ControllerMetrics>> {
+        let _ = name;
+        None
+    }
+}
+
+/// Receives the metrics of a controller. controller-runtime's
+/// `pkg/internal/controller/metrics`, where each method is a separate metric. A `ControllerMetrics`
+/// belongs to one controller, so its methods have no parameter for the controller's name.
+/// [`ControllerMetricsProvider`] creates it.
+///
+/// Every method has a default that does nothing. The worker threads call these methods, so they
+/// must be fast. A lock of the metrics is held during a call, so a method must not use the
+/// controller. A panic is caught and logged. Without metrics, nothing is measured.
+///
+/// [`MetricsRegistry`](crate::MetricsRegistry) implements this trait for Prometheus. As
+/// there, publish each counter as 0 from the start: an alert on an increase misses the first error
+/// of a series that begins at 1.
+///
+/// ```
+/// use k8s_informer::metrics::MetricsProvider;
+/// use k8s_informer_controller::metrics::{ControllerMetrics, ControllerMetricsProvider, ReconcileResult};
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use std::time::Duration;
+///
+/// #[derive(Default)]
+/// struct Errors(AtomicU64);
+///
+/// impl ControllerMetrics for Errors {
+///     fn reconciled(&self, result: ReconcileResult, _took: Duration) {
+///         if matches!(result, ReconcileResult::Error | ReconcileResult::TerminalError) {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+///
+/// #[derive(Default)]
+/// struct Provider(Arc<Errors>);
+///
+/// impl MetricsProvider for Provider {}
+///
+/// impl ControllerMetricsProvider for Provider {
+///     fn controller_metrics(&self, _name: &str) -> Option<Arc<dyn ControllerMetrics>> {
+///         Some(self.0.clone())
+///     }
+/// }
+///
+/// let provider = Provider::default();
+/// let metrics = provider.controller_metrics("team").unwrap();
+/// metrics.reconciled(ReconcileResult::Error, Duration::from_millis(3));
+/// metrics.reconciled(ReconcileResult::Success, Duration::from_millis(5));
+/// assert_eq!(provider.0.0.load(Ordering::Relaxed), 1);
+/// ```
+pub trait ControllerMetrics: Send + Sync + 'static {
+    /// A reconcile has returned `result` after `took`. Called once for each reconcile, also for one
+    /// that panicked or exceeded its time limit. `controller_runtime_reconcile_total`,
+    /// `controller_runtime_reconcile_time_seconds`, `controller_runtime_reconcile_errors_total` and
+    /// `controller_runtime_terminal_reconcile_errors_total`.
+    fn reconciled(&self, result: ReconcileResult, took: Duration) {
+        let _ = (result, took);
+    }
+
+    /// A reconcile panicked. `controller_runtime_reconcile_panics_total`.
+    fn panicked(&self) {}
+
+    /// A reconcile exceeded its time limit. `controller_runtime_reconcile_timeouts_total`.
+    fn timed_out(&self) {}
+
+    /// The number of workers. Called once, before the first reconcile.
+    /// `controller_runtime_max_concurrent_reconciles`.
+    fn max_concurrent_reconciles(&self, workers: usize) {
+        let _ = workers;
+    }
+
+    /// The current number of workers that run a reconcile. `controller_runtime_active_workers`.
+    fn active_workers(&self, workers: usize) {
+        let _ = workers;
+    }
+}
+
+/// The result of a reconcile, for [`ControllerMetrics::reconciled`]. The label `result` of
+/// `controller_runtime_reconcile_total`.
+///
+/// ```
+/// use k8s_informer_controller::metrics::ReconcileResult;
+///
+/// assert_eq!(ReconcileResult::RequeueAfter.label(), "requeue_after");
+/// assert_eq!(ReconcileResult::TerminalError.label(), ReconcileResult::Error.label());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReconcileResult {
+    /// The key is done.
+    Success,
+    /// The key is done for now, and is reconciled again after a delay.
+    RequeueAfter,
+    /// An error or a panic. The key is retried after a back-off.
+    Error,
+    /// An error that is not retried.
+    TerminalError,
+}
+
+impl ReconcileResult {
+    /// Returns controller-runtime's label. A terminal error has the label of an error, and a
+    /// counter of its own.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::RequeueAfter => "requeue_after",
+            Self::Error | Self::TerminalError => "error",
+        }
+    }
+}

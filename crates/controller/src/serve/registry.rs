@@ -1,0 +1,635 @@
+//! Metrics in the text format of Prometheus.
+
+mod client;
+mod series;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use self::client::ClientSeries;
+use self::series::{Family, Series, SeriesMap};
+use crate::metrics::{
+    ControllerMetrics, ControllerMetricsProvider, LeaderElectionMetrics, ReconcileResult,
+};
+use k8s_informer::metrics::{
+    ClientMetrics, InformerMetrics, InformerNameAndResource, MetricsProvider, WorkQueueMetrics,
+};
+
+/// The metrics of controllers, work queues, informers, clients and leader electors, for Prometheus.
+///
+/// It corresponds to controller-runtime's `metrics.Registry`, but has only the metrics of this crate.
+/// To publish others, append them to [`render`](Self::render) on an endpoint of your own.
+///
+/// Names, labels and buckets are those of controller-runtime and of the components of Kubernetes,
+/// so that their dashboards and alerts work. `workqueue_depth` has no label `priority`: it counts
+/// the keys of all priorities. All series of a controller and of a queue exist from the start. The
+/// series of an informer disappear when it ends or its [name](k8s_informer::metrics::InformerName) is
+/// released. Two queues, controllers or electors with the same name share their series.
+///
+/// Clones share the same metrics. To update a value, a thread changes an atomic number. A request
+/// of a client also takes a short lock, because its labels depend on the response.
+///
+/// ```
+/// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+/// use k8s_informer_controller::MetricsRegistry;
+/// use k8s_informer::metrics::InformerName;
+/// use k8s_informer_testing::ApiServer;
+/// use k8s_informer::workqueue::WorkQueue;
+/// use k8s_openapi::api::core::v1::Pod;
+/// use std::sync::Arc;
+///
+/// let registry = MetricsRegistry::new();
+/// let server = ApiServer::start()?;
+/// let config = Config::new(server.url()).metrics(registry.client_metrics());
+/// let factory = SharedInformerFactory::builder(Client::new(config)?)
+///     .metrics(InformerName::new("team-controller")?, Arc::new(registry.clone()))
+///     .build();
+/// factory.informer::<Pod>();
+/// let queue = WorkQueue::builder().name("team").metrics_provider(Arc::new(registry.clone())).build()?;
+/// queue.add("a");
+///
+/// let stop = Stop::new();
+/// factory.start(&stop)?;
+/// factory.wait_for_cache_sync(&stop)?;
+/// let text = registry.render();
+/// assert!(text.contains("# TYPE workqueue_depth gauge\n"));
+/// assert!(text.contains("workqueue_depth{name=\"team\",controller=\"team\"} 1\n"));
+/// assert!(text.contains("rest_client_requests_total{code=\"200\",method=\"GET\",host="));
+/// assert!(text.contains("informer_queued_items{name=\"team-controller\",group=\"\",version=\"v1\",resource=\"pods\"} 0\n"));
+///
+/// factory.shutdown();
+/// assert!(!registry.render().contains("informer_queued_items"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct MetricsRegistry {
+    series: Arc<SeriesMap>,
+}
+
+impl MetricsRegistry {
+    /// The `Content-Type` of [`render`](Self::render).
+    pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+    /// Creates a registry without series.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the metrics for [`Config::metrics`](k8s_informer::Config::metrics). Clients may share them.
+    ///
+    /// ```
+    /// use k8s_informer_controller::MetricsRegistry;
+    ///
+    /// let registry = MetricsRegistry::new();
+    /// registry.client_metrics().request("200", "GET", "10.0.0.1:6443");
+    /// let line = r#"rest_client_requests_total{code="200",method="GET",host="10.0.0.1:6443"} 1"#;
+    /// assert!(registry.render().contains(line));
+    /// ```
+    pub fn client_metrics(&self) -> Arc<dyn ClientMetrics> {
+        Arc::new(ClientSeries::new(&self.series))
+    }
+
+    /// Returns the metrics for the elector of the Lease `name`.
+    ///
+    /// ```
+    /// use k8s_informer_controller::MetricsRegistry;
+    ///
+    /// let registry = MetricsRegistry::new();
+    /// let metrics = registry.leader_election_metrics("team-controller");
+    /// metrics.is_leader(true);
+    /// assert!(registry.render().contains("leader_election_master_status{name=\"team-controller\"} 1\n"));
+    /// ```
+    pub fn leader_election_metrics(&self, name: &str) -> Arc<dyn LeaderElectionMetrics> {
+        let labels = [("name", name)];
+        Arc::new(ElectorSeries {
+            master_status: self.series.get(&MASTER_STATUS, &labels),
+            slow_path: self.series.get(&SLOW_PATH, &labels),
+        })
+    }
+
+    /// Returns the current values of all series, in version 0.0.4 of the text format. Series are
+    /// sorted, first by name, then by their labels. A family without series is omitted.
+    ///
+    /// Threads that are measured wait at most while the list of series is copied.
+    ///
+    /// ```
+    /// use k8s_informer_controller::MetricsRegistry;
+    /// use k8s_informer::metrics::MetricsProvider;
+    /// use k8s_informer_controller::metrics::ReconcileResult;
+    /// use std::time::Duration;
+    ///
+    /// let registry = MetricsRegistry::new();
+    /// assert_eq!(registry.render(), "");
+    /// let metrics = registry.controller_metrics("team").unwrap();
+    /// metrics.reconciled(ReconcileResult::Success, Duration::from_millis(3));
+    /// let text = registry.render();
+    /// assert!(text.contains("controller_runtime_reconcile_total{controller=\"team\",result=\"success\"} 1\n"));
+    /// assert!(text.contains("controller_runtime_reconcile_total{controller=\"team\",result=\"error\"} 0\n"));
+    /// ```
+    pub fn render(&self) -> String {
+        self.series.render(SystemTime::now())
+    }
+}
+
+impl MetricsProvider for MetricsRegistry {
+    fn informer_metrics(
+        &self,
+        informer: InformerNameAndResource,
+    ) -> Option<Arc<dyn InformerMetrics>> {
+        Some(Arc::new(InformerSeries {
+            queued_items: self.series.of_informer(&QUEUED_ITEMS, &informer),
+            version: self.series.of_informer(&STORE_VERSION, &informer),
+            latency: self.series.of_informer(&PROCESSING_LATENCY, &informer),
+            series: Arc::clone(&self.series),
+        }))
+    }
+
+    fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
+        let get = |family| {
+            self.series
+                .get(family, &[("name", name), ("controller", name)])
+        };
+        Some(Arc::new(QueueSeries {
+            depth: get(&DEPTH),
+            adds: get(&ADDS),
+            queue_duration: get(&QUEUE_DURATION),
+            work_duration: get(&WORK_DURATION),
+            unfinished: get(&UNFINISHED_WORK),
+            longest: get(&LONGEST_RUNNING),
+            retries: get(&RETRIES),
+        }))
+    }
+}
+
+impl ControllerMetricsProvider for MetricsRegistry {
+    fn controller_metrics(&self, name: &str) -> Option<Arc<dyn ControllerMetrics>> {
+        let get = |family| self.series.get(family, &[("controller", name)]);
+        let total = |result| {
+            let labels = [("controller", name), ("result", result)];
+            self.series.get(&RECONCILES, &labels)
+        };
+        // controller-runtime has this deprecated result, so its dashboards expect the series.
+        total("requeue");
+        Some(Arc::new(ControllerSeries {
+            success: total(ReconcileResult::Success.label()),
+            requeue_after: total(ReconcileResult::RequeueAfter.label()),
+            error: total(ReconcileResult::Error.label()),
+            errors: get(&RECONCILE_ERRORS),
+            terminal_errors: get(&TERMINAL_ERRORS),
+            panics: get(&RECONCILE_PANICS),
+            timeouts: get(&RECONCILE_TIMEOUTS),
+            time: get(&RECONCILE_TIME),
+            workers: get(&MAX_CONCURRENT_RECONCILES),
+            active_workers: get(&ACTIVE_WORKERS),
+        }))
+    }
+}
+
+impl fmt::Debug for MetricsRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetricsRegistry").finish_non_exhaustive()
+    }
+}
+
+struct ControllerSeries {
+    success: Arc<Series>,
+    requeue_after: Arc<Series>,
+    error: Arc<Series>,
+    errors: Arc<Series>,
+    terminal_errors: Arc<Series>,
+    panics: Arc<Series>,
+    timeouts: Arc<Series>,
+    time: Arc<Series>,
+    workers: Arc<Series>,
+    active_workers: Arc<Series>,
+}
+
+impl ControllerMetrics for ControllerSeries {
+    fn reconciled(&self, result: ReconcileResult, took: Duration) {
+        self.time.observe(took.as_secs_f64());
+        match result {
+            ReconcileResult::Success => self.success.increment(),
+            ReconcileResult::RequeueAfter => self.requeue_after.increment(),
+            ReconcileResult::Error | ReconcileResult::TerminalError => {
+                self.error.increment();
+                self.errors.increment();
+                if result == ReconcileResult::TerminalError {
+                    self.terminal_errors.increment();
+                }
+            }
+        }
+    }
+
+    fn panicked(&self) {
+        self.panics.increment();
+    }
+
+    fn timed_out(&self) {
+        self.timeouts.increment();
+    }
+
+    fn max_concurrent_reconciles(&self, workers: usize) {
+        self.workers.set(workers as f64);
+    }
+
+    fn active_workers(&self, workers: usize) {
+        self.active_workers.set(workers as f64);
+    }
+}
+
+struct QueueSeries {
+    depth: Arc<Series>,
+    adds: Arc<Series>,
+    queue_duration: Arc<Series>,
+    work_duration: Arc<Series>,
+    unfinished: Arc<Series>,
+    longest: Arc<Series>,
+    retries: Arc<Series>,
+}
+
+impl WorkQueueMetrics for QueueSeries {
+    fn depth(&self, items: usize) {
+        self.depth.set(items as f64);
+    }
+
+    fn added(&self) {
+        self.adds.increment();
+    }
+
+    fn queue_duration(&self, waited: Duration) {
+        self.queue_duration.observe(waited.as_secs_f64());
+    }
+
+    fn work_duration(&self, worked: Duration) {
+        self.work_duration.observe(worked.as_secs_f64());
+    }
+
+    fn unfinished_work(&self, total: Duration) {
+        self.unfinished.set(total.as_secs_f64());
+    }
+
+    fn longest_running_processor(&self, longest: Duration) {
+        self.longest.set(longest.as_secs_f64());
+    }
+
+    fn retried(&self) {
+        self.retries.increment();
+    }
+}
+
+struct InformerSeries {
+    queued_items: Arc<Series>,
+    version: Arc<Series>,
+    latency: Arc<Series>,
+    series: Arc<SeriesMap>,
+}
+
+impl InformerMetrics for InformerSeries {
+    fn queued_items(&self, items: usize) {
+        self.queued_items.set(items as f64);
+    }
+
+    fn processing_latency(&self, latency: Duration) {
+        self.latency.observe(latency.as_secs_f64());
+    }
+
+    fn store_resource_version(&self, version: u64) {
+        self.version.set(version as f64);
+    }
+
+    fn ended(&self) {
+        self.series.remove_ended();
+    }
+}
+
+struct ElectorSeries {
+    master_status: Arc<Series>,
+    slow_path: Arc<Series>,
+}
+
+impl LeaderElectionMetrics for ElectorSeries {
+    fn is_leader(&self, is_leader: bool) {
+        self.master_status.set(is_leader.into());
+    }
+
+    fn slow_path(&self) {
+        self.slow_path.increment();
+    }
+}
+
+static RECONCILES: Family = Family::counter(
+    "controller_runtime_reconcile_total",
+    "Total number of reconciliations per controller",
+);
+static RECONCILE_ERRORS: Family = Family::counter(
+    "controller_runtime_reconcile_errors_total",
+    "Total number of reconciliation errors per controller",
+);
+static TERMINAL_ERRORS: Family = Family::counter(
+    "controller_runtime_terminal_reconcile_errors_total",
+    "Total number of terminal reconciliation errors per controller",
+);
+static RECONCILE_PANICS: Family = Family::counter(
+    "controller_runtime_reconcile_panics_total",
+    "Total number of reconciliation panics per controller",
+);
+static RECONCILE_TIMEOUTS: Family = Family::counter(
+    "controller_runtime_reconcile_timeouts_total",
+    "Total number of reconciliation timeouts per controller",
+);
+static RECONCILE_TIME: Family = Family::histogram(
+    "controller_runtime_reconcile_time_seconds",
+    "Length of time per reconciliation per controller",
+    &[
+        0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8,
+        0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0,
+        15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
+    ],
+);
+static MAX_CONCURRENT_RECONCILES: Family = Family::gauge(
+    "controller_runtime_max_concurrent_reconciles",
+    "Maximum number of concurrent reconciles per controller",
+);
+static ACTIVE_WORKERS: Family = Family::gauge(
+    "controller_runtime_active_workers",
+    "Number of currently used workers per controller",
+);
+
+static DEPTH: Family = Family::gauge("workqueue_depth", "Current depth of workqueue");
+static ADDS: Family = Family::counter(
+    "workqueue_adds_total",
+    "Total number of adds handled by workqueue",
+);
+static QUEUE_DURATION: Family = Family::histogram(
+    "workqueue_queue_duration_seconds",
+    "How long in seconds an item stays in workqueue before being requested.",
+    QUEUE_SECONDS,
+);
+static WORK_DURATION: Family = Family::histogram(
+    "workqueue_work_duration_seconds",
+    "How long in seconds processing an item from workqueue takes.",
+    QUEUE_SECONDS,
+);
+static UNFINISHED_WORK: Family = Family::gauge(
+    "workqueue_unfinished_work_seconds",
+    "How many seconds of work has been done that is in progress and hasn't been observed by \
+     work_duration. Large values indicate stuck threads. One can deduce the number of stuck \
+     threads by observing the rate at which this increases.",
+);
+static LONGEST_RUNNING: Family = Family::gauge(
+    "workqueue_longest_running_processor_seconds",
+    "How many seconds has the longest running processor for workqueue been running.",
+);
+static RETRIES: Family = Family::counter(
+    "workqueue_retries_total",
+    "Total number of retries handled by workqueue",
+);
+const QUEUE_SECONDS: &[f64] = &[
+    1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0,
+];
+
+static QUEUED_ITEMS: Family = Family::gauge(
+    "informer_queued_items",
+    "Number of items currently queued in the FIFO.",
+);
+static STORE_VERSION: Family = Family::gauge(
+    "informer_store_resource_version",
+    "The 15 least significant digits of the resource version of the store.",
+);
+static PROCESSING_LATENCY: Family = Family::histogram(
+    "informer_processing_latency_seconds",
+    "Time taken to process events after popping from the queue.",
+    &[
+        0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    ],
+);
+
+static MASTER_STATUS: Family = Family::gauge(
+    "leader_election_master_status",
+    "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 \
+     indicates master. 'name' is the string used to identify the lease. Please make sure to group \
+     by name.",
+);
+static SLOW_PATH: Family = Family::counter(
+    "leader_election_slowpath_total",
+    "Total number of slow path exercised in renewing leader leases. 'name' is the string used to \
+     identify the lease. Please make sure to group by name.",
+);
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use k8s_informer::__private::sync::thread;
+    use k8s_informer::metrics::InformerName;
+    use k8s_informer::object::GroupVersionResource;
+
+    /// Returns the lines of the samples whose name starts with `prefix`, without buckets.
+    fn samples(registry: &MetricsRegistry, prefix: &str) -> Vec<String> {
+        let text = registry.render();
+        let lines = text.lines().filter(|line| line.starts_with(prefix));
+        let lines = lines.filter(|line| !line.contains("_bucket{"));
+        lines.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn cr7_series_of_a_controller_are_0_from_the_start() {
+        let registry = MetricsRegistry::new();
+        registry.controller_metrics("team").unwrap();
+        assert_eq!(
+            samples(&registry, "controller_runtime_"),
+            [
+                r#"controller_runtime_active_workers{controller="team"} 0"#,
+                r#"controller_runtime_max_concurrent_reconciles{controller="team"} 0"#,
+                r#"controller_runtime_reconcile_errors_total{controller="team"} 0"#,
+                r#"controller_runtime_reconcile_panics_total{controller="team"} 0"#,
+                r#"controller_runtime_reconcile_time_seconds_sum{controller="team"} 0"#,
+                r#"controller_runtime_reconcile_time_seconds_count{controller="team"} 0"#,
+                r#"controller_runtime_reconcile_timeouts_total{controller="team"} 0"#,
+                r#"controller_runtime_reconcile_total{controller="team",result="error"} 0"#,
+                r#"controller_runtime_reconcile_total{controller="team",result="requeue"} 0"#,
+                r#"controller_runtime_reconcile_total{controller="team",result="requeue_after"} 0"#,
+                r#"controller_runtime_reconcile_total{controller="team",result="success"} 0"#,
+                r#"controller_runtime_terminal_reconcile_errors_total{controller="team"} 0"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn cr7_terminal_error_is_counted_as_an_error_too() {
+        let registry = MetricsRegistry::new();
+        let metrics = registry.controller_metrics("team").unwrap();
+        metrics.reconciled(ReconcileResult::Error, Duration::from_millis(500));
+        metrics.reconciled(ReconcileResult::TerminalError, Duration::from_millis(250));
+        metrics.panicked();
+        metrics.timed_out();
+        metrics.max_concurrent_reconciles(4);
+        metrics.active_workers(2);
+        let values: Vec<String> = samples(&registry, "controller_runtime_")
+            .iter()
+            .filter_map(|line| Some(line.rsplit_once(' ')?.1.to_owned()))
+            .collect();
+        assert_eq!(
+            values,
+            [
+                "2", "4", "2", "1", "0.75", "2", "1", "2", "0", "0", "0", "1"
+            ]
+        );
+    }
+
+    #[test]
+    fn histogram_buckets_are_cumulative_with_inclusive_bounds() {
+        let registry = MetricsRegistry::new();
+        let metrics = registry.work_queue_metrics("team").unwrap();
+        for millis in [0, 1, 2, 2_000_000] {
+            metrics.work_duration(Duration::from_millis(millis));
+        }
+        let text = registry.render();
+        let head = "workqueue_work_duration_seconds_bucket{name=\"team\",controller=\"team\",le=";
+        let buckets: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(head))
+            .collect();
+        assert_eq!(
+            buckets,
+            [
+                r#""0.00000001"} 1"#,
+                r#""0.0000001"} 1"#,
+                r#""0.000001"} 1"#,
+                r#""0.00001"} 1"#,
+                r#""0.0001"} 1"#,
+                r#""0.001"} 2"#,
+                r#""0.01"} 3"#,
+                r#""0.1"} 3"#,
+                r#""1"} 3"#,
+                r#""10"} 3"#,
+                r#""100"} 3"#,
+                r#""1000"} 3"#,
+                r#""+Inf"} 4"#,
+            ]
+        );
+        let count = "workqueue_work_duration_seconds_count{name=\"team\",controller=\"team\"} 4";
+        assert!(text.lines().any(|line| line == count));
+    }
+
+    #[test]
+    fn label_values_are_escaped() {
+        let registry = MetricsRegistry::new();
+        registry.leader_election_metrics("a\\b\"c\nd é").slow_path();
+        assert_eq!(
+            samples(&registry, "leader_election_slowpath"),
+            [r#"leader_election_slowpath_total{name="a\\b\"c\nd é"} 1"#]
+        );
+    }
+
+    #[test]
+    fn families_are_sorted_and_each_has_one_head() {
+        let registry = MetricsRegistry::new();
+        for name in ["b", "a", "c"] {
+            registry.controller_metrics(name);
+            registry.work_queue_metrics(name);
+            registry.leader_election_metrics(name);
+        }
+        registry.client_metrics().request("500", "GET", "host:1");
+        registry
+            .client_metrics()
+            .request("<error>", "GET", "host:1");
+        let text = registry.render();
+        let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let names: Vec<&str> = heads.filter_map(|head| head.split(' ').next()).collect();
+        let mut sorted = names.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(names, sorted);
+        let mut family = "";
+        for line in text.lines() {
+            match line.strip_prefix("# ") {
+                Some(head) => family = head.split(' ').nth(1).unwrap(),
+                None => assert!(
+                    line.starts_with(family),
+                    "{line} after the head of {family}"
+                ),
+            }
+        }
+        assert_eq!(text, registry.render());
+    }
+
+    #[test]
+    fn series_of_an_informer_end_with_its_reservation() {
+        let pods = || GroupVersionResource::new("", "v1", "pods");
+        let registry = MetricsRegistry::new();
+        let name = InformerName::new("registry-test").unwrap();
+        let old = name.with_resource(pods()).metrics(&registry).unwrap();
+        old.store_resource_version(7);
+        let version = |value| {
+            let labels = r#"{name="registry-test",group="",version="v1",resource="pods"}"#;
+            format!("informer_store_resource_version{labels} {value}")
+        };
+        assert_eq!(samples(&registry, "informer_store"), [version(7)]);
+
+        name.release();
+        assert_eq!(registry.render(), "");
+
+        // An informer that ends late does not remove the series of its successor.
+        let name = InformerName::new("registry-test").unwrap();
+        let new = name.with_resource(pods()).metrics(&registry).unwrap();
+        old.store_resource_version(8);
+        old.ended();
+        assert_eq!(samples(&registry, "informer_store"), [version(0)]);
+        new.ended();
+        assert_eq!(registry.render(), "");
+    }
+
+    #[test]
+    fn certificate_expiry_is_rendered_as_the_time_left() {
+        let registry = MetricsRegistry::new();
+        let metrics = registry.client_metrics();
+        let ttl = |seconds| {
+            let text = registry
+                .series
+                .render(UNIX_EPOCH + Duration::from_secs(seconds));
+            let name = "rest_client_exec_plugin_ttl_seconds ";
+            let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
+            lines.next().unwrap().to_owned()
+        };
+        assert_eq!(ttl(1_000), "+Inf");
+        metrics.certificate_expiry(Some(UNIX_EPOCH + Duration::from_secs(1_600)));
+        assert_eq!(ttl(1_000), "600");
+        assert_eq!(ttl(2_000), "-400");
+        metrics.certificate_expiry(None);
+        assert_eq!(ttl(1_000), "+Inf");
+    }
+
+    #[test]
+    fn concurrent_updates_are_all_counted() {
+        const UPDATES: usize = 2_000;
+        let registry = MetricsRegistry::new();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let metrics = registry.controller_metrics("team").unwrap();
+                    for _ in 0..UPDATES {
+                        metrics.reconciled(ReconcileResult::Success, Duration::from_millis(500));
+                    }
+                });
+            }
+            for _ in 0..20 {
+                registry.render();
+            }
+        });
+        let expected = |suffix: &str, value: usize| {
+            let name = "controller_runtime_reconcile_";
+            format!("{name}{suffix} {value}")
+        };
+        let lines = samples(&registry, "controller_runtime_reconcile_t");
+        for line in [
+            expected(r#"time_seconds_sum{controller="team"}"#, 2 * UPDATES),
+            expected(r#"time_seconds_count{controller="team"}"#, 4 * UPDATES),
+            expected(r#"total{controller="team",result="success"}"#, 4 * UPDATES),
+        ] {
+            assert!(lines.contains(&line), "{line} is missing in {lines:?}");
+        }
+    }
+}

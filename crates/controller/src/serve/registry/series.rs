@@ -1,0 +1,248 @@
+//! Time series, and the text format of Prometheus.
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use k8s_informer::__private::sync::Mutex;
+use k8s_informer::__private::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use k8s_informer::metrics::InformerNameAndResource;
+
+/// A metric's name, type and help text. Its series differ in their labels.
+pub(super) struct Family {
+    name: &'static str,
+    help: &'static str,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+    /// A gauge of the time left until a point in time.
+    Countdown,
+    /// The upper bounds of the buckets, without the last one, which is infinite.
+    Histogram(&'static [f64]),
+}
+
+impl Family {
+    pub(super) const fn counter(name: &'static str, help: &'static str) -> Self {
+        Self::new(name, help, Kind::Counter)
+    }
+
+    pub(super) const fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self::new(name, help, Kind::Gauge)
+    }
+
+    pub(super) const fn countdown(name: &'static str, help: &'static str) -> Self {
+        Self::new(name, help, Kind::Countdown)
+    }
+
+    pub(super) const fn histogram(
+        name: &'static str,
+        help: &'static str,
+        bounds: &'static [f64],
+    ) -> Self {
+        Self::new(name, help, Kind::Histogram(bounds))
+    }
+
+    const fn new(name: &'static str, help: &'static str, kind: Kind) -> Self {
+        Self { name, help, kind }
+    }
+}
+
+/// The series of all families.
+#[derive(Default)]
+pub(super) struct SeriesMap {
+    /// Sorted by the name of the family, then by the labels. An innermost lock.
+    all: Mutex<BTreeMap<(&'static str, String), Arc<Series>>>,
+}
+
+impl SeriesMap {
+    /// Returns the series with these labels. Creates it if it does not exist.
+    pub(super) fn get(&self, family: &'static Family, labels: &[(&str, &str)]) -> Arc<Series> {
+        let key = (family.name, formatted(labels));
+        let mut all = self.all.lock();
+        if let Some(series) = all.get(&key) {
+            return Arc::clone(series);
+        }
+        let series = Arc::new(Series::new(family, key.1.clone(), None));
+        all.insert(key, Arc::clone(&series));
+        series
+    }
+
+    /// Creates a series that exists while the identity of the informer is reserved. It replaces the
+    /// series of an informer that has ended.
+    pub(super) fn of_informer(
+        &self,
+        family: &'static Family,
+        informer: &InformerNameAndResource,
+    ) -> Arc<Series> {
+        let resource = informer.group_version_resource();
+        let labels = formatted(&[
+            ("name", informer.name()),
+            ("group", &resource.group),
+            ("version", &resource.version),
+            ("resource", &resource.resource),
+        ]);
+        let key = (family.name, labels);
+        let series = Arc::new(Series::new(family, key.1.clone(), Some(informer.clone())));
+        self.all.lock().insert(key, Arc::clone(&series));
+        series
+    }
+
+    /// Removes the series of informers that have ended.
+    pub(super) fn remove_ended(&self) {
+        self.all.lock().retain(|_, series| series.is_live());
+    }
+
+    pub(super) fn render(&self, now: SystemTime) -> String {
+        self.remove_ended();
+        let all: Vec<Arc<Series>> = self.all.lock().values().cloned().collect();
+        let (mut text, mut family) = (String::new(), "");
+        for series in all {
+            if family != series.family.name {
+                family = series.family.name;
+                series.write_head(&mut text);
+            }
+            series.write_samples(&mut text, now);
+        }
+        text
+    }
+}
+
+/// One series: a family and values for its labels.
+pub(super) struct Series {
+    family: &'static Family,
+    labels: String,
+    informer: Option<InformerNameAndResource>,
+    /// The total of a counter. Otherwise the bits of an `f64`: the level of a gauge, the end of a
+    /// countdown in seconds since 1970, or the sum of a histogram.
+    value: AtomicU64,
+    /// The number of observations in each bucket of a histogram, without those of smaller buckets.
+    counts: Box<[AtomicU64]>,
+}
+
+impl Series {
+    fn new(
+        family: &'static Family,
+        labels: String,
+        informer: Option<InformerNameAndResource>,
+    ) -> Self {
+        let (value, buckets) = match family.kind {
+            Kind::Counter => (0, 0),
+            Kind::Gauge => (0_f64.to_bits(), 0),
+            Kind::Countdown => (f64::INFINITY.to_bits(), 0),
+            Kind::Histogram(bounds) => (0_f64.to_bits(), bounds.len() + 1),
+        };
+        Self {
+            family,
+            labels,
+            informer,
+            value: AtomicU64::new(value),
+            counts: (0..buckets).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Adds 1 to a counter.
+    pub(super) fn increment(&self) {
+        self.value.fetch_add(1, Relaxed);
+    }
+
+    /// Sets the level of a gauge, or the end of a countdown.
+    pub(super) fn set(&self, value: f64) {
+        self.value.store(value.to_bits(), Relaxed);
+    }
+
+    /// Adds an observation to a histogram.
+    pub(super) fn observe(&self, value: f64) {
+        let Kind::Histogram(bounds) = self.family.kind else {
+            return;
+        };
+        let bucket = bounds.partition_point(|bound| *bound < value);
+        if let Some(count) = self.counts.get(bucket) {
+            count.fetch_add(1, Relaxed);
+        }
+        let add = |sum| Some((f64::from_bits(sum) + value).to_bits());
+        let _ = self.value.fetch_update(Relaxed, Relaxed, add);
+    }
+
+    fn is_live(&self) -> bool {
+        let informer = self.informer.as_ref();
+        informer.is_none_or(InformerNameAndResource::is_reserved)
+    }
+
+    // Writing to a string does not fail.
+
+    fn write_head(&self, text: &mut String) {
+        let Family { name, help, kind } = self.family;
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge | Kind::Countdown => "gauge",
+            Kind::Histogram(_) => "histogram",
+        };
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn write_samples(&self, text: &mut String, now: SystemTime) {
+        let value = self.value.load(Relaxed);
+        match self.family.kind {
+            Kind::Counter => self.write_line(text, "", "", value),
+            Kind::Gauge => self.write_line(text, "", "", number(f64::from_bits(value))),
+            Kind::Countdown => {
+                let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+                let left = f64::from_bits(value) - now.as_secs_f64();
+                self.write_line(text, "", "", number(left));
+            }
+            Kind::Histogram(bounds) => {
+                let bounds = bounds.iter().copied().chain([f64::INFINITY]);
+                let mut count = 0;
+                for (bound, in_bucket) in bounds.zip(&self.counts) {
+                    count += in_bucket.load(Relaxed);
+                    let le = formatted(&[("le", &number(bound))]);
+                    self.write_line(text, "_bucket", &le, count);
+                }
+                self.write_line(text, "_sum", "", number(f64::from_bits(value)));
+                self.write_line(text, "_count", "", count);
+            }
+        }
+    }
+
+    fn write_line(&self, text: &mut String, suffix: &str, label: &str, value: impl Display) {
+        let (name, labels) = (self.family.name, &self.labels);
+        let _ = match (labels.is_empty(), label.is_empty()) {
+            (true, true) => writeln!(text, "{name}{suffix} {value}"),
+            (false, false) => writeln!(text, "{name}{suffix}{{{labels},{label}}} {value}"),
+            _ => writeln!(text, "{name}{suffix}{{{labels}{label}}} {value}"),
+        };
+    }
+}
+
+/// Returns the labels in the text format, with their values escaped.
+fn formatted(labels: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    for (name, value) in labels {
+        let comma = if text.is_empty() { "" } else { "," };
+        text += &format!("{comma}{name}=\"");
+        for character in value.chars() {
+            match character {
+                '\\' => text += r"\\",
+                '"' => text += "\\\"",
+                '\n' => text += r"\n",
+                other => text.push(other),
+            }
+        }
+        text.push('"');
+    }
+    text
+}
+
+/// Returns a number in the text format, which writes infinity as Go does.
+fn number(value: f64) -> String {
+    if value.is_infinite() {
+        let sign = if value > 0.0 { '+' } else { '-' };
+        return format!("{sign}Inf");
+    }
+    value.to_string()
+}

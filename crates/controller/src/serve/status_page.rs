@@ -1,0 +1,218 @@
+//! The JSON of `/status`. It contains no objects.
+
+use serde::Serialize;
+
+use k8s_informer::__private::EscapedText;
+use k8s_informer::reflector::ReflectorStatus;
+
+/// The status of a manager.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Status {
+    pub(crate) informers: Vec<InformerStatus>,
+    pub(crate) controllers: Vec<ControllerStatus>,
+    /// `None` without leader election.
+    pub(crate) leader: Option<LeaderStatus>,
+}
+
+impl Status {
+    /// Returns one JSON object, with a line break at the end.
+    pub(crate) fn to_json(&self) -> String {
+        // All keys are field names, so this does not fail.
+        let json = serde_json::to_string_pretty(self).unwrap_or_default();
+        json + "\n"
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct InformerStatus {
+    name: String,
+    state: &'static str,
+    /// Whether a complete list has reached the store.
+    synced: bool,
+    objects: usize,
+    resource_version: String,
+    /// The number of objects so far that could not be decoded, keyed or transformed.
+    undecodable: u64,
+    /// The number of failures since a watch last received something.
+    failures: u64,
+    /// The last error, which remains after a recovery.
+    last_error: Option<String>,
+}
+
+impl InformerStatus {
+    /// `objects` is the number of objects in the store.
+    pub(crate) fn new(name: impl Into<String>, status: &ReflectorStatus, objects: usize) -> Self {
+        Self {
+            name: name.into(),
+            state: status.state.as_str(),
+            synced: status.listed,
+            objects,
+            resource_version: status.resource_version.clone(),
+            undecodable: status.unreadable,
+            failures: status.failures,
+            last_error: status.last_error.as_ref().map(short),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ControllerStatus {
+    pub(crate) name: String,
+    pub(crate) workers: usize,
+    pub(crate) active_workers: usize,
+    /// The number of keys that are ready for a worker.
+    pub(crate) queue_depth: usize,
+    /// The number of keys that wait for a delay, a back-off or the controller's own writes.
+    pub(crate) waiting: usize,
+    /// Writes that keys wait for.
+    pub(crate) awaited_writes: Vec<AwaitedWrite>,
+    /// The number of keys whose last reconcile failed.
+    failing: usize,
+    /// Some of the failing keys, at most [`MAX_ERRORS`](Self::MAX_ERRORS).
+    last_errors: Vec<KeyError>,
+}
+
+impl ControllerStatus {
+    /// The maximum number of errors in the status of one controller.
+    pub(crate) const MAX_ERRORS: usize = 20;
+
+    /// Sets the number of failing keys, and the errors of the first ones. Each is shown as one line
+    /// of limited length.
+    pub(crate) fn set_errors<E: ToString>(
+        &mut self,
+        failing: usize,
+        errors: impl IntoIterator<Item = (String, E)>,
+    ) {
+        let shown = errors.into_iter().map(|(key, error)| KeyError {
+            key,
+            error: short(&error),
+        });
+        self.last_errors = shown.collect();
+        self.failing = failing;
+    }
+}
+
+/// A write that the cache of an informer lacks, and the key that waits for it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AwaitedWrite {
+    pub(crate) key: String,
+    pub(crate) informer: String,
+    /// The key of the written object.
+    pub(crate) object: String,
+    /// What the cache lacks: a version, the deletion or a change.
+    pub(crate) change: String,
+    /// The seconds since the write.
+    pub(crate) seconds: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct KeyError {
+    key: String,
+    error: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LeaderStatus {
+    /// The identity of this process.
+    pub(crate) identity: String,
+    pub(crate) is_leader: bool,
+    /// The identity of the current leader, if it is known.
+    pub(crate) leader: Option<String>,
+}
+
+fn short(error: &impl ToString) -> String {
+    EscapedText(&error.to_string()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use k8s_informer::reflector::ReflectorState;
+
+    use super::*;
+    use k8s_informer::error::Error;
+
+    fn parsed(status: &Status) -> Value {
+        serde_json::from_str(&status.to_json()).unwrap()
+    }
+
+    #[test]
+    fn status_is_json_with_all_fields() {
+        let reflector = ReflectorStatus::default().with(|status| {
+            status.state = ReflectorState::BackingOff;
+            status.listed = true;
+            "41".clone_into(&mut status.resource_version);
+            status.unreadable = 2;
+            status.failures = 3;
+            status.last_error = Some(Error::other("the server is \"down\""));
+        });
+        let mut team = ControllerStatus {
+            name: "team".to_owned(),
+            workers: 4,
+            active_workers: 1,
+            queue_depth: 7,
+            waiting: 5,
+            awaited_writes: vec![AwaitedWrite {
+                key: "default/b".to_owned(),
+                informer: "configmaps".to_owned(),
+                object: "default/m".to_owned(),
+                change: "version 71".to_owned(),
+                seconds: 8,
+            }],
+            ..ControllerStatus::default()
+        };
+        team.set_errors(1, [("default/a".to_owned(), "no bucket")]);
+        let status = Status {
+            informers: vec![InformerStatus::new("teams.v1.example.com", &reflector, 9)],
+            controllers: vec![team],
+            leader: Some(LeaderStatus {
+                identity: "host-1".to_owned(),
+                is_leader: false,
+                leader: Some("host-2".to_owned()),
+            }),
+        };
+        assert_eq!(
+            parsed(&status),
+            json!({
+                "informers": [{
+                    "name": "teams.v1.example.com", "state": "backingOff", "synced": true,
+                    "objects": 9, "resourceVersion": "41", "undecodable": 2, "failures": 3,
+                    "lastError": "the server is \"down\"",
+                }],
+                "controllers": [{
+                    "name": "team", "workers": 4, "activeWorkers": 1, "queueDepth": 7, "waiting": 5,
+                    "awaitedWrites": [{
+                        "key": "default/b", "informer": "configmaps", "object": "default/m",
+                        "change": "version 71", "seconds": 8,
+                    }],
+                    "failing": 1, "lastErrors": [{"key": "default/a", "error": "no bucket"}],
+                }],
+                "leader": {"identity": "host-1", "isLeader": false, "leader": "host-2"},
+            })
+        );
+        assert_eq!(
+            parsed(&Status::default()),
+            json!({"informers": [], "controllers": [], "leader": null})
+        );
+    }
+
+    #[test]
+    fn errors_are_bounded_in_length() {
+        let mut status = ControllerStatus::default();
+        let long = "x".repeat(100_000);
+        status.set_errors(1000, [("default/0".to_owned(), &long)]);
+        assert_eq!(status.failing, 1000);
+        assert_eq!(status.last_errors[0].key, "default/0");
+        let lengths = status.last_errors.iter().map(|error| error.error.len());
+        assert!(lengths.max() < Some(2 * EscapedText::LENGTH));
+        status.set_errors::<String>(0, []);
+        assert_eq!((status.failing, status.last_errors.len()), (0, 0));
+    }
+}

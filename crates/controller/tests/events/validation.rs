@@ -1,0 +1,94 @@
+//! What the server would refuse (EV5, EV20).
+
+use k8s_informer_controller::events::{EventError, EventType, ObjectReference};
+
+use super::sink::{SOON, Sink, pod};
+
+const NORMAL: EventType = EventType::Normal;
+
+fn field(result: Result<(), EventError>) -> &'static str {
+    match result {
+        Ok(()) => "",
+        Err(EventError::Invalid { field, .. }) => field,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn ev5_events_that_a_server_refuses_are_errors() {
+    let sink = Sink::new();
+    let recorder = sink.recorder().build().unwrap();
+    let long = "x".repeat(129);
+    let event = |reason: &str| field(recorder.event(&pod("p"), NORMAL, reason, "n"));
+    assert_eq!(
+        [event(""), event(&long), event(&long[1..])],
+        ["reason", "reason", ""]
+    );
+    let action = |action: &str| {
+        let draft = recorder
+            .new_event(&pod("p"), NORMAL, "A", "n")
+            .action(action);
+        field(draft.send())
+    };
+    assert_eq!(
+        [action(""), action(&long), action("Run")],
+        ["action", "action", ""]
+    );
+    let annotation = |key: &str, value: &str| {
+        let draft = recorder
+            .new_event(&pod("p"), NORMAL, "A", "n")
+            .annotation(key, value);
+        field(draft.send())
+    };
+    assert_eq!(annotation("no key", "v"), "annotations");
+    assert_eq!(annotation("key", &"x".repeat(300_000)), "annotations");
+    assert_eq!(annotation("Example.com/Key", "v"), "");
+    let about = |change: fn(&mut ObjectReference)| {
+        let mut object = pod("p");
+        change(&mut object);
+        field(recorder.event(&object, NORMAL, "A", "n"))
+    };
+    assert_eq!(
+        about(|object| object.kind.clear()),
+        "the kind of the object"
+    );
+    assert_eq!(
+        about(|object| object.name.clear()),
+        "the name of the object"
+    );
+    let namespace = "the namespace of the object";
+    assert_eq!(
+        about(|object| object.namespace = "../x".to_owned()),
+        namespace
+    );
+    assert_eq!(about(|object| object.namespace.clear()), "");
+    let stats = recorder.stats();
+    assert_eq!((stats.recorded, stats.refused), (4, 9));
+    assert!(recorder.flush(SOON));
+}
+
+#[test]
+fn ev20_long_note_is_cut_at_a_character() {
+    let sink = Sink::new();
+    let recorder = sink.recorder().build().unwrap();
+    let note = format!("x{}", "ü".repeat(1000));
+    recorder.event(&pod("p"), NORMAL, "A", note).unwrap();
+    assert!(recorder.flush(SOON));
+    let note = sink.events()[0]["note"].as_str().unwrap().to_owned();
+    assert_eq!(note, format!("x{}", "ü".repeat(511)));
+}
+
+#[test]
+fn recorder_with_invalid_name_is_an_error() {
+    for (controller, instance, wrong) in [
+        ("", "i", "reportingController"),
+        ("two words", "i", "reportingController"),
+        ("c", "", "reportingInstance"),
+        ("c", &"x".repeat(129), "reportingInstance"),
+    ] {
+        let builder =
+            k8s_informer_controller::events::EventRecorder::with_sink(Sink::new(), controller);
+        let error = builder.instance(instance).build().unwrap_err();
+        assert_eq!(field(Err(error)), wrong);
+    }
+}

@@ -1,0 +1,710 @@
+//! Runs a test against different servers without changes to the test.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use k8s_informer::client::Request;
+use k8s_informer::informer::SharedInformerFactoryBuilder;
+use k8s_informer::reflector::ReflectorOptions;
+use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
+use k8s_informer_testing::{self, ApiServer, ApiServerBuilder};
+use parking_lot::{Mutex, RwLock};
+use serde_json::{Value, json};
+
+use crate::local::{self, Gates, Local};
+use crate::proxy::{Proxy, authority};
+use crate::reader::READER;
+use crate::support::{Folder, Versions, assert_no_thread_since, free_port, quick, threads};
+
+/// How an informer gets the initial objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListMethod {
+    /// With a watch that starts with the initial objects.
+    WatchList,
+    /// With a LIST.
+    List,
+}
+
+/// For tests that run with both list methods.
+pub(crate) const BOTH: &[ListMethod] = &[ListMethod::WatchList, ListMethod::List];
+/// For tests of watch-lists.
+pub(crate) const WATCH_LIST: &[ListMethod] = &[ListMethod::WatchList];
+/// For tests of LIST.
+pub(crate) const LIST: &[ListMethod] = &[ListMethod::List];
+
+/// The kube-apiserver that this process started. Tests that kill or reconfigure it hold the lock
+/// exclusively.
+static OWN_SERVER: RwLock<()> = RwLock::new(());
+
+/// Runs a test with each list method, against the embedded server and, if one is available, against
+/// a real server.
+pub(crate) fn on_every_cluster(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
+    run_on_embedded(list_methods, &test);
+    match Real::from_environment() {
+        Some(Real {
+            existing: Some(kubeconfig),
+            ..
+        }) => run(list_methods, || Cluster::existing(&kubeconfig), &test),
+        Some(Real {
+            assets: Some(assets),
+            ..
+        }) => {
+            let _up = OWN_SERVER.read();
+            run(list_methods, || Cluster::local(&assets), &test);
+        }
+        _ => println!(
+            "skipped on a real server: neither USE_EXISTING_CLUSTER with KUBECONFIG nor KUBEBUILDER_ASSETS is set"
+        ),
+    }
+}
+
+/// Runs a test only against servers that it may kill, not against an existing cluster.
+pub(crate) fn on_every_disposable_cluster(list_methods: &[ListMethod], test: impl Fn(&Cluster)) {
+    run_on_embedded(list_methods, &test);
+    match Real::from_environment() {
+        Some(Real {
+            assets: Some(assets),
+            ..
+        }) => {
+            let _alone = OWN_SERVER.write();
+            run(list_methods, || Cluster::local(&assets), &test);
+        }
+        _ => println!(
+            "skipped on a real server: it would be killed, and KUBEBUILDER_ASSETS is not set to start another"
+        ),
+    }
+}
+
+/// Runs a test against the embedded server only, because it needs behavior that a real server does
+/// not offer.
+pub(crate) fn on_the_embedded_server(
+    list_methods: &[ListMethod],
+    test: impl Fn(&Cluster, &ApiServer),
+) {
+    run_on_embedded(list_methods, &|cluster: &Cluster| {
+        let Kind::Embedded { server, .. } = &cluster.kind else {
+            unreachable!()
+        };
+        test(cluster, server);
+    });
+}
+
+/// Runs a test against the embedded server, unless `REAL_SERVERS_ONLY` is set: CI tests the
+/// embedded server in another job.
+fn run_on_embedded(list_methods: &[ListMethod], test: &impl Fn(&Cluster)) {
+    if !skips_embedded() {
+        run(list_methods, Cluster::embedded, test);
+    }
+}
+
+fn skips_embedded() -> bool {
+    env::var_os("REAL_SERVERS_ONLY").is_some()
+}
+
+/// Runs a test on a separate cluster for each list method, so that no run sees objects of another
+/// run.
+fn run(list_methods: &[ListMethod], cluster: impl Fn() -> Cluster, test: &impl Fn(&Cluster)) {
+    for &list_method in list_methods {
+        let cluster = Cluster {
+            list_method,
+            ..cluster()
+        };
+        if list_method == ListMethod::WatchList && !cluster.has_watch_lists() {
+            println!("skipped on {}: it has no watch-lists", cluster.url());
+        } else {
+            cluster.run(test);
+        }
+    }
+}
+
+/// Runs a test against servers without watch-lists, with options that request a watch-list.
+pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
+    if !skips_embedded() {
+        Cluster::start_embedded(ApiServer::builder().watch_list(false)).run(&test);
+    }
+    if let Some(Real {
+        assets: Some(assets),
+        ..
+    }) = Real::from_environment()
+    {
+        let gates = Gates {
+            watch_list: false,
+            ..Gates::default()
+        };
+        with_gates(&assets, gates, || Cluster::local(&assets).run(&test));
+    } else {
+        println!("skipped on a real server: KUBEBUILDER_ASSETS is not set to start one");
+    }
+}
+
+/// Runs a test against servers that limit lists and watches to shards and against servers that do
+/// not. [`Cluster::supports_shards`] distinguishes them.
+pub(crate) fn on_every_cluster_with_and_without_shards(
+    list_methods: &[ListMethod],
+    test: impl Fn(&Cluster),
+) {
+    let run_on = |sharded: bool, cluster: &dyn Fn() -> Cluster| {
+        run(list_methods, cluster, &|cluster: &Cluster| {
+            assert_eq!(cluster.supports_shards(), sharded);
+            test(cluster);
+        });
+    };
+    for sharded in [false, true].into_iter().filter(|_| !skips_embedded()) {
+        let builder = || ApiServer::builder().sharded_list_and_watch(sharded);
+        run_on(sharded, &|| Cluster::start_embedded(builder()));
+    }
+    let Some(Real { existing, assets }) = Real::from_environment() else {
+        return println!("skipped on a real server: the environment configures none");
+    };
+    let existing = existing.map(|kubeconfig| {
+        let sharded = Cluster::existing(&kubeconfig).supports_shards();
+        run_on(sharded, &|| Cluster::existing(&kubeconfig));
+        sharded
+    });
+    let Some(assets) = assets else {
+        return println!(
+            "skipped with the other shard setting: KUBEBUILDER_ASSETS is not set to start a server"
+        );
+    };
+    for sharded in [false, true]
+        .into_iter()
+        .filter(|sharded| existing != Some(*sharded))
+    {
+        // `get` starts a server that another test has killed.
+        let up = OWN_SERVER.read();
+        let is_unsupported = sharded && !local::lock(Local::get(&assets)).supports_shards();
+        drop(up);
+        if is_unsupported {
+            println!(
+                "skipped on a real server with shards: this kube-apiserver does not support them"
+            );
+            continue;
+        }
+        let gates = Gates {
+            shards: sharded,
+            ..Gates::default()
+        };
+        with_gates(&assets, gates, || {
+            run_on(sharded, &|| Cluster::local(&assets));
+        });
+    }
+}
+
+/// Runs `work` while the local kube-apiserver has these feature gates.
+fn with_gates(assets: &Path, gates: Gates, work: impl FnOnce()) {
+    let _alone = OWN_SERVER.write();
+    let local = Local::get(assets);
+    local::lock(local).set_gates(gates);
+    let result = panic::catch_unwind(AssertUnwindSafe(work));
+    // Not in a destructor: if the server failed to start, a second panic would abort the process.
+    local::lock(local).set_gates(Gates::default());
+    if let Err(panic) = result {
+        panic::resume_unwind(panic);
+    }
+}
+
+/// A running test. When the last concurrent test ends, all threads started since must be gone.
+struct Running;
+
+struct RunningTests {
+    count: usize,
+    threads_before: BTreeMap<String, String>,
+}
+
+static RUNNING: Mutex<Option<RunningTests>> = Mutex::new(None);
+
+impl Running {
+    fn begin() -> Self {
+        // Linux cuts the names of threads to 15 bytes, and `threads` ignores those with `::`.
+        let current = thread::current();
+        let name = current.name().unwrap_or_default();
+        assert!(
+            name.find("::").is_none_or(|end| end <= 13),
+            "rename the module to at most 13 bytes: {name}"
+        );
+        let mut running = RUNNING.lock();
+        let tests = running.get_or_insert_with(|| RunningTests {
+            count: 0,
+            threads_before: threads(),
+        });
+        tests.count += 1;
+        Self
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut running = RUNNING.lock();
+        let Some(tests) = running.as_mut() else {
+            return;
+        };
+        tests.count -= 1;
+        if tests.count == 0
+            && let Some(tests) = running.take()
+            && !thread::panicking()
+        {
+            assert_no_thread_since(&tests.threads_before);
+        }
+    }
+}
+
+/// The real servers that the environment offers.
+struct Real {
+    existing: Option<PathBuf>,
+    assets: Option<PathBuf>,
+}
+
+impl Real {
+    fn from_environment() -> Option<Self> {
+        let existing = match (
+            env::var("USE_EXISTING_CLUSTER").as_deref(),
+            env::var_os("KUBECONFIG"),
+        ) {
+            (Ok("true"), Some(files)) => env::split_paths(&files).next(),
+            _ => None,
+        };
+        let assets = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+        if let Some(assets) = &assets {
+            let program = assets.join("kube-apiserver");
+            assert!(
+                program.exists(),
+                "KUBEBUILDER_ASSETS: {} is missing",
+                program.display()
+            );
+        }
+        let real = (existing.is_some() || assets.is_some()).then_some(Self { existing, assets });
+        assert!(
+            real.is_some() || !skips_embedded(),
+            "REAL_SERVERS_ONLY is set, but no real server; set KUBEBUILDER_ASSETS, or \
+             USE_EXISTING_CLUSTER=true and KUBECONFIG"
+        );
+        real
+    }
+}
+
+/// The token with all rights on the embedded server.
+pub(crate) const ADMIN: &str = "embedded-admin";
+
+pub(crate) struct Cluster {
+    kind: Kind,
+    pub(crate) list_method: ListMethod,
+    /// The admin's kubeconfig. The other kubeconfigs are in the same folder.
+    kubeconfig: PathBuf,
+    client: Client,
+}
+
+enum Kind {
+    Embedded { server: ApiServer, _folder: Folder },
+    Existing,
+    Local(&'static std::sync::Mutex<Local>),
+}
+
+impl Cluster {
+    fn embedded() -> Self {
+        Self::start_embedded(ApiServer::builder())
+    }
+
+    fn start_embedded(builder: ApiServerBuilder) -> Self {
+        let (token, nobody) = (ADMIN, "embedded-nobody");
+        let server = builder
+            .port(free_port())
+            .token(token)
+            .token(READER)
+            .token_without_rights(nobody, "token-nobody")
+            .start()
+            .unwrap();
+        let folder = Folder::new();
+        folder.write("token", token);
+        for (name, user) in [
+            ("kubeconfig", json!({ "tokenFile": "token" })),
+            ("kubeconfig-token", json!({ "token": token })),
+            ("kubeconfig-nobody", json!({ "token": nobody })),
+            ("kubeconfig-reader", json!({ "token": READER })),
+        ] {
+            let text = json!({
+                "clusters": [{ "name": "loopback", "cluster": { "server": server.url() } }],
+                "users": [{ "name": "user", "user": user }],
+                "contexts": [{ "name": "test", "context": { "cluster": "loopback", "user": "user" } }],
+                "current-context": "test",
+            });
+            folder.write(name, text.to_string());
+        }
+        let kubeconfig = folder.path().join("kubeconfig");
+        Self::new(
+            Kind::Embedded {
+                server,
+                _folder: folder,
+            },
+            kubeconfig,
+        )
+    }
+
+    fn existing(kubeconfig: &Path) -> Self {
+        Self::new(Kind::Existing, kubeconfig.to_owned())
+    }
+
+    fn local(assets: &Path) -> Self {
+        let local = Local::get(assets);
+        let kubeconfig = local::lock(local).folder.join("kubeconfig");
+        Self::new(Kind::Local(local), kubeconfig)
+    }
+
+    fn new(kind: Kind, kubeconfig: PathBuf) -> Self {
+        let client = Client::new(Config::from_kubeconfig(&kubeconfig, None).unwrap()).unwrap();
+        Self {
+            kind,
+            list_method: ListMethod::WatchList,
+            kubeconfig,
+            client,
+        }
+    }
+
+    fn run(&self, test: &impl Fn(&Self)) {
+        let kind = match &self.kind {
+            Kind::Embedded { .. } => "the embedded server",
+            Kind::Existing => "the existing cluster",
+            Kind::Local(_) => "a local kube-apiserver",
+        };
+        println!(
+            "on {kind} at {}, by {:?}",
+            self.client.server(),
+            self.list_method
+        );
+        let start = Instant::now();
+        let running = Running::begin();
+        test(self);
+        drop(running);
+        println!("on {kind}: {:?}", start.elapsed());
+    }
+
+    /// Returns a client with all rights.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Returns options with short waits and the list method of this cluster.
+    pub(crate) fn options(&self) -> ReflectorOptions {
+        let mut options = quick();
+        options.watch_list = self.list_method == ListMethod::WatchList;
+        options
+    }
+
+    /// Returns a factory builder with all rights and [`options`](Self::options).
+    pub(crate) fn factory(&self) -> SharedInformerFactoryBuilder {
+        SharedInformerFactory::builder(self.client()).reflector_options(self.options())
+    }
+
+    /// Whether the server supports watch-lists.
+    fn has_watch_lists(&self) -> bool {
+        let request = Request::get("/api/v1/namespaces/default/configmaps")
+            .query("watch", "true")
+            .query("sendInitialEvents", "true")
+            .query("resourceVersionMatch", "NotOlderThan")
+            .query("timeoutSeconds", "1");
+        self.client.request(&request, &Stop::new()).is_ok()
+    }
+
+    /// Whether the server filters by shard, because its gate ShardedListAndWatch is on (SH3).
+    pub(crate) fn supports_shards(&self) -> bool {
+        let half = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
+        let request =
+            Request::get("/api/v1/namespaces/default/configmaps").query("shardSelector", half);
+        !self.send(request)["metadata"]["shardInfo"].is_null()
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        self.client.server()
+    }
+
+    /// Returns a kubeconfig for each form of credentials.
+    pub(crate) fn kubeconfigs(&self) -> Vec<PathBuf> {
+        let others = [
+            "kubeconfig-pkcs1",
+            "kubeconfig-ec",
+            "kubeconfig-ec-sec1",
+            "kubeconfig-token",
+        ];
+        let others = others.map(|name| self.kubeconfig.with_file_name(name));
+        let mut all = vec![self.kubeconfig.clone()];
+        all.extend(others.into_iter().filter(|path| path.exists()));
+        all
+    }
+
+    /// Returns the kubeconfig of `token-nobody`, which has no rights.
+    pub(crate) fn unprivileged_kubeconfig(&self) -> Option<PathBuf> {
+        Some(self.kubeconfig.with_file_name("kubeconfig-nobody")).filter(|path| path.exists())
+    }
+
+    /// Returns the kubeconfig that [`Reader`](crate::reader::Reader) uses.
+    pub(crate) fn reader_kubeconfig(&self) -> Option<PathBuf> {
+        match &self.kind {
+            Kind::Embedded { .. } => Some(self.kubeconfig.with_file_name("kubeconfig-reader")),
+            _ => self.unprivileged_kubeconfig(),
+        }
+    }
+
+    pub(crate) fn embedded_server(&self) -> Option<&ApiServer> {
+        match &self.kind {
+            Kind::Embedded { server, .. } => Some(server),
+            _ => None,
+        }
+    }
+
+    /// Kills the server and all its connections at once.
+    pub(crate) fn kill(&self) {
+        match &self.kind {
+            Kind::Embedded { server, .. } => server.pause(),
+            Kind::Local(local) => local::lock(local).kill(),
+            Kind::Existing => panic!("an existing cluster must not be killed"),
+        }
+    }
+
+    /// Deletes objects by path while the server is down. No watch reports the deletions.
+    pub(crate) fn delete_unseen(&self, paths: &[String]) {
+        match &self.kind {
+            Kind::Embedded { server, .. } => {
+                for path in paths {
+                    server.delete(path).unwrap();
+                }
+                // A kube-apiserver that has just started has no watch events of the past either.
+                server.forget_events();
+            }
+            Kind::Local(local) => local::lock(local).at_other_address(|client| {
+                for path in paths {
+                    client
+                        .request(&Request::delete(path), &Stop::new())
+                        .unwrap()
+                        .bytes()
+                        .unwrap();
+                }
+            }),
+            Kind::Existing => panic!("an existing cluster must not be killed"),
+        }
+    }
+
+    /// Compacts the server: drops all states before the current one.
+    pub(crate) fn compact(&self) {
+        match &self.kind {
+            Kind::Embedded { server, .. } => server.compact(),
+            Kind::Local(local) => local::lock(local).compact(),
+            Kind::Existing => panic!("an existing cluster must not be compacted"),
+        }
+    }
+
+    /// Starts the server again with its previous data.
+    pub(crate) fn restart(&self) {
+        match &self.kind {
+            Kind::Embedded { server, .. } => server.resume().unwrap(),
+            Kind::Local(local) => local::lock(local).up(),
+            Kind::Existing => panic!("an existing cluster must not be killed"),
+        }
+    }
+
+    /// Returns a backup of the current state for [`restore`](Self::restore). The server may be down
+    /// for a moment.
+    pub(crate) fn backup(&self) -> Backup {
+        match &self.kind {
+            Kind::Embedded { server, .. } => Backup(Some(server.backup())),
+            Kind::Local(local) => {
+                local::lock(local).backup();
+                Backup(None)
+            }
+            Kind::Existing => panic!("an existing cluster must not be killed"),
+        }
+    }
+
+    /// Takes the server down and restarts it in the state of the backup.
+    pub(crate) fn restore(&self, backup: &Backup) {
+        match (&self.kind, backup) {
+            (Kind::Embedded { server, .. }, Backup(Some(backup))) => {
+                server.pause();
+                server.restore(backup).unwrap();
+                server.resume().unwrap();
+            }
+            (Kind::Local(local), _) => local::lock(local).restore(),
+            _ => panic!(
+                "an existing cluster cannot be restored, or the backup is of another cluster"
+            ),
+        }
+    }
+
+    /// Returns a disturbable network in front of the server.
+    pub(crate) fn proxy(&self) -> Proxy {
+        Proxy::to(self.url())
+    }
+
+    /// Returns a client with all rights that connects through `proxy`.
+    pub(crate) fn client_through(&self, proxy: &Proxy) -> Client {
+        self.client_of(&self.kubeconfig, proxy)
+    }
+
+    /// Returns a client with this kubeconfig that connects through `proxy`.
+    pub(crate) fn client_of(&self, kubeconfig: &Path, proxy: &Proxy) -> Client {
+        let host = authority(self.url()).rsplit_once(':').unwrap().0;
+        let text = fs::read_to_string(kubeconfig).unwrap();
+        let text = text.replace(authority(self.url()), &proxy.address().to_string());
+        // Write the copy into the folder of the original, because the paths in a kubeconfig are
+        // relative. But never write into the folder of an existing cluster's kubeconfig.
+        let folder = Folder::new();
+        let path = match &self.kind {
+            Kind::Existing => folder.path().join("kubeconfig"),
+            // Tests use several proxies at once.
+            _ => kubeconfig.with_file_name(format!("kubeconfig-{}", proxy.address().port())),
+        };
+        fs::write(&path, text).unwrap();
+        Client::new(
+            Config::from_kubeconfig(path, None)
+                .unwrap()
+                .tls_server_name(host),
+        )
+        .unwrap()
+    }
+
+    /// Returns the current ConfigMaps of the namespace: key to version.
+    pub(crate) fn versions(&self, namespace: &Namespace<'_>) -> Versions {
+        versions(&self.send(Request::get(namespace.path("configmaps"))))
+    }
+
+    /// Sends a request that must succeed.
+    #[track_caller]
+    pub(crate) fn send(&self, request: Request) -> Value {
+        self.try_send(request)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub(crate) fn try_send(&self, request: Request) -> Result<Value, Error> {
+        self.client.request(&request, &Stop::new())?.json()
+    }
+
+    /// Creates a namespace for this test.
+    pub(crate) fn namespace(&self, purpose: &str) -> Namespace<'_> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        // The time makes the name differ from namespaces that a killed run left behind.
+        let millis = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_millis();
+        let name = format!(
+            "e2e-{purpose}-{millis:x}-{}",
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let namespace = json!({ "metadata": { "name": name } });
+        self.send(
+            Request::post("/api/v1/namespaces")
+                .json(&namespace)
+                .unwrap(),
+        );
+        Namespace {
+            cluster: self,
+            name,
+        }
+    }
+}
+
+/// A backup made by [`Cluster::backup`].
+pub(crate) struct Backup(Option<k8s_informer_testing::Backup>);
+
+/// A namespace that is deleted with its objects on drop.
+pub(crate) struct Namespace<'a> {
+    cluster: &'a Cluster,
+    pub(crate) name: String,
+}
+
+impl Namespace<'_> {
+    /// Returns `/api/v1/namespaces/NAME/RESOURCE`.
+    pub(crate) fn path(&self, resource: &str) -> String {
+        format!("/api/v1/namespaces/{}/{resource}", self.name)
+    }
+
+    #[track_caller]
+    pub(crate) fn create(&self, name: &str, labels: Value) -> Value {
+        let object =
+            json!({ "metadata": { "name": name, "labels": labels }, "data": { "round": "0" } });
+        self.cluster.send(
+            Request::post(self.path("configmaps"))
+                .json(&object)
+                .unwrap(),
+        )
+    }
+
+    #[track_caller]
+    pub(crate) fn patch(&self, name: &str, patch: &Value) -> Value {
+        self.cluster.send(merge_patch(
+            &format!("{}/{name}", self.path("configmaps")),
+            patch,
+        ))
+    }
+
+    #[track_caller]
+    pub(crate) fn delete(&self, name: &str) {
+        self.cluster.send(Request::delete(format!(
+            "{}/{name}",
+            self.path("configmaps")
+        )));
+    }
+}
+
+impl Drop for Namespace<'_> {
+    fn drop(&mut self) {
+        let Self { cluster, name } = &*self;
+        let clean = || {
+            let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{name}/leases");
+            for path in [
+                self.path("configmaps"),
+                self.path("pods"),
+                self.path("events"),
+                leases,
+            ] {
+                // Delete without a grace period, because otherwise a Pod would wait for a kubelet.
+                let no_grace = json!({ "gracePeriodSeconds": 0 });
+                cluster.try_send(Request::delete(path).json(&no_grace)?)?;
+            }
+            let mut terminating =
+                cluster.try_send(Request::delete(format!("/api/v1/namespaces/{name}")))?;
+            // A bare API server has no controller that removes the finalizers.
+            terminating["spec"]["finalizers"] = json!([]);
+            let finalize =
+                Request::put(format!("/api/v1/namespaces/{name}/finalize")).json(&terminating)?;
+            // Ignore the result: if there is a controller, it may have removed the finalizers
+            // first.
+            let _ = cluster.try_send(finalize);
+            Ok::<_, Error>(())
+        };
+        if let Err(error) = clean() {
+            println!("namespace {name} was not deleted: {error}");
+        }
+    }
+}
+
+pub(crate) fn merge_patch(path: &str, patch: &Value) -> Request {
+    Request::patch(path)
+        .json(patch)
+        .unwrap()
+        .content_type("application/merge-patch+json")
+}
+
+/// Returns the keys and versions of a list.
+pub(crate) fn versions(list: &Value) -> Versions {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let version = |item: &Value| {
+        let metadata = &item["metadata"];
+        let key = format!(
+            "{}/{}",
+            text(&metadata["namespace"]),
+            text(&metadata["name"])
+        );
+        (key, text(&metadata["resourceVersion"]))
+    };
+    list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(version)
+        .collect()
+}

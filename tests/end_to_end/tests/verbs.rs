@@ -1,0 +1,557 @@
+//! Dry runs, collection deletes, scales, evictions and similar requests. The results are the same
+//! from the embedded server and a real one.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use k8s_informer::client::Request;
+use k8s_informer::client::api::{Api, DeleteOptions, FieldValidation, LogOptions, Patch};
+use k8s_informer::object::{GroupVersionResource, PartialObjectMetadata};
+use k8s_informer::reflector::ListOptions;
+use k8s_informer::{Client, DynamicObject, Object, ObjectMeta, Stop, impl_object};
+use k8s_informer_testing::Verb;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ReplicationController, Secret};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::cluster::{ListMethod, Namespace, on_every_cluster};
+
+/// Runs a test with one list method only, because these tests do not depend on how informers list.
+pub(crate) const ONCE: &[ListMethod] = &[ListMethod::List];
+
+/// A type that reads only the name of a ConfigMap.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Slim {
+    metadata: ObjectMeta,
+}
+impl_object!(Slim, "v1", "ConfigMap", "configmaps", Namespaced);
+
+pub(crate) fn configmaps() -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", "configmaps")
+}
+
+pub(crate) fn maps(client: &Client, namespace: &Namespace<'_>) -> Api<ConfigMap> {
+    client.api(Some(&namespace.name))
+}
+
+pub(crate) fn names<T: Object>(objects: &[T]) -> Vec<&str> {
+    objects.iter().map(Object::name).collect()
+}
+
+pub(crate) fn all() -> ListOptions {
+    ListOptions::default()
+}
+
+pub(crate) fn labelled(selector: &str) -> ListOptions {
+    let mut options = all();
+    options.label_selector = selector.to_owned();
+    options
+}
+
+#[test]
+fn get_not_older_than_a_future_version_is_an_error() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("gets");
+        let api = maps(&client, &namespace);
+        namespace.create("a", json!({}));
+        let version = api.get("a", &stop).unwrap().resource_version().to_owned();
+        assert_eq!(
+            api.get_not_older_than("a", &version, &stop)
+                .unwrap()
+                .resource_version(),
+            version
+        );
+        assert_eq!(api.get_not_older_than("a", "0", &stop).unwrap().name(), "a");
+        let error = api.get_not_older_than("a", "999999999", &stop).unwrap_err();
+        assert!(error.is_too_large_resource_version(), "{error:?}");
+    });
+}
+
+#[test]
+fn dry_run_returns_results_but_stores_nothing() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("dry");
+        let (api, dry) = (
+            maps(&client, &namespace),
+            maps(&client, &namespace).dry_run(),
+        );
+        let none = DeleteOptions::default();
+        let made = dry
+            .create(&json!({"metadata": {"generateName": "made-"}}), &stop)
+            .unwrap();
+        assert!(
+            made.name().starts_with("made-") && !made.uid().is_empty(),
+            "{made:?}"
+        );
+        assert!(api.get(made.name(), &stop).unwrap_err().is_not_found());
+        let applied = Patch::apply(
+            "me",
+            json!({"metadata": {"name": "applied"}, "data": {"round": "1"}}),
+        );
+        assert_eq!(
+            dry.patch("applied", &applied, &stop).unwrap().name(),
+            "applied"
+        );
+        assert!(api.get("applied", &stop).unwrap_err().is_not_found());
+
+        namespace.create("a", json!({}));
+        let before = api.get("a", &stop).unwrap();
+        assert!(
+            dry.create(&json!({"metadata": {"name": "a"}}), &stop)
+                .unwrap_err()
+                .is_already_exists()
+        );
+        let patched = dry
+            .patch("a", &Patch::merge(json!({"data": {"round": "1"}})), &stop)
+            .unwrap();
+        assert_eq!(patched.data.as_ref().unwrap()["round"], "1");
+        let replaced = dry.modify("a", |map| map.data = None, &stop).unwrap();
+        assert!(replaced.data.is_none());
+        dry.delete("a", &none, &stop).unwrap();
+        assert!(dry.delete("none", &none, &stop).unwrap_err().is_not_found());
+        dry.delete_collection(&none, &all(), &stop).unwrap();
+        assert_eq!(api.get("a", &stop).unwrap(), before);
+        // `api` is not affected by the dry runs of `dry`: it still writes.
+        api.delete("a", &none, &stop).unwrap();
+        assert!(api.get("a", &stop).unwrap_err().is_not_found());
+    });
+}
+
+#[test]
+fn unknown_fields_are_dropped_or_rejected() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("fields");
+        let api = client.dynamic_api(&configmaps(), Some(&namespace.name));
+        let strict = api.field_validation(FieldValidation::Strict);
+        let body = |name: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "bogus": 1, "data": {"x": "1"},
+            })
+        };
+        let error = strict.create(&body("a"), &stop).unwrap_err();
+        assert!(error.is_bad_request(), "{error:?}");
+        assert!(
+            error
+                .to_string()
+                .contains("strict decoding error: unknown field \"bogus\""),
+            "{error}"
+        );
+        for (name, api) in [
+            ("ignored", api.field_validation(FieldValidation::Ignore)),
+            ("warned", api.field_validation(FieldValidation::Warn)),
+            ("a", api.clone()),
+        ] {
+            let made = api.create(&body(name), &stop).unwrap();
+            assert_eq!(
+                (
+                    made.read::<Value>("/bogus").unwrap(),
+                    made.read("/data").unwrap()
+                ),
+                (None, Some(json!({"x": "1"})))
+            );
+        }
+        let patch = Patch::merge(json!({"bogus": 2, "data": {"x": "2"}}));
+        let error = strict.patch("a", &patch, &stop).unwrap_err();
+        assert!(
+            error.is_invalid() && error.to_string().contains("unknown field \"bogus\""),
+            "{error:?}"
+        );
+        let patched = api.patch("a", &patch, &stop).unwrap();
+        assert_eq!(patched.read::<Value>("/bogus").unwrap(), None);
+        let change = |map: &mut DynamicObject| {
+            map.edit(|fields| fields.insert("bogus".to_owned(), json!(3)))
+                .unwrap();
+        };
+        assert!(
+            strict
+                .modify("a", change, &stop)
+                .unwrap_err()
+                .is_bad_request()
+        );
+        // The response contains the server's warnings.
+        let request = Request::post(namespace.path("configmaps"))
+            .json(&body("unknown-field"))
+            .unwrap();
+        let response = client.request(&request, &stop).unwrap();
+        assert_eq!(
+            response.header("warning"),
+            Some(r#"299 - "unknown field \"bogus\"""#)
+        );
+    });
+}
+
+#[test]
+fn writes_use_the_configured_field_manager() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("manager");
+        let api = client
+            .dynamic_api(&configmaps(), Some(&namespace.name))
+            .field_manager("mine");
+        let managers = |map: &DynamicObject| -> BTreeSet<String> {
+            let entries: Option<Vec<Value>> = map.read("/metadata/managedFields").unwrap();
+            let name = |entry: Value| entry["manager"].as_str().unwrap().to_owned();
+            entries.unwrap_or_default().into_iter().map(name).collect()
+        };
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}});
+        let made = api.create(&body, &stop).unwrap();
+        let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"y": "1"}});
+        let applied = api
+            .patch("a", &Patch::apply("other", wanted), &stop)
+            .unwrap();
+        match cluster.embedded_server() {
+            // The embedded server keeps only the names of managers that apply.
+            Some(server) => {
+                assert_eq!(managers(&applied), BTreeSet::from(["other".to_owned()]));
+                let manager_of = |verb| {
+                    let of_verb = server
+                        .requests()
+                        .into_iter()
+                        .filter(move |request| request.verb() == verb);
+                    of_verb
+                        .last()
+                        .unwrap()
+                        .param("fieldManager")
+                        .unwrap()
+                        .to_owned()
+                };
+                assert_eq!(
+                    (manager_of(Verb::Create), manager_of(Verb::Patch)),
+                    ("mine".to_owned(), "other".to_owned())
+                );
+            }
+            None => {
+                assert_eq!(managers(&made), BTreeSet::from(["mine".to_owned()]));
+                assert_eq!(
+                    managers(&applied),
+                    BTreeSet::from(["mine".to_owned(), "other".to_owned()])
+                );
+            }
+        }
+    });
+}
+
+/// What the API server takes as the field manager: the user agent before the first slash.
+fn manager_of(user_agent: &str) -> &str {
+    user_agent.split('/').next().unwrap()
+}
+
+#[test]
+fn writes_are_managed_by_the_name_of_the_program() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("program");
+        let path = std::env::args().next().unwrap();
+        let program = Path::new(&path).file_name().unwrap().to_str().unwrap();
+        let api = maps(&client, &namespace);
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}});
+        api.create(&body, &stop).unwrap();
+        api.patch("a", &Patch::merge(json!({"data": {"y": "2"}})), &stop)
+            .unwrap();
+        let finalizers =
+            json!([{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/f"]}]);
+        api.patch("a", &Patch::json(finalizers), &stop).unwrap();
+        match cluster.embedded_server() {
+            // The embedded server records only the managers of applies.
+            Some(server) => {
+                let requests = server.requests();
+                let writes = requests
+                    .iter()
+                    .filter(|request| request.verb() != Verb::List);
+                for write in writes {
+                    let user_agent = write.header("user-agent").unwrap();
+                    assert_eq!(manager_of(user_agent), program, "{write:?}");
+                }
+            }
+            None => {
+                let read =
+                    cluster.send(Request::get(format!("{}/a", namespace.path("configmaps"))));
+                let entries = read["metadata"]["managedFields"].as_array().unwrap();
+                let managers: Vec<_> = entries.iter().map(|entry| &entry["manager"]).collect();
+                assert_eq!(managers, [program]);
+            }
+        }
+    });
+}
+
+#[test]
+fn delete_collection_deletes_only_selected_objects() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let (namespace, other) = (cluster.namespace("many"), cluster.namespace("many"));
+        let api = maps(&client, &namespace);
+        for (name, app) in [("a", "web"), ("b", "web"), ("c", "db"), ("d", "db")] {
+            namespace.create(name, json!({"app": app}));
+        }
+        other.create("a", json!({"app": "web"}));
+        let none = DeleteOptions::default();
+        let left = || {
+            let list = api.list(&labelled("app"), &stop).unwrap();
+            list.into_iter()
+                .map(|map| map.name().to_owned())
+                .collect::<Vec<_>>()
+        };
+
+        api.delete_collection(&none, &labelled("app=none"), &stop)
+            .unwrap();
+        assert_eq!(left().len(), 4);
+        api.dry_run()
+            .delete_collection(&none, &all(), &stop)
+            .unwrap();
+        assert_eq!(left().len(), 4);
+        let error = api
+            .delete_collection(&none, &labelled("a b"), &stop)
+            .unwrap_err();
+        assert!(error.is_bad_request() && left().len() == 4, "{error:?}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("delete all configmaps in namespace "),
+            "{error}"
+        );
+        let mut one = labelled("app=web");
+        one.field_selector = "metadata.name=b".to_owned();
+        api.delete_collection(&none, &one, &stop).unwrap();
+        assert_eq!(left(), ["a", "c", "d"]);
+        client
+            .api::<Slim>(Some(&namespace.name))
+            .delete_collection(&none, &labelled("app=web"), &stop)
+            .unwrap();
+        assert_eq!(left(), ["c", "d"]);
+        let metadata = client.metadata_api(&configmaps(), Some(&namespace.name));
+        metadata
+            .delete_collection(&none, &labelled("app=db"), &stop)
+            .unwrap();
+        assert!(left().is_empty());
+        namespace.create("e", json!({}));
+        api.delete_collection(&none, &all(), &stop).unwrap();
+        assert!(api.get("e", &stop).unwrap_err().is_not_found());
+        assert_eq!(
+            names(
+                &maps(&client, &other)
+                    .list(&labelled("app"), &stop)
+                    .unwrap()
+                    .items
+            ),
+            ["a"]
+        );
+
+        // A limit bounds the number of deletions.
+        for name in ["f", "g", "h"] {
+            namespace.create(name, json!({"app": "web"}));
+        }
+        let mut two = labelled("app=web");
+        two.limit = Some(2);
+        api.delete_collection(&none, &two, &stop).unwrap();
+        assert_eq!(left(), ["h"]);
+        api.delete_collection(&none, &two, &stop).unwrap();
+        assert!(left().is_empty());
+
+        // A collection cannot be deleted across namespaces: the server does not support that
+        // request.
+        client
+            .api::<ConfigMap>(None)
+            .delete_collection(&none, &all(), &stop)
+            .unwrap_err();
+        let dynamic = client.dynamic_api(&configmaps(), None);
+        let error = dynamic
+            .delete_collection(&none, &labelled("app=none"), &stop)
+            .unwrap_err();
+        assert!(error.is_method_not_allowed(), "{error:?}");
+    });
+}
+
+fn template() -> Value {
+    json!({
+        "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "none"}]},
+    })
+}
+
+#[test]
+fn workloads_with_replicas_can_be_scaled() {
+    fn assert_scaling<T: Object + DeserializeOwned>(api: &Api<T>, selector: Value) {
+        let stop = Stop::new();
+        let spec = json!({"replicas": 1, "selector": selector, "serviceName": "web", "template": template()});
+        let api = api.field_validation(FieldValidation::Ignore);
+        api.create(&json!({"metadata": {"name": "web"}, "spec": spec}), &stop)
+            .unwrap();
+        let scales = api.scale();
+        let scale = scales.get("web", &stop).unwrap();
+        assert_eq!(
+            (scale.name(), scale.spec.replicas, scale.status.replicas),
+            ("web", 1, 0)
+        );
+        assert_eq!(
+            (scale.status.selector.as_str(), scale.uid().len()),
+            ("app=web", 36)
+        );
+        assert_eq!(scales.dry_replicas(5, &stop), 5);
+        assert_eq!(
+            scales.set_replicas("web", 3, &stop).unwrap().spec.replicas,
+            3
+        );
+        assert!(scales.replace(&scale, &stop).unwrap_err().is_conflict());
+        let scale = scales
+            .modify("web", |scale| scale.spec.replicas -= 3, &stop)
+            .unwrap();
+        assert_eq!(scale.spec.replicas, 0);
+        assert_eq!(
+            scale.resource_version(),
+            api.get("web", &stop).unwrap().resource_version()
+        );
+        let applied = Patch::apply(
+            "me",
+            json!({"metadata": {"name": "web"}, "spec": {"replicas": 2}}),
+        );
+        assert_eq!(
+            scales
+                .patch("web", &applied.force(), &stop)
+                .unwrap()
+                .spec
+                .replicas,
+            2
+        );
+        let patch = json!([{"op": "test", "path": "/spec/replicas", "value": 2},
+            {"op": "replace", "path": "/spec/replicas", "value": 4}]);
+        assert_eq!(
+            scales
+                .patch("web", &Patch::json(patch), &stop)
+                .unwrap()
+                .spec
+                .replicas,
+            4
+        );
+        let negative = Patch::merge(json!({"spec": {"replicas": -1}}));
+        assert!(
+            scales
+                .patch("web", &negative, &stop)
+                .unwrap_err()
+                .is_invalid()
+        );
+        assert_eq!(scales.get("web", &stop).unwrap().spec.replicas, 4);
+        let error = scales.set_replicas("none", 1, &stop).unwrap_err();
+        assert!(error.is_not_found(), "{error:?}");
+        let what = format!("patch {}/scale \"none\" in namespace ", kind_of(&api));
+        assert!(error.to_string().starts_with(&what), "{error}");
+        assert!(scales.get("none", &stop).unwrap_err().is_not_found());
+        api.delete("web", &DeleteOptions::default(), &stop).unwrap();
+    }
+    fn kind_of<T>(api: &Api<T>) -> String {
+        let resource = api.resource();
+        match &*resource.group {
+            "" => resource.resource.clone(),
+            group => format!("{}.{group}", resource.resource),
+        }
+    }
+    trait DryReplicas {
+        fn dry_replicas(&self, replicas: u32, stop: &Stop) -> u32;
+    }
+    impl DryReplicas for k8s_informer::client::api::Subresource<k8s_informer::client::api::Scale> {
+        fn dry_replicas(&self, replicas: u32, stop: &Stop) -> u32 {
+            let before = self.get("web", stop).unwrap();
+            let scaled = self.dry_run().set_replicas("web", replicas, stop).unwrap();
+            assert_eq!(self.get("web", stop).unwrap(), before);
+            scaled.spec.replicas
+        }
+    }
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("scale");
+        let space = Some(&*namespace.name);
+        let labels = json!({"matchLabels": {"app": "web"}});
+        assert_scaling(&client.api::<Deployment>(space), labels.clone());
+        assert_scaling(&client.api::<StatefulSet>(space), labels.clone());
+        assert_scaling(&client.api::<ReplicaSet>(space), labels);
+        assert_scaling(
+            &client.api::<ReplicationController>(space),
+            json!({"app": "web"}),
+        );
+
+        let sets = client.api::<DaemonSet>(space);
+        assert!(sets.scale().get("any", &stop).unwrap_err().is_not_found());
+        let secrets = client.api::<Secret>(space);
+        assert!(
+            secrets
+                .scale()
+                .set_replicas("any", 1, &stop)
+                .unwrap_err()
+                .is_not_found()
+        );
+    });
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "c", "image": "none"}], "terminationGracePeriodSeconds": 0},
+    })
+}
+
+#[test]
+fn pod_is_evicted_by_its_name_and_uid() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("evict");
+        let pods = client.api::<Pod>(Some(&namespace.name));
+        let none = DeleteOptions::default();
+        let error = pods.evict("none", &none, &stop).unwrap_err();
+        assert!(error.is_not_found(), "{error:?}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("evict pods \"none\" in namespace "),
+            "{error}"
+        );
+
+        let one = pods.create(&pod("one"), &stop).unwrap();
+        pods.dry_run().evict("one", &none, &stop).unwrap();
+        assert_eq!(pods.get("one", &stop).unwrap(), one);
+        let mut other = none.clone();
+        other.uid = Some("another".to_owned());
+        assert!(pods.evict("one", &other, &stop).unwrap_err().is_conflict());
+        pods.evict("one", &DeleteOptions::same_object(&*one), &stop)
+            .unwrap();
+        assert!(pods.get("one", &stop).unwrap_err().is_not_found());
+
+        pods.create(&pod("three"), &stop).unwrap();
+        // An eviction also works as a subresource, without the method `evict`.
+        let eviction =
+            json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "three"}});
+        let response = pods
+            .subresource::<DynamicObject>("eviction")
+            .create("three", &eviction, &stop)
+            .unwrap();
+        assert_eq!(
+            (response.kind(), response.read("/status").unwrap()),
+            ("Status", Some("Success".to_owned()))
+        );
+        assert!(pods.get("three", &stop).unwrap_err().is_not_found());
+    });
+}
+
+#[test]
+fn logs_of_a_missing_pod_are_an_error() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("logs");
+        let pods = client.api::<Pod>(Some(&namespace.name));
+        let error = pods
+            .logs("none", &LogOptions::default(), &stop)
+            .unwrap_err();
+        assert!(error.is_not_found(), "{error:?}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("get pods/log \"none\" in namespace "),
+            "{error}"
+        );
+        let metadata: Api<PartialObjectMetadata> =
+            client.metadata_api(&configmaps(), Some(&namespace.name));
+        assert!(metadata.logs("a", &LogOptions::default(), &stop).is_err());
+    });
+}
