@@ -2,21 +2,21 @@
 //! there, but never the value that was found. Values and map keys can be secrets.
 //!
 //! serde_json reports a position, and often the value. After a failure, [`explain`] decodes the
-//! same bytes a second time, through a wrapper of serde_json's deserializer that tracks the path.
-//! The path shows only names that a type declares, for its fields and variants. The wrapper has its
-//! own error type. It distinguishes custom messages from serde's messages, whatever their text is.
+//! same bytes a second time, through a deserializer whose errors have a path. The path shows only
+//! names that a type declares, for its fields and variants. This deserializer has its own error
+//! type. It distinguishes custom messages from serde's messages, whatever their text is.
 
 mod fault;
+mod node;
 #[cfg(test)]
 mod tests;
-mod tracked;
 
 use std::fmt::{self, Display};
 
 use serde::de::{Deserialize, Error};
 
 use self::fault::{Fault, without_position};
-use self::tracked::{Track, Tracked};
+use self::node::Node;
 use crate::panic::catch;
 use crate::stack;
 use crate::text::EscapedText;
@@ -25,9 +25,13 @@ use crate::text::EscapedText;
 /// Their messages come from this crate and contain no values.
 pub(crate) const DYNAMIC_OBJECT: &str = "k8s_informer::object::DynamicObject";
 
+/// The name under which serde_json passes the text of a value, as for its `RawValue`. Other formats
+/// ignore it, and their objects are decoded through a tree. If serde_json renamed it, its objects
+/// would also be decoded through a tree, and a test would fail.
+pub(crate) const TEXT: &str = "$serde_json::private::RawValue";
+
 /// The reason why JSON could not be decoded.
 pub(crate) struct DecodeError {
-    path: String,
     fault: Fault,
     /// The line of the failure, or 0 if it is unknown.
     line: usize,
@@ -42,10 +46,9 @@ impl DecodeError {
 
     fn message(&self, what: &str) -> String {
         let what = EscapedText(what);
-        let path = if self.path.is_empty() {
-            ""
-        } else {
-            &format!("{}: ", self.path)
+        let path = match self.fault.path.as_str() {
+            "" => "",
+            path => &format!("{path}: "),
         };
         match self.line {
             0 => format!("{path}{what}"),
@@ -64,65 +67,27 @@ impl Display for DecodeError {
     }
 }
 
-/// The nesting depth that the wrapper can decode safely on any thread. The wrapper takes more stack
-/// per level than serde_json alone.
-const SAFE_LEVELS: usize = stack::SAFE_NESTING / 2;
-
-/// Decodes JSON that contains invalid UTF-8. This succeeds only if `T` ignores the invalid values.
-///
-/// Invalid UTF-8 is rare, so this function uses the slower wrapper, which is compiled for
-/// [`explain`] anyway. This avoids compiling another deserializer for each type.
-pub(crate) fn from_slice<'de, T: Deserialize<'de> + Send>(
-    json: &'de [u8],
-) -> Result<T, serde_json::Error> {
-    let decode = || {
-        let track = Track::default();
-        let mut deserializer = serde_json::Deserializer::from_slice(json);
-        let value = T::deserialize(Tracked::new(&mut deserializer, &track))
-            .map_err(|fault| Error::custom(fault.text))?;
-        deserializer.end()?;
-        Ok(value)
-    };
-    stack::with_stack_for(json, SAFE_LEVELS, decode)
-        .unwrap_or_else(|error| Err(stack::spawn_error(&error)))
-}
-
 /// Returns the reason why JSON could not be decoded as a `T`.
 pub(crate) fn explain<'de, T: Deserialize<'de>>(
     json: &'de [u8],
     error: &serde_json::Error,
 ) -> DecodeError {
-    let (line, column) = (error.line(), error.column());
-    if !error.is_data() {
+    let decode = || T::deserialize(Node::new(json)).err();
+    let fault = if !error.is_data() {
         // Invalid JSON has no path.
-        let text = without_position(&error.to_string()).to_owned();
-        return DecodeError {
-            path: String::new(),
-            fault: Fault::of_serde(text),
-            line,
-            column,
-        };
-    }
-    let decode = || {
-        let track = Track::default();
-        let mut deserializer = serde_json::Deserializer::from_slice(json);
-        let fault = T::deserialize(Tracked::new(&mut deserializer, &track)).err()?;
-        Some((track.path(), fault))
-    };
-    let (path, fault) = match catch(|| stack::with_stack_for(json, SAFE_LEVELS, decode)) {
-        Ok(Ok(Some(found))) => found,
-        Ok(Err(error)) => (
-            String::new(),
-            Fault::of_serde(stack::spawn_error_message(&error)),
-        ),
-        // The second decoding succeeded or panicked, so the failure is not reproducible.
-        Ok(Ok(None)) | Err(_) => (String::new(), Fault::unspecific()),
+        Fault::of_serde(without_position(&error.to_string()).to_owned())
+    } else {
+        match catch(|| stack::with_stack_for(json, stack::SAFE_NESTING / 2, decode)) {
+            Ok(Ok(Some(fault))) => fault,
+            Ok(Err(error)) => Fault::of_serde(stack::spawn_error(&error).to_string()),
+            // The second decoding succeeded or panicked, so the failure is not reproducible.
+            Ok(Ok(None)) | Err(_) => Fault::unspecific(),
+        }
     };
     DecodeError {
-        path,
         fault,
-        line,
-        column,
+        line: error.line(),
+        column: error.column(),
     }
 }
 
@@ -144,15 +109,11 @@ pub(crate) fn explained<'de, T: Deserialize<'de>>(
 /// Describes an error of serde_json without showing values, for JSON that is not decoded into a
 /// user's type.
 pub(crate) fn describe(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let fault = if error.is_data() {
-        Fault::of_serde_json(&text)
-    } else {
-        return text;
-    };
+    if !error.is_data() {
+        return error.to_string();
+    }
     DecodeError {
-        path: String::new(),
-        fault,
+        fault: Fault::of_serde_json(&error.to_string()),
         line: error.line(),
         column: error.column(),
     }

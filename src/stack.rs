@@ -53,12 +53,7 @@ pub(crate) fn decoded<R: Send>(
 
 /// Returns the error for a deeply nested object when no thread could be started to decode it.
 pub(crate) fn spawn_error(error: &io::Error) -> serde_json::Error {
-    serde::de::Error::custom(spawn_error_message(error))
-}
-
-/// Returns the text of the error that [`spawn_error`] creates.
-pub(crate) fn spawn_error_message(error: &io::Error) -> String {
-    format!(
+    serde::de::Error::custom(format!(
         "nested too deeply for this thread, and a thread with a larger stack could not be started: {error}"
-    )
+    ))
 }

@@ -5,6 +5,8 @@ use serde::de::{Error, Expected, Unexpected};
 /// The error of a value.
 #[derive(Debug)]
 pub(super) struct Fault {
+    /// The path of the value. Empty if it is the whole value, or unknown.
+    pub(super) path: String,
     pub(super) text: String,
     /// Whether the text comes from a custom deserializer and may contain values.
     pub(super) is_custom: bool,
@@ -13,9 +15,20 @@ pub(super) struct Fault {
 impl Fault {
     pub(super) fn of_serde(text: String) -> Self {
         Self {
+            path: String::new(),
             text,
             is_custom: false,
         }
+    }
+
+    /// Prepends a step to the path.
+    pub(super) fn below(mut self, step: &str) -> Self {
+        let dot = match self.path.is_empty() || self.path.starts_with('[') {
+            true => "",
+            false => ".",
+        };
+        self.path = format!("{step}{dot}{}", self.path);
+        self
     }
 
     pub(super) fn unspecific() -> Self {
@@ -97,8 +110,8 @@ impl Error for Fault {
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         });
         Self {
-            text,
             is_custom: !is_derived,
+            ..Self::of_serde(text)
         }
     }
 

@@ -165,7 +165,7 @@ impl<'a> Cursor<'a> {
 pub(crate) struct Text<'a> {
     /// The position of the opening quote.
     pub(crate) start: usize,
-    quoted: &'a [u8],
+    pub(crate) quoted: &'a [u8],
     has_escapes: bool,
 }
 

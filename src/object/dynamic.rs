@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::outline::{Field, Outline};
 use super::pointer::at_pointer;
 use super::{GroupVersionKind, Object};
-use crate::decode_error::{DYNAMIC_OBJECT, explained};
+use crate::decode_error::{DYNAMIC_OBJECT, TEXT, explained};
 use crate::json::{self, Cursor};
 use crate::stack;
 
@@ -352,11 +352,6 @@ impl Object for DynamicObject {
         }
     }
 }
-
-/// The name under which serde_json passes the text of a value, as for its `RawValue`. Other formats
-/// ignore it, and their objects are decoded through a tree. If serde_json renamed it, its objects
-/// would also be decoded through a tree, and a test would fail.
-const TEXT: &str = "$serde_json::private::RawValue";
 
 impl<'de> Deserialize<'de> for DynamicObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

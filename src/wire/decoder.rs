@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 
 use super::{DecodeLimits, EscapedName, Event, EventKind, FieldPaths, ListMeta, Shard};
 use crate::adaptive_buffer::AdaptiveBuffer;
-use crate::decode_error::{self, DecodeError, explain};
+use crate::decode_error::{DecodeError, explain};
 use crate::error::Error;
 use crate::json::Peek;
 use crate::object::{GroupVersionKind, Key, Object, namespaced_key};
@@ -24,7 +24,8 @@ impl<T: DeserializeOwned + Send> Decode<T> {
             // Validates UTF-8 once. serde_json would validate each string separately.
             decode: |json| match str::from_utf8(json) {
                 Ok(text) => json::from_str(text),
-                Err(_) => decode_error::from_slice(json),
+                // This succeeds if `T` ignores the invalid text.
+                Err(_) => serde_json::from_slice(json),
             },
             explain: |json, error| explain::<T>(json, error),
         }
