@@ -195,6 +195,7 @@
 
 // Modules import only from modules above them in this list.
 mod adaptive_buffer;
+mod debug;
 mod decode_error;
 pub mod error;
 mod json;

@@ -17,10 +17,10 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::debug::debug_fields;
 use crate::log;
 use crate::panic;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -245,14 +245,7 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Done {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Done")
-            .field("name", &self.name())
-            .field("done", &self.is_done())
-            .finish()
-    }
-}
+debug_fields!(Done, this, name: this.name(), done: this.is_done());
 
 /// A callback that is registered with a [`Done`] or a [`Stop`]. Dropping the subscription
 /// unregisters it.
@@ -271,11 +264,7 @@ impl Drop for Subscription {
     }
 }
 
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription").finish_non_exhaustive()
-    }
-}
+debug_fields!(Subscription, _this);
 
 /// The stop signal. Threads wait for it, blocked I/O ends with it, and it can have children. Go's
 /// `stopCh` and `ctx.Done()`.
@@ -429,13 +418,7 @@ impl Default for Stop {
     }
 }
 
-impl fmt::Debug for Stop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stop")
-            .field("stopped", &self.is_stopped())
-            .finish()
-    }
-}
+debug_fields!(Stop, this, stopped: this.is_stopped());
 
 #[cfg(test)]
 #[cfg(shuttle)]

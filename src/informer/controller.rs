@@ -1,6 +1,5 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::fmt;
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::error::InformerError;
 use super::process::Superseded;
+use crate::debug::debug_fields;
 use crate::error::Error;
 use crate::log;
 use crate::object::{Key, Object};
@@ -80,13 +80,7 @@ impl<T> ControllerConfig<T> {
     }
 }
 
-impl<T> fmt::Debug for ControllerConfig<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ControllerConfig")
-            .field("reflector", &self.reflector)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(ControllerConfig<T>, this, reflector: this.reflector);
 
 /// Runs a reflector that fills a queue, and a process loop that empties it. client-go's
 /// `Controller` of `tools/cache`.
@@ -450,13 +444,7 @@ fn discard_popped<P>(error: PopError<P>) -> PopError<()> {
     }
 }
 
-impl<T> fmt::Debug for Controller<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Controller<T>, this, name: this.name);
 
 /// Returns the name of an informer in logs and errors.
 pub(super) fn reflector_name(

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -7,6 +6,7 @@ use super::controller::{Controller, ControllerConfig, reflector_name};
 use super::handler::ResourceEventHandler;
 use super::process::IndexerPart;
 use super::queue::{InformerQueue, QueueOptions};
+use crate::debug::debug_fields;
 use crate::log;
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Object};
@@ -53,13 +53,7 @@ impl<T> InformerOptions<T> {
     }
 }
 
-impl<T> fmt::Debug for InformerOptions<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InformerOptions")
-            .field("reflector", &self.reflector)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(InformerOptions<T>, this, reflector: this.reflector);
 
 /// Creates an informer with one handler. Returns the store that it fills, and the controller that
 /// you [run](Controller::run). client-go's `NewInformer`.

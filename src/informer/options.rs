@@ -1,7 +1,7 @@
-use std::fmt;
 use std::sync::Arc;
 
 use super::queue::InformerQueue;
+use crate::debug::debug_fields;
 use crate::metrics::InformerMetrics;
 use crate::queue::Queue;
 use crate::reflector::ReflectorOptions;
@@ -88,15 +88,8 @@ impl<T> Clone for SharedIndexInformerOptions<T> {
     }
 }
 
-impl<T> fmt::Debug for SharedIndexInformerOptions<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedIndexInformerOptions")
-            .field("reflector", &self.reflector)
-            .field("queue", &self.queue)
-            .field(
-                "recreation_as_delete_and_add",
-                &self.recreation_as_delete_and_add,
-            )
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(SharedIndexInformerOptions<T>, this,
+    reflector: this.reflector,
+    queue: this.queue,
+    recreation_as_delete_and_add: this.recreation_as_delete_and_add
+);

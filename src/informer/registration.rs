@@ -1,8 +1,8 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::listener::{Handler, HandlerBuffer, HandlerStats};
+use crate::debug::debug_fields;
 use crate::stop::Done;
 use crate::threads::Owner;
 
@@ -85,11 +85,4 @@ impl HandlerRegistration {
     }
 }
 
-impl fmt::Debug for HandlerRegistration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HandlerRegistration")
-            .field("name", &self.name())
-            .field("synced", &self.has_synced())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(HandlerRegistration, this, name: this.name(), synced: this.has_synced());

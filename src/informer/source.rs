@@ -1,9 +1,9 @@
-use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::DeserializeOwned;
 
 use super::scope::InformerScope;
+use crate::debug::debug_fields;
 use crate::object::{
     DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource,
     Scope,
@@ -168,13 +168,9 @@ impl<T> Clone for Source<T> {
     }
 }
 
-impl<T> fmt::Debug for Source<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source")
-            .field("resource", &self.resource)
-            .field("type", &std::any::type_name::<T>())
-            .field("is_metadata", &self.is_metadata)
-            .field("scope", &self.scope)
-            .finish()
-    }
-}
+debug_fields!(Source<T>, this,
+    resource: this.resource,
+    type: std::any::type_name::<T>(),
+    is_metadata: this.is_metadata,
+    scope: this.scope
+);

@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use super::{InformerMetrics, MetricsProvider, call};
+use crate::debug::debug_fields;
 use crate::error::debug_as_display;
 use crate::log;
 use crate::object::GroupVersionResource;
@@ -87,42 +88,32 @@ impl InformerName {
     /// the [release](Self::release) of the name, new informers have no metrics either, but no error
     /// is logged.
     pub fn with_resource(&self, resource: GroupVersionResource) -> InformerNameAndResource {
-        let mut problems = Vec::new();
-        let informer = self.reserve(resource, &mut problems);
-        problems.iter().for_each(|problem| log::error!("{problem}"));
-        informer
+        self.reserve(resource).unwrap_or_else(|informer| {
+            log::error!("{}", informer.taken());
+            informer
+        })
     }
 
-    /// Like [`with_resource`](Self::with_resource), but appends to `problems` instead of logging.
+    /// Reserves a resource. If another informer has it, returns the identity without a reservation
+    /// as the error.
     pub(crate) fn reserve(
         &self,
         resource: GroupVersionResource,
-        problems: &mut Vec<String>,
-    ) -> InformerNameAndResource {
-        let Named { name, reserved } = &*self.named;
-        let flag = Arc::new(AtomicBool::new(false));
-        let is_taken = reserved.lock().as_mut().is_some_and(|reservations| {
-            let other = reservations
-                .entry(resource.clone())
-                .or_insert_with(|| Arc::clone(&flag));
-            if other.load(Ordering::Acquire) {
-                return true;
-            }
-            flag.store(true, Ordering::Release);
-            *other = Arc::clone(&flag);
-            false
-        });
+    ) -> Result<InformerNameAndResource, InformerNameAndResource> {
         let informer = InformerNameAndResource {
-            name: Arc::clone(name),
-            resource,
-            reserved: flag,
+            name: Arc::clone(&self.named.name),
+            resource: resource.clone(),
+            reserved: Arc::default(),
         };
-        if is_taken {
-            problems.push(format!(
-                "{informer}: another informer uses this name and resource; this informer publishes no metrics"
-            ));
+        if let Some(reservations) = &mut *self.named.reserved.lock() {
+            let other = reservations.get(&resource);
+            if other.is_some_and(|other| other.load(Ordering::Acquire)) {
+                return Err(informer);
+            }
+            informer.reserved.store(true, Ordering::Release);
+            reservations.insert(resource, Arc::clone(&informer.reserved));
         }
-        informer
+        Ok(informer)
     }
 
     /// Releases the name. Informers no longer publish metrics under it, and it can be created
@@ -150,11 +141,7 @@ impl Drop for Named {
     }
 }
 
-impl fmt::Debug for InformerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("InformerName").field(&self.name()).finish()
-    }
-}
+debug_fields!(InformerName, this, name: this.name());
 
 /// The error of [`InformerName::new`].
 #[derive(Clone, PartialEq, Eq)]
@@ -236,33 +223,36 @@ impl InformerNameAndResource {
     /// # Ok::<(), k8s_informer::metrics::InformerNameError>(())
     /// ```
     pub fn metrics(self, provider: &dyn MetricsProvider) -> Option<Arc<dyn InformerMetrics>> {
-        let mut problems = Vec::new();
-        let metrics = self.reserved_metrics(provider, &mut problems);
-        problems.iter().for_each(|problem| log::error!("{problem}"));
+        let metrics = self.reserved_metrics(provider).unwrap_or_else(|problem| {
+            log::error!("{problem}");
+            None
+        });
         Some(metrics?)
     }
 
-    /// Like [`metrics`](Self::metrics), but appends to `problems` instead of logging.
+    /// Like [`metrics`](Self::metrics), but returns the panic of a provider instead of logging it.
     pub(crate) fn reserved_metrics(
         self,
         provider: &dyn MetricsProvider,
-        problems: &mut Vec<String>,
-    ) -> Option<Arc<ReservedMetrics>> {
+    ) -> Result<Option<Arc<ReservedMetrics>>, String> {
         if !self.is_reserved() {
-            return None;
+            return Ok(None);
         }
-        // Create this value even if the provider returns no metrics, because its drop releases the
-        // reservation.
-        let mut metrics = ReservedMetrics {
-            informer: self,
-            metrics: None,
-        };
-        let informer = &metrics.informer;
-        match catch(|| provider.informer_metrics(informer.clone())) {
-            Ok(created) => metrics.metrics = created,
-            Err(panic) => problems.push(format!("{informer}: the metrics provider {panic}")),
+        let created = catch(|| provider.informer_metrics(self.clone()));
+        if !matches!(created, Ok(Some(_))) {
+            self.release();
         }
-        metrics.metrics.is_some().then(|| Arc::new(metrics))
+        let created = created.map_err(|panic| format!("{self}: the metrics provider {panic}"))?;
+        Ok(created.map(|metrics| {
+            let informer = self;
+            Arc::new(ReservedMetrics { informer, metrics })
+        }))
+    }
+
+    pub(crate) fn taken(&self) -> String {
+        format!(
+            "{self}: another informer uses this name and resource; this informer publishes no metrics"
+        )
     }
 
     fn release(&self) {
@@ -276,21 +266,17 @@ impl fmt::Display for InformerNameAndResource {
     }
 }
 
-impl fmt::Debug for InformerNameAndResource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InformerNameAndResource")
-            .field("name", &self.name)
-            .field("resource", &self.resource)
-            .field("reserved", &self.is_reserved())
-            .finish()
-    }
-}
+debug_fields!(InformerNameAndResource, this,
+    name: this.name,
+    resource: this.resource,
+    reserved: this.is_reserved()
+);
 
 /// The metrics of an informer, forwarded only while its identity is reserved. `ended` is always
 /// forwarded.
 pub(crate) struct ReservedMetrics {
     informer: InformerNameAndResource,
-    metrics: Option<Arc<dyn InformerMetrics>>,
+    metrics: Arc<dyn InformerMetrics>,
 }
 
 impl ReservedMetrics {
@@ -304,8 +290,8 @@ impl ReservedMetrics {
     }
 
     fn with_metrics(&self, report: impl FnOnce(&dyn InformerMetrics)) {
-        if let Some(metrics) = self.metrics.as_deref().filter(|_| self.is_reserved()) {
-            report(metrics);
+        if self.is_reserved() {
+            report(&*self.metrics);
         }
     }
 }
@@ -325,9 +311,7 @@ impl InformerMetrics for ReservedMetrics {
 
     fn ended(&self) {
         self.informer.release();
-        if let Some(metrics) = &self.metrics {
-            call(|| metrics.ended());
-        }
+        call(|| self.metrics.ended());
     }
 }
 

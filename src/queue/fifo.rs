@@ -1,9 +1,9 @@
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 
 use super::error::Processed;
 use super::{PopError, ProcessError};
+use crate::debug::debug_fields;
 use crate::object::{Accessor, Deleted, Key};
 use crate::panic::catch;
 use crate::shrink::Shrink;
@@ -349,17 +349,12 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
     }
 }
 
-impl<T> fmt::Debug for Fifo<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.lock();
-        f.debug_struct("Fifo")
-            .field("len", &state.items.len())
-            .field("in_flight", &state.in_flight.is_some())
-            .field("synced", &state.synced)
-            .field("closed", &state.closed)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Fifo<T>, this,
+    len: this.len(),
+    in_flight: this.state.lock().in_flight.is_some(),
+    synced: this.has_synced(),
+    closed: this.is_closed()
+);
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::debug::debug_fields;
 use crate::error::debug_as_display;
 use crate::resource_version::ResourceVersion;
 use crate::stop::Stop;
@@ -229,13 +230,7 @@ impl Watermark {
     }
 }
 
-impl fmt::Debug for Watermark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watermark")
-            .field("current", &self.current())
-            .finish()
-    }
-}
+debug_fields!(Watermark, this, current: this.current());
 
 /// The error of a wait for a resource version or an object.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,10 +1,10 @@
-use std::fmt;
 use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, select};
 
+use crate::debug::debug_fields;
 use crate::error::Error;
 use crate::object::GroupVersionResource;
 use crate::stop::{Stop, Subscription};
@@ -341,11 +341,7 @@ impl Read for Body {
     }
 }
 
-impl fmt::Debug for Body {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Body").finish_non_exhaustive()
-    }
-}
+debug_fields!(Body, _this);
 
 /// A [`ListerWatcher`] made of two closures.
 ///
@@ -416,8 +412,4 @@ where
     }
 }
 
-impl<L, W> fmt::Debug for ListWatch<L, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListWatch").finish_non_exhaustive()
-    }
-}
+debug_fields!(ListWatch<L, W>, _this);

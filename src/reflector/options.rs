@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::UndecodableList;
+use crate::debug::debug_fields;
 use crate::error::Error;
 use crate::object::GroupVersionKind;
 use crate::text::EscapedText;
@@ -229,28 +230,24 @@ impl Default for ReflectorOptions {
     }
 }
 
-impl fmt::Debug for ReflectorOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReflectorOptions")
-            .field("name", &self.name)
-            .field("resync_period", &self.resync_period)
-            .field("page_size", &self.page_size)
-            .field("min_watch_timeout", &self.min_watch_timeout)
-            .field("watch_list", &self.watch_list)
-            .field("watch_idle_timeout", &self.watch_idle_timeout)
-            .field("internal_error_retry", &self.internal_error_retry)
-            .field("start_jitter", &self.start_jitter)
-            .field("expected_kind", &self.expected_kind)
-            .field("shard", &self.shard)
-            .field("skip", &self.skip)
-            .field("reuse_unchanged", &self.reuse_unchanged)
-            .field("limits", &self.limits)
-            .field("show_custom_decode_errors", &self.show_custom_decode_errors)
-            .field("stack_sizes", &self.stack_sizes)
-            .field("backoff", &self.backoff)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(ReflectorOptions, this,
+    name: this.name,
+    resync_period: this.resync_period,
+    page_size: this.page_size,
+    min_watch_timeout: this.min_watch_timeout,
+    watch_list: this.watch_list,
+    watch_idle_timeout: this.watch_idle_timeout,
+    internal_error_retry: this.internal_error_retry,
+    start_jitter: this.start_jitter,
+    expected_kind: this.expected_kind,
+    shard: this.shard,
+    skip: this.skip,
+    reuse_unchanged: this.reuse_unchanged,
+    limits: this.limits,
+    show_custom_decode_errors: this.show_custom_decode_errors,
+    stack_sizes: this.stack_sizes,
+    backoff: this.backoff
+);
 
 /// The state, progress and errors of a reflector.
 ///

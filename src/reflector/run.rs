@@ -1,6 +1,5 @@
 mod session;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use super::protocol::{Protocol, Report, ReportKind};
 use super::reclaim::Reclaim;
 use super::undecodable::UndecodableList;
 use super::{Body, ListerWatcher, Missing, ReflectorOptions, ReflectorState, ReflectorStatus};
+use crate::debug::debug_fields;
 use crate::error::Error;
 use crate::log;
 use crate::object::{Key, Object};
@@ -518,10 +518,4 @@ fn resync_failed(error: &StoreError) -> Error {
     Error::other(format!("resync failed: {error}"))
 }
 
-impl<T> fmt::Debug for Reflector<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reflector")
-            .field("status", &*self.status.lock())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Reflector<T>, this, status: *this.status.lock());

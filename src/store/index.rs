@@ -3,6 +3,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::StoreError;
+use crate::debug::debug_fields;
 use crate::object::{Key, KeyError, Object};
 use crate::panic::catch;
 
@@ -86,11 +87,7 @@ impl<T> Clone for IndexFunc<T> {
     }
 }
 
-impl<T> fmt::Debug for IndexFunc<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IndexFunc").finish_non_exhaustive()
-    }
-}
+debug_fields!(IndexFunc<T>, _this);
 
 /// Index functions by name. client-go's `Indexers`.
 ///

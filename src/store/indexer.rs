@@ -1,11 +1,11 @@
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 
 use super::{
     AddIndexersError, Change, Gaps, IndexError, Indexers, KnownObjects, ReflectorStore, Staging,
     Store, StoreError, ThreadSafeStore, TransactionError, Transform,
 };
+use crate::debug::debug_fields;
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Deleted, Key, Object};
 
@@ -422,8 +422,4 @@ impl<T: Send + Sync> Store<T> for Indexer<T> {
     }
 }
 
-impl<T> fmt::Debug for Indexer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Indexer").field(&self.store).finish()
-    }
-}
+debug_fields!(Indexer<T>, this, store: this.store);

@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{IndexError, Indexer, NAMESPACE_INDEX};
+use crate::debug::debug_fields;
 use crate::object::Object;
 use crate::selector::Selector;
 
@@ -102,11 +103,7 @@ impl<T> Clone for Lister<T> {
     }
 }
 
-impl<T> fmt::Debug for Lister<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Lister").field(&self.indexer).finish()
-    }
-}
+debug_fields!(Lister<T>, this, indexer: this.indexer);
 
 /// Reads the objects of one namespace. client-go's `NamespaceLister`.
 #[doc(alias = "GenericNamespaceLister")]

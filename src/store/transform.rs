@@ -1,7 +1,7 @@
-use std::fmt;
 use std::sync::Arc;
 
 use super::StoreError;
+use crate::debug::debug_fields;
 use crate::object::Key;
 use crate::panic::catch;
 
@@ -110,8 +110,4 @@ impl<T> Clone for Transform<T> {
     }
 }
 
-impl<T> fmt::Debug for Transform<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transform").finish_non_exhaustive()
-    }
-}
+debug_fields!(Transform<T>, _this);

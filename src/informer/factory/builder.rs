@@ -1,10 +1,10 @@
 use std::any::TypeId;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::metrics::FactoryMetrics;
 use super::{Common, Factory, Informers, SharedInformerFactory};
+use crate::debug::debug_fields;
 use crate::informer::queue::InformerQueue;
 use crate::informer::scope::InformerScope;
 use crate::metrics::{InformerName, MetricsProvider};
@@ -166,11 +166,7 @@ impl SharedInformerFactoryBuilder {
     }
 }
 
-impl fmt::Debug for SharedInformerFactoryBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedInformerFactoryBuilder")
-            .field("scope", &self.scope)
-            .field("reflector", &self.common.reflector)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(SharedInformerFactoryBuilder, this,
+    scope: this.scope,
+    reflector: this.common.reflector
+);

@@ -27,31 +27,27 @@ impl FactoryMetrics {
 
     /// Returns the metrics of an informer that is being created.
     pub(super) fn of(&self, informer: &Identity) -> Option<Arc<dyn InformerMetrics>> {
-        let mut problems = Vec::new();
-        let metrics = self.find(informer, &mut problems);
         // Log after the unlock: a logger is user code and may request an informer from the factory.
-        problems.iter().for_each(|problem| log::error!("{problem}"));
-        metrics
+        self.find(informer).unwrap_or_else(|problem| {
+            log::error!("{problem}");
+            None
+        })
     }
 
-    fn find(
-        &self,
-        informer: &Identity,
-        problems: &mut Vec<String>,
-    ) -> Option<Arc<dyn InformerMetrics>> {
+    fn find(&self, informer: &Identity) -> Result<Option<Arc<dyn InformerMetrics>>, String> {
         let mut in_use = self.in_use.lock();
-        let existing = in_use
-            .get(informer)
-            .and_then(Weak::upgrade)
-            .filter(|metrics| metrics.is_reserved());
-        if let Some(metrics) = existing {
-            return Some(metrics);
+        let existing = in_use.get(informer).and_then(Weak::upgrade);
+        if let Some(metrics) = existing.filter(|metrics| metrics.is_reserved()) {
+            return Ok(Some(metrics));
         }
         in_use.retain(|_, metrics| metrics.strong_count() > 0);
-        let identity = self.name.reserve(informer.resource.clone(), problems);
-        let metrics = identity.reserved_metrics(&*self.provider, problems)?;
+        let identity = self.name.reserve(informer.resource.clone());
+        let identity = identity.map_err(|identity| identity.taken())?;
+        let Some(metrics) = identity.reserved_metrics(&*self.provider)? else {
+            return Ok(None);
+        };
         in_use.insert(informer.clone(), Arc::downgrade(&metrics));
-        Some(metrics)
+        Ok(Some(metrics))
     }
 
     /// Detaches the metrics of an informer that was stopped and removed, so that the next informer

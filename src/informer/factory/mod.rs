@@ -8,7 +8,6 @@ mod observe;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -22,6 +21,7 @@ use super::queue::InformerQueue;
 use super::scope::{InformerScope, Scoped};
 use super::shared_informer::{Part, SharedIndexInformer};
 use super::source::Source;
+use crate::debug::debug_fields;
 use crate::error::Error;
 use crate::object::{DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource};
 use crate::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};
@@ -390,16 +390,4 @@ impl Factory {
     }
 }
 
-impl fmt::Debug for SharedInformerFactory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let informers = self.factory.informers.lock();
-        let names: Vec<_> = informers
-            .all
-            .values()
-            .map(|entry| entry.informer.name())
-            .collect();
-        f.debug_struct("SharedInformerFactory")
-            .field("informers", &names)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(SharedInformerFactory, this, scope: this.factory.scope);

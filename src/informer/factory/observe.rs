@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::de::DeserializeOwned;
 
 use super::SharedInformerFactory;
+use crate::debug::debug_fields;
 use crate::error::Error;
 use crate::informer::error::InformerError;
 use crate::informer::handler::{HandlerFuncs, Notification, ResourceEventHandler};
@@ -277,14 +278,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     }
 }
 
-impl<T> fmt::Debug for Observe<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observe")
-            .field("source", &self.source)
-            .field("inline", &self.inline)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Observe<T>, this, source: this.source, inline: this.inline);
 
 /// A running observation. When it is [stopped](Self::stop) or dropped, it waits until its threads
 /// have ended. These include the threads of the informer, unless the informer has other users.

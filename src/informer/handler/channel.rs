@@ -1,7 +1,7 @@
-use std::fmt;
 use std::sync::Arc;
 
 use super::{Notification, ResourceEventHandler};
+use crate::debug::debug_fields;
 use crate::object::Deleted;
 use crate::stop::{Stop, Subscription};
 use crate::sync::channel::{self, Receiver, Select, Sender};
@@ -128,8 +128,4 @@ impl<T: Send + Sync> ResourceEventHandler<T> for ChannelHandler<T> {
     }
 }
 
-impl<T> fmt::Debug for ChannelHandler<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChannelHandler").finish_non_exhaustive()
-    }
-}
+debug_fields!(ChannelHandler<T>, _this);

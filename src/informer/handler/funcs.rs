@@ -1,7 +1,7 @@
-use std::fmt;
 use std::sync::Arc;
 
 use super::{Notification, ResourceEventHandler};
+use crate::debug::debug_fields;
 use crate::object::Deleted;
 
 type OnAdd<T> = Box<dyn FnMut(&Arc<T>, bool) + Send>;
@@ -149,8 +149,4 @@ impl<T> ResourceEventHandler<T> for HandlerFuncs<T> {
     }
 }
 
-impl<T> fmt::Debug for HandlerFuncs<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HandlerFuncs").finish_non_exhaustive()
-    }
-}
+debug_fields!(HandlerFuncs<T>, _this);

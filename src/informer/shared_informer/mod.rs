@@ -5,7 +5,6 @@ mod read;
 mod run;
 mod versions;
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use super::error_listeners::ErrorListeners;
 use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::shared_processor::SharedProcessor;
+use crate::debug::debug_fields;
 use crate::object::{Accessor, Object};
 use crate::queue::Watermark;
 use crate::reflector::{ListerWatcher, WatchErrorHandler};
@@ -368,11 +368,7 @@ impl<T> Clone for SharedIndexInformer<T> {
     }
 }
 
-impl<T> fmt::Debug for SharedIndexInformer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedIndexInformer")
-            .field("name", &self.shared.name)
-            .field("synced", &self.shared.synced.is_done())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(SharedIndexInformer<T>, this,
+    name: this.shared.name,
+    synced: this.shared.synced.is_done()
+);

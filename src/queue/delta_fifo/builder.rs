@@ -1,8 +1,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 
 use super::{DeltaFifo, State};
+use crate::debug::debug_fields;
 use crate::metrics::{InformerMetrics, Meter};
 use crate::object::Accessor;
 use crate::queue::timing::Timing;
@@ -121,10 +121,4 @@ impl<T> DeltaFifoBuilder<T> {
     }
 }
 
-impl<T> fmt::Debug for DeltaFifoBuilder<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeltaFifoBuilder")
-            .field("emit_replaced", &self.emit_replaced)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(DeltaFifoBuilder<T>, this, emit_replaced: this.emit_replaced);

@@ -4,7 +4,6 @@ mod state;
 mod write;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 
 pub use builder::DeltaFifoBuilder;
@@ -15,6 +14,7 @@ use super::error::Processed;
 use super::timing::Timing;
 use super::version_tracker::{self, VersionTracker};
 use super::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Watermark};
+use crate::debug::debug_fields;
 use crate::object::{Accessor, Deleted, Key, KeyError};
 use crate::panic::catch;
 use crate::stop::Done;
@@ -483,18 +483,8 @@ impl<T> DeltaFifo<T> {
     }
 }
 
-impl<T> fmt::Debug for DeltaFifo<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.lock();
-        let in_flight = state.in_flight.iter().flat_map(|in_flight| &in_flight.keys);
-        f.debug_struct("DeltaFifo")
-            .field("len", &state.order.len())
-            .field(
-                "in_flight",
-                &in_flight.map(|taken| &taken.key).collect::<Vec<_>>(),
-            )
-            .field("synced", &state.synced())
-            .field("closed", &state.closed)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(DeltaFifo<T>, this,
+    len: this.len(),
+    synced: this.synced.is_done(),
+    closed: this.state.lock().closed
+);

@@ -1,8 +1,8 @@
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 use super::{RealFifo, State};
+use crate::debug::debug_fields;
 use crate::metrics::{InformerMetrics, Meter};
 use crate::object::Accessor;
 use crate::queue::timing::Timing;
@@ -118,10 +118,4 @@ impl<T> RealFifoBuilder<T> {
     }
 }
 
-impl<T> fmt::Debug for RealFifoBuilder<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RealFifoBuilder")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(RealFifoBuilder<T>, this, name: this.name);

@@ -3,7 +3,6 @@ mod pop;
 mod read;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 pub use builder::RealFifoBuilder;
@@ -11,6 +10,7 @@ pub use builder::RealFifoBuilder;
 use super::timing::Timing;
 use super::version_tracker::{self, VersionTracker};
 use super::{Delta, Deltas, ReplacedAll};
+use crate::debug::debug_fields;
 use crate::object::{Accessor, Deleted, Key, KeyError};
 use crate::panic::catch;
 use crate::resource_version::ResourceVersion;
@@ -441,13 +441,8 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
     }
 }
 
-impl<T> fmt::Debug for RealFifo<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.lock();
-        f.debug_struct("RealFifo")
-            .field("len", &state.items.len())
-            .field("synced", &state.synced)
-            .field("closed", &state.closed)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(RealFifo<T>, this,
+    len: this.len(),
+    synced: this.synced.is_done(),
+    closed: this.state.lock().closed
+);

@@ -1,9 +1,9 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::policy::Policy;
 use super::{ExpirationCache, TimestampedEntry};
+use crate::debug::debug_fields;
 use crate::object::Accessor;
 use crate::store::{Indexers, ThreadSafeStore};
 use crate::time::{Clock, RealClock};
@@ -95,9 +95,4 @@ impl<T> ExpirationCacheBuilder<T> {
     }
 }
 
-impl<T> fmt::Debug for ExpirationCacheBuilder<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExpirationCacheBuilder")
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(ExpirationCacheBuilder<T>, _this);

@@ -1,7 +1,6 @@
 mod builder;
 mod policy;
 
-use std::fmt;
 use std::sync::Arc;
 
 pub use builder::ExpirationCacheBuilder;
@@ -9,6 +8,7 @@ pub use policy::TimestampedEntry;
 
 use self::policy::Policy;
 use super::{KnownObjects, ReflectorStore, Store, StoreError, ThreadSafeStore};
+use crate::debug::debug_fields;
 use crate::log;
 use crate::object::{Accessor, Deleted, Key};
 use crate::panic::catch;
@@ -228,10 +228,4 @@ impl<T: Send + Sync> Store<T> for ExpirationCache<T> {
     }
 }
 
-impl<T> fmt::Debug for ExpirationCache<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ExpirationCache")
-            .field(&self.storage)
-            .finish()
-    }
-}
+debug_fields!(ExpirationCache<T>, this, storage: this.storage);

@@ -1,7 +1,7 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::debug::debug_fields;
 use crate::object::Key;
 
 /// Returns whether an entry has expired.
@@ -19,11 +19,4 @@ pub struct TimestampedEntry<T> {
     pub timestamp: Instant,
 }
 
-impl<T> fmt::Debug for TimestampedEntry<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TimestampedEntry")
-            .field("key", &self.key)
-            .field("timestamp", &self.timestamp)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(TimestampedEntry<T>, this, key: this.key, timestamp: this.timestamp);

@@ -1,13 +1,13 @@
 mod indexers;
 mod read;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::index::{Computed, Registered, compute};
 use super::slots::Slots;
 use super::{Change, IndexError, Indexers, StoreError, TransactionError};
+use crate::debug::debug_fields;
 use crate::log;
 use crate::metrics::{InformerMetrics, Meter, resource_version_metric};
 use crate::object::{Deleted, Key};
@@ -427,12 +427,7 @@ fn build<T>(
     Ok(slots)
 }
 
-impl<T> fmt::Debug for ThreadSafeStore<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.read();
-        f.debug_struct("ThreadSafeStore")
-            .field("len", &state.slots.len())
-            .field("resource_version", &state.resource_version)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(ThreadSafeStore<T>, this,
+    len: this.len(),
+    resource_version: this.last_store_sync_resource_version()
+);

@@ -1,0 +1,19 @@
+//! Short implementations of `Debug`.
+
+/// Implements `Debug` for a struct. It shows these fields, and needs no `Debug` of the type
+/// parameters. `this` is the struct.
+macro_rules! debug_fields {
+    ($type:ident $(<$($parameter:ident),+>)?, $this:ident $(, $field:ident: $value:expr)*) => {
+        impl $(<$($parameter),+>)? std::fmt::Debug for $type $(<$($parameter),+>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $this = self;
+                // A statement for each field: a value may lock what the next value locks.
+                let mut fields = f.debug_struct(stringify!($type));
+                $(fields.field(stringify!($field), &$value);)*
+                fields.finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+pub(crate) use debug_fields;
