@@ -1,8 +1,11 @@
 //! Short implementations of `Debug`.
 
 /// Implements `Debug` for a struct. It shows these fields, and needs no `Debug` of the type
-/// parameters. `this` is the struct.
+/// parameters. The second form shows values; `this` is the struct.
 macro_rules! debug_fields {
+    ($type:ident $(<$($parameter:ident),+>)?: $($field:ident),*) => {
+        debug_fields!($type $(<$($parameter),+>)?, _this $(, $field: _this.$field)*);
+    };
     ($type:ident $(<$($parameter:ident),+>)?, $this:ident $(, $field:ident: $value:expr)*) => {
         impl $(<$($parameter),+>)? std::fmt::Debug for $type $(<$($parameter),+>)? {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -59,6 +59,20 @@ impl ResourceVersion {
         }
     }
 
+    /// Returns the lowest version as text. The text is empty if there is none, or if the versions
+    /// cannot be compared.
+    pub(crate) fn lowest(mut versions: impl Iterator<Item = Self>) -> String {
+        let first = versions.next().unwrap_or_default();
+        let lower = |a: Self, b: Self| match a.compare(&b)? {
+            Ordering::Greater => Some(b),
+            _ => Some(a),
+        };
+        versions
+            .try_fold(first, lower)
+            .unwrap_or_default()
+            .to_string()
+    }
+
     pub(crate) fn is_comparable(&self) -> bool {
         match self {
             Self::Number(_) => true,

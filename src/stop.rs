@@ -264,7 +264,7 @@ impl Drop for Subscription {
     }
 }
 
-debug_fields!(Subscription, _this);
+debug_fields!(Subscription:);
 
 /// The stop signal. Threads wait for it, blocked I/O ends with it, and it can have children. Go's
 /// `stopCh` and `ctx.Done()`.

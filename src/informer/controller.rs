@@ -80,7 +80,7 @@ impl<T> ControllerConfig<T> {
     }
 }
 
-debug_fields!(ControllerConfig<T>, this, reflector: this.reflector);
+debug_fields!(ControllerConfig<T>: reflector);
 
 /// Runs a reflector that fills a queue, and a process loop that empties it. client-go's
 /// `Controller` of `tools/cache`.
@@ -134,31 +134,18 @@ struct ProcessLoop<T> {
 impl<T: Object + DeserializeOwned> Controller<T> {
     /// Creates a controller. It does nothing until you call [`run`](Self::run).
     pub fn new(config: ControllerConfig<T>) -> Self {
-        let ControllerConfig {
-            queue,
-            lister_watcher,
-            process,
-            process_batch,
-            reflector,
-            on_start,
-            reclaim,
-            on_failure,
-        } = config;
-        let name = reflector_name(&reflector, &*lister_watcher);
-        let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
-        let reflector = Reflector::new(lister_watcher, sink, reflector);
-        let reflector = reflector.reclaiming(reclaim).on_failure(on_failure);
-        let reflector = reflector.with_consumer();
-        let process = ProcessLoop {
-            one: process,
-            batch: process_batch,
-            on_start,
-        };
+        let name = reflector_name(&config.reflector, &*config.lister_watcher);
+        let sink: Arc<dyn Queue<T>> = Arc::clone(&config.queue);
+        let reflector = Reflector::new(config.lister_watcher, sink, config.reflector);
         Self {
             name,
-            queue,
-            reflector,
-            process: Mutex::new(Some(process)),
+            queue: config.queue,
+            reflector: reflector.with_consumer(config.reclaim, config.on_failure),
+            process: Mutex::new(Some(ProcessLoop {
+                one: config.process,
+                batch: config.process_batch,
+                on_start: config.on_start,
+            })),
             processing: AtomicBool::new(false),
             has_accepted: AtomicBool::new(false),
         }
@@ -444,7 +431,7 @@ fn discard_popped<P>(error: PopError<P>) -> PopError<()> {
     }
 }
 
-debug_fields!(Controller<T>, this, name: this.name);
+debug_fields!(Controller<T>: name);
 
 /// Returns the name of an informer in logs and errors.
 pub(super) fn reflector_name(

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use super::controller::{Controller, ControllerConfig, reflector_name};
 use super::handler::ResourceEventHandler;
 use super::process::IndexerPart;
-use super::queue::{InformerQueue, QueueOptions};
+use super::queue::InformerQueue;
 use crate::debug::debug_fields;
 use crate::log;
 use crate::metrics::InformerMetrics;
@@ -53,7 +53,7 @@ impl<T> InformerOptions<T> {
     }
 }
 
-debug_fields!(InformerOptions<T>, this, reflector: this.reflector);
+debug_fields!(InformerOptions<T>: reflector);
 
 /// Creates an informer with one handler. Returns the store that it fills, and the controller that
 /// you [run](Controller::run). client-go's `NewInformer`.
@@ -143,12 +143,7 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
     let part = Arc::new(IndexerPart::new(Arc::clone(&indexer), None, false));
     let name = reflector_name(&reflector, &*lister_watcher);
     let clock = Arc::clone(&reflector.clock);
-    let options = QueueOptions {
-        transform,
-        metrics,
-        ..QueueOptions::new(Arc::clone(&name), clock)
-    };
-    let queue = queue.build(&part, options);
+    let queue = queue.build(&part, &name, transform, metrics, clock);
     let source = Arc::clone(&queue);
     let pending_begin: Arc<Mutex<Option<Stop>>> = Arc::default();
     let set_pending_begin = Arc::clone(&pending_begin);

@@ -88,8 +88,4 @@ impl<T> Clone for SharedIndexInformerOptions<T> {
     }
 }
 
-debug_fields!(SharedIndexInformerOptions<T>, this,
-    reflector: this.reflector,
-    queue: this.queue,
-    recreation_as_delete_and_add: this.recreation_as_delete_and_add
-);
+debug_fields!(SharedIndexInformerOptions<T>: reflector, queue, recreation_as_delete_and_add);

@@ -100,7 +100,7 @@ impl<T: Object> IndexerPart<T> {
             Delta::Deleted(gone) => {
                 let key = self.key(deltas, delta)?;
                 let old = self.cache.get_by_key(&key);
-                self.cache.delete_keyed(&key, gone)?;
+                self.cache.keyed().delete_with_object(&key, gone)?;
                 self.record_keys([(&key, false)]);
                 notify(
                     KeyedNotification {
@@ -115,7 +115,7 @@ impl<T: Object> IndexerPart<T> {
             | Delta::Replaced(object)
             | Delta::Sync(object) => {
                 let key = self.key(deltas, delta)?;
-                let added = self.cache.add_keyed(Key::clone(&key), Arc::clone(object));
+                let added = self.cache.keyed().add(Key::clone(&key), Arc::clone(object));
                 let old = added.map_err(|error| {
                     let cached = self.cache.get_by_key(&key);
                     rejection(error, cached.as_ref(), object)
@@ -133,7 +133,7 @@ impl<T: Object> IndexerPart<T> {
                     notify(KeyedNotification { key, event }, true)
                 });
             }
-            Delta::Bookmark(resource_version) => self.cache.set_resource_version(resource_version),
+            Delta::Bookmark(resource_version) => self.cache.keyed().bookmark(resource_version),
         }
         Ok(())
     }
@@ -312,9 +312,9 @@ impl<T: Object> IndexerPart<T> {
         if self.namespace.is_none() {
             let mut kept = keyed.to_vec();
             self.cache.keep_in_gaps(&mut kept, gaps);
-            // `replace_keyed` rejects the whole list for a single bad object. If it does, the code
+            // `replace` rejects the whole list for a single bad object. If it does, the code
             // below writes the objects individually.
-            if self.cache.replace_keyed(kept, resource_version).is_ok() {
+            if self.cache.keyed().replace(kept, resource_version).is_ok() {
                 return Vec::new();
             }
         }
@@ -338,7 +338,7 @@ impl<T: Object> IndexerPart<T> {
                     .map(|(at, error)| (step * STEP + at, error)),
             );
         }
-        self.cache.set_resource_version(resource_version);
+        self.cache.keyed().bookmark(resource_version);
         rejected
     }
 
@@ -350,7 +350,10 @@ impl<T: Object> IndexerPart<T> {
             .iter()
             .map(|(key, change)| (Key::clone(key), is_stored(change)));
         let keys: Vec<_> = self.namespace.iter().flat_map(|_| keys.clone()).collect();
-        let (applied, errors) = self.cache.transact_keyed(changes);
+        let (applied, errors) = self
+            .cache
+            .keyed()
+            .transact(changes.into_iter().enumerate().collect());
         let applied_keys = applied.iter().filter_map(|at| keys.get(*at));
         self.record_keys(applied_keys.map(|(key, is_stored)| (key, *is_stored)));
         (applied, errors)
@@ -467,7 +470,7 @@ impl<T: Object> IndexerPart<T> {
     /// Returns the cached objects of this part.
     pub(super) fn known(&self) -> Vec<(Key, Arc<T>)> {
         if self.namespace.is_none() {
-            return self.cache.entries();
+            return self.cache.keyed().entries();
         }
         let look_up = |key: Key| self.cache.get_by_key(&key).map(|object| (key, object));
         self.list_keys().into_iter().filter_map(look_up).collect()

@@ -32,63 +32,32 @@ pub enum InformerQueue {
     RealFifo,
 }
 
-/// The options that all kinds of queues have.
-pub(super) struct QueueOptions<T> {
-    pub(super) name: Arc<str>,
-    pub(super) transform: Option<Transform<T>>,
-    pub(super) metrics: Option<Arc<dyn InformerMetrics>>,
-    pub(super) clock: Arc<dyn Clock>,
-}
-
-impl<T> QueueOptions<T> {
-    pub(super) fn new(name: Arc<str>, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            name,
-            transform: None,
-            metrics: None,
-            clock,
-        }
-    }
-}
-
 impl InformerQueue {
     /// Creates a queue for this part of the cache.
     pub(super) fn build<T: Object>(
         self,
         part: &Arc<IndexerPart<T>>,
-        options: QueueOptions<T>,
+        name: &str,
+        transform: Option<Transform<T>>,
+        metrics: Option<Arc<dyn InformerMetrics>>,
+        clock: Arc<dyn Clock>,
     ) -> Arc<dyn Queue<T>> {
-        let QueueOptions {
-            name,
-            transform,
-            metrics,
-            clock,
-        } = options;
-        let accessor = part.accessor();
-        let known: Arc<IndexerPart<T>> = Arc::clone(part);
-        if self == Self::DeltaFifo {
-            let mut queue = DeltaFifo::builder(accessor)
-                .known_objects(known)
-                .emit_replaced(true);
-            queue = queue.name(&*name).clock(clock);
-            queue = transform
-                .into_iter()
-                .fold(queue, |queue, transform| queue.transform(transform));
-            queue = metrics
-                .into_iter()
-                .fold(queue, |queue, metrics| queue.metrics(metrics));
-            return Arc::new(queue.build());
+        macro_rules! build {
+            ($builder:expr) => {{
+                let known: Arc<IndexerPart<T>> = Arc::clone(part);
+                let mut builder = $builder.known_objects(known).name(name).clock(clock);
+                if let Some(transform) = transform {
+                    builder = builder.transform(transform);
+                }
+                if let Some(metrics) = metrics {
+                    builder = builder.metrics(metrics);
+                }
+                Arc::new(builder.build())
+            }};
         }
-        let mut queue = RealFifo::builder(accessor)
-            .known_objects(known)
-            .name(&*name)
-            .clock(clock);
-        queue = transform
-            .into_iter()
-            .fold(queue, |queue, transform| queue.transform(transform));
-        queue = metrics
-            .into_iter()
-            .fold(queue, |queue, metrics| queue.metrics(metrics));
-        Arc::new(queue.build())
+        match self {
+            Self::DeltaFifo => build!(DeltaFifo::builder(part.accessor()).emit_replaced(true)),
+            Self::RealFifo => build!(RealFifo::builder(part.accessor())),
+        }
     }
 }

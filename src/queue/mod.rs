@@ -68,6 +68,7 @@ mod delta;
 mod delta_fifo;
 mod error;
 mod fifo;
+mod options;
 mod real_fifo;
 #[cfg(test)]
 #[cfg(shuttle)]

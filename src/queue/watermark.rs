@@ -1,6 +1,5 @@
 //! The resource version up to which a queue has been processed.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
@@ -166,18 +165,8 @@ impl Watermark {
     /// Returns the lowest version of several watermarks: the version that all of them have reached.
     /// It is empty if one of them has reached no version, or if they cannot be compared.
     pub(crate) fn lowest<'a>(watermarks: impl IntoIterator<Item = &'a Self>) -> String {
-        let mut reached = watermarks
-            .into_iter()
-            .map(|watermark| watermark.shared.state.lock().reached.clone());
-        let first = reached.next().unwrap_or_default();
-        let lower = |a: ResourceVersion, b: ResourceVersion| match a.compare(&b)? {
-            Ordering::Greater => Some(b),
-            _ => Some(a),
-        };
-        reached
-            .try_fold(first, lower)
-            .unwrap_or_default()
-            .to_string()
+        let all = watermarks.into_iter();
+        ResourceVersion::lowest(all.map(|one| one.shared.state.lock().reached.clone()))
     }
 
     fn wait_until(

@@ -341,7 +341,7 @@ impl Read for Body {
     }
 }
 
-debug_fields!(Body, _this);
+debug_fields!(Body:);
 
 /// A [`ListerWatcher`] made of two closures.
 ///
@@ -412,4 +412,4 @@ where
     }
 }
 
-debug_fields!(ListWatch<L, W>, _this);
+debug_fields!(ListWatch<L, W>:);

@@ -230,23 +230,10 @@ impl Default for ReflectorOptions {
     }
 }
 
-debug_fields!(ReflectorOptions, this,
-    name: this.name,
-    resync_period: this.resync_period,
-    page_size: this.page_size,
-    min_watch_timeout: this.min_watch_timeout,
-    watch_list: this.watch_list,
-    watch_idle_timeout: this.watch_idle_timeout,
-    internal_error_retry: this.internal_error_retry,
-    start_jitter: this.start_jitter,
-    expected_kind: this.expected_kind,
-    shard: this.shard,
-    skip: this.skip,
-    reuse_unchanged: this.reuse_unchanged,
-    limits: this.limits,
-    show_custom_decode_errors: this.show_custom_decode_errors,
-    stack_sizes: this.stack_sizes,
-    backoff: this.backoff
+debug_fields!(ReflectorOptions:
+    name, resync_period, page_size, min_watch_timeout, watch_list, watch_idle_timeout,
+    internal_error_retry, start_jitter, expected_kind, shard, skip, reuse_unchanged, limits,
+    show_custom_decode_errors, stack_sizes, backoff
 );
 
 /// The state, progress and errors of a reflector.

@@ -109,18 +109,17 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
 }
 
 impl<T: Object> Reflector<T> {
-    /// Sets where the reflector gets unused objects from. It frees these objects on its own thread.
-    pub(crate) fn reclaiming(self, reclaim: Option<Arc<dyn Reclaim>>) -> Self {
-        Self { reclaim, ..self }
-    }
-
-    pub(crate) fn on_failure(self, on_failure: Option<OnFailure>) -> Self {
-        Self { on_failure, ..self }
-    }
-
-    /// Sets that the store is a queue whose consumer calls [`rejected`](Self::rejected).
-    pub(crate) fn with_consumer(self) -> Self {
+    /// Prepares the reflector of an informer, whose store is a queue. The reflector frees the
+    /// delivered objects that `reclaim` returns to it. It calls `on_failure` with each error, and
+    /// with whether the server refuses the first list.
+    pub(crate) fn with_consumer(
+        self,
+        reclaim: Option<Arc<dyn Reclaim>>,
+        on_failure: Option<OnFailure>,
+    ) -> Self {
         Self {
+            reclaim,
+            on_failure,
             has_consumer: true,
             ..self
         }

@@ -87,7 +87,7 @@ impl<T> Clone for IndexFunc<T> {
     }
 }
 
-debug_fields!(IndexFunc<T>, _this);
+debug_fields!(IndexFunc<T>:);
 
 /// Index functions by name. client-go's `Indexers`.
 ///

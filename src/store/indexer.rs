@@ -278,45 +278,9 @@ impl<T> Indexer<T> {
         self.store.last_store_sync_resource_version()
     }
 
-    pub(crate) fn set_resource_version(&self, resource_version: &str) {
-        self.store.bookmark(resource_version);
-    }
-
-    /// Stores an object under a key that the caller has already computed. The transform does not
-    /// run.
-    pub(crate) fn add_keyed(&self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
-        self.store.add(key, object)
-    }
-
-    /// Like [`delete`](Self::delete), with a key that the caller has already computed.
-    pub(crate) fn delete_keyed(&self, key: &Key, gone: &Deleted<T>) -> Result<(), StoreError> {
-        self.store.delete_with_object(key, gone)
-    }
-
-    /// Like [`replace`](Self::replace), with keys that the caller has already computed. The
-    /// transform does not run.
-    pub(crate) fn replace_keyed(
-        &self,
-        objects: Vec<(Key, Arc<T>)>,
-        resource_version: &str,
-    ) -> Result<(), StoreError> {
-        self.store.replace(objects, resource_version)
-    }
-
-    /// Applies changes like [`transaction`](Self::transaction), with keys that the caller has
-    /// already computed and without the transform. Returns the positions of the applied changes,
-    /// and the errors of the others with their positions.
-    pub(crate) fn transact_keyed(
-        &self,
-        changes: Vec<(Key, Change<T>)>,
-    ) -> (Vec<usize>, Vec<(usize, StoreError)>) {
-        self.store
-            .transact(changes.into_iter().enumerate().collect())
-    }
-
-    /// Returns all objects with their keys, like [`list`](Self::list).
-    pub(crate) fn entries(&self) -> Vec<(Key, Arc<T>)> {
-        self.store.entries()
+    /// Returns the store, to write objects whose keys are known.
+    pub(crate) fn keyed(&self) -> &ThreadSafeStore<T> {
+        &self.store
     }
 
     /// Adds stored objects to the list `objects`, so that a replace keeps them: those that may be
@@ -326,7 +290,7 @@ impl<T> Indexer<T> {
             return;
         }
         let listed: HashSet<Key> = objects.iter().map(|(key, _)| Arc::clone(key)).collect();
-        let stored = self.entries().into_iter();
+        let stored = self.store.entries().into_iter();
         objects.extend(stored.filter(|(key, _)| gaps.cover(key) && !listed.contains(key)));
     }
 
@@ -390,7 +354,7 @@ impl<T: Send + Sync> Staging<T> for Indexer<T> {
         resource_version: &str,
     ) -> Result<(), StoreError> {
         self.keep_in_gaps(&mut objects, &gaps);
-        self.replace_keyed(objects, resource_version)
+        self.store.replace(objects, resource_version)
     }
 }
 
@@ -422,4 +386,4 @@ impl<T: Send + Sync> Store<T> for Indexer<T> {
     }
 }
 
-debug_fields!(Indexer<T>, this, store: this.store);
+debug_fields!(Indexer<T>: store);

@@ -103,7 +103,7 @@ impl<T> Clone for Lister<T> {
     }
 }
 
-debug_fields!(Lister<T>, this, indexer: this.indexer);
+debug_fields!(Lister<T>: indexer);
 
 /// Reads the objects of one namespace. client-go's `NamespaceLister`.
 #[doc(alias = "GenericNamespaceLister")]

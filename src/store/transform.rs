@@ -110,4 +110,4 @@ impl<T> Clone for Transform<T> {
     }
 }
 
-debug_fields!(Transform<T>, _this);
+debug_fields!(Transform<T>:);

@@ -61,7 +61,7 @@ pub(crate) struct ListMeta {
     #[serde(deserialize_with = "null_is_default")]
     kind: String,
     #[serde(deserialize_with = "object_or_null")]
-    metadata: Option<Metadata>,
+    metadata: Metadata,
 }
 
 /// The fields of an empty list that is sent without `items`. Any other response with such a kind has
@@ -117,14 +117,12 @@ fn selector_or_none<'de, D: Deserializer<'de>>(
 
 /// Deserializes an object or `null`. Rejects an array, which serde would accept for the struct,
 /// field by field.
-fn object_or_null<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Metadata>, D::Error> {
+fn object_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Metadata, D::Error> {
     match <Option<&RawValue>>::deserialize(deserializer)?.map(RawValue::get) {
-        None => Ok(None),
-        Some(object) if object.starts_with('{') => serde_json::from_str(object)
-            .map(Some)
-            .map_err(D::Error::custom),
+        None => Ok(Metadata::default()),
+        Some(object) if object.starts_with('{') => {
+            serde_json::from_str(object).map_err(D::Error::custom)
+        }
         Some(_) => Err(D::Error::custom("not an object")),
     }
 }
@@ -133,8 +131,8 @@ impl ListMeta {
     /// Returns `metadata.resourceVersion`, or an empty string if it is missing.
     pub(crate) fn resource_version(&self) -> &str {
         self.metadata
-            .as_ref()
-            .and_then(|meta| meta.resource_version.as_deref())
+            .resource_version
+            .as_deref()
             .unwrap_or_default()
     }
 
@@ -152,35 +150,28 @@ impl ListMeta {
 
     /// Returns the token that requests the next page, if there is one.
     pub(crate) fn continue_token(&self) -> Option<&str> {
-        self.metadata
-            .as_ref()
-            .and_then(|meta| meta.continue_token.as_deref())
-            .filter(|token| !token.is_empty())
+        let token = self.metadata.continue_token.as_deref();
+        token.filter(|token| !token.is_empty())
     }
 
     /// Returns the number of items on later pages, if the server sends it.
     pub(crate) fn remaining_item_count(&self) -> Option<u64> {
-        match self.metadata.as_ref()?.remaining_item_count.as_ref()? {
-            Count::Known(count) => Some(*count),
-            Count::Unknown(_) => None,
+        match self.metadata.remaining_item_count {
+            Some(Count::Known(count)) => Some(count),
+            _ => None,
         }
     }
 
     /// Whether this is the last page and its remaining item count is negative. Only earlier pages
     /// may have a negative count.
     fn has_invalid_count(&self) -> bool {
-        let count = self
-            .metadata
-            .as_ref()
-            .and_then(|meta| meta.remaining_item_count.as_ref());
+        let count = &self.metadata.remaining_item_count;
         matches!(count, Some(Count::Unknown(_))) && self.continue_token().is_none()
     }
 
     /// Returns the shard selector that the server applied to the items, if any (SH3).
     pub(crate) fn shard_selector(&self) -> Option<&str> {
-        self.metadata
-            .as_ref()
-            .and_then(|meta| meta.shard_selector.as_deref())
+        self.metadata.shard_selector.as_deref()
     }
 }
 
@@ -308,13 +299,8 @@ impl ListSplitter {
 
     /// Whether this is an empty list. Go omits an empty slice, or writes it as `null`.
     fn is_list_without_items(&self, meta: &ListMeta) -> bool {
-        let has_name = || {
-            meta.metadata
-                .as_ref()
-                .is_some_and(|meta| meta.name.is_some())
-        };
         meta.kind.ends_with("List")
-            && !has_name()
+            && meta.metadata.name.is_none()
             && serde_json::from_slice::<WithoutItems>(&self.rest).is_ok()
     }
 

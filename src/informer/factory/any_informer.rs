@@ -10,8 +10,28 @@ use crate::object::Object;
 use crate::stop::{Done, Stop, Subscription};
 use crate::threads::Owner;
 
-/// A [`SharedIndexInformer`] without its type parameter.
-pub(super) trait AnyInformer: Send + Sync {
+/// Declares the trait, and forwards its methods to the informer.
+macro_rules! any_informer {
+    ($(fn $method:ident(&self $(, $argument:ident: $type:ty)?) $(-> $result:ty)?;)*) => {
+        /// A [`SharedIndexInformer`] without its type parameter.
+        pub(super) trait AnyInformer: Send + Sync {
+            $(fn $method(&self $(, $argument: $type)?) $(-> $result)?;)*
+            fn as_any(&self) -> &dyn Any;
+        }
+
+        impl<T: Object + DeserializeOwned> AnyInformer for SharedIndexInformer<T> {
+            $(fn $method(&self $(, $argument: $type)?) $(-> $result)? {
+                self.$method($($argument)?)
+            })*
+
+            fn as_any(&self) -> &dyn Any {
+                self
+            }
+        }
+    };
+}
+
+any_informer! {
     fn run(&self, stop: &Stop) -> Result<(), InformerError>;
     fn request_run(&self);
     fn is_run_requested(&self) -> bool;
@@ -23,55 +43,4 @@ pub(super) trait AnyInformer: Send + Sync {
     fn stop_on_refusal(&self, stop: &Stop) -> ErrorSubscription;
     fn owner(&self) -> Owner;
     fn running_threads(&self) -> Vec<String>;
-    fn as_any(&self) -> &dyn Any;
-}
-
-impl<T: Object + DeserializeOwned> AnyInformer for SharedIndexInformer<T> {
-    fn run(&self, stop: &Stop) -> Result<(), InformerError> {
-        self.run(stop)
-    }
-
-    fn request_run(&self) {
-        self.request_run();
-    }
-
-    fn is_run_requested(&self) -> bool {
-        self.is_run_requested()
-    }
-
-    fn name(&self) -> &str {
-        self.name()
-    }
-
-    fn synced(&self) -> &Done {
-        self.synced()
-    }
-
-    fn stop_or_end(&self, stop: &Stop) -> (Stop, Subscription) {
-        self.stop_or_end(stop)
-    }
-
-    fn unsynced(&self) -> Vec<Unsynced> {
-        self.unsynced()
-    }
-
-    fn undecodable(&self) -> Vec<Unsynced> {
-        self.undecodable()
-    }
-
-    fn stop_on_refusal(&self, stop: &Stop) -> ErrorSubscription {
-        self.stop_on_refusal(stop)
-    }
-
-    fn owner(&self) -> Owner {
-        self.owner()
-    }
-
-    fn running_threads(&self) -> Vec<String> {
-        self.running_threads()
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
 }

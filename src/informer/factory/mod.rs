@@ -355,7 +355,7 @@ impl Factory {
     ) -> SharedIndexInformer<T> {
         let scope = source.scope.clone().unwrap_or_default();
         let resource = &source.resource;
-        let lister_watcher = |namespace| -> Arc<dyn ListerWatcher> {
+        let lister_watcher = |namespace: Option<&str>| -> Arc<dyn ListerWatcher> {
             Arc::new(Scoped {
                 lister_watcher: match source.is_metadata {
                     false => self.source.lister_watcher(resource, namespace),
@@ -364,27 +364,20 @@ impl Factory {
                 scope: scope.clone(),
             })
         };
-        let parts = match scope.namespaces() {
-            [] => {
-                vec![Part {
-                    namespace: None,
-                    only_namespace: None,
-                    lister_watcher: lister_watcher(None),
-                }]
-            }
-            [namespace] => vec![Part {
+        let namespaces = scope.namespaces();
+        let is_only = namespaces.len() == 1;
+        let part = |namespace: &String| Part {
+            namespace: Some(namespace.clone()).filter(|_| !is_only),
+            only_namespace: Some(namespace.clone()).filter(|_| is_only),
+            lister_watcher: lister_watcher(Some(namespace)),
+        };
+        let parts = match namespaces {
+            [] => vec![Part {
                 namespace: None,
-                only_namespace: Some(namespace.clone()),
-                lister_watcher: lister_watcher(Some(namespace)),
+                only_namespace: None,
+                lister_watcher: lister_watcher(None),
             }],
-            namespaces => namespaces
-                .iter()
-                .map(|namespace| Part {
-                    lister_watcher: lister_watcher(Some(namespace)),
-                    namespace: Some(namespace.clone()),
-                    only_namespace: None,
-                })
-                .collect(),
+            namespaces => namespaces.iter().map(part).collect(),
         };
         SharedIndexInformer::of(parts, options, inline)
     }

@@ -278,7 +278,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     }
 }
 
-debug_fields!(Observe<T>, this, source: this.source, inline: this.inline);
+debug_fields!(Observe<T>: source, inline);
 
 /// A running observation. When it is [stopped](Self::stop) or dropped, it waits until its threads
 /// have ended. These include the threads of the informer, unless the informer has other users.

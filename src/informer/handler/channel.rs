@@ -128,4 +128,4 @@ impl<T: Send + Sync> ResourceEventHandler<T> for ChannelHandler<T> {
     }
 }
 
-debug_fields!(ChannelHandler<T>, _this);
+debug_fields!(ChannelHandler<T>:);

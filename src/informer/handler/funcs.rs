@@ -149,4 +149,4 @@ impl<T> ResourceEventHandler<T> for HandlerFuncs<T> {
     }
 }
 
-debug_fields!(HandlerFuncs<T>, _this);
+debug_fields!(HandlerFuncs<T>:);

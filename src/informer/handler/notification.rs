@@ -86,8 +86,7 @@ impl<T> Notification<T> {
     /// unknown.
     pub fn object(&self) -> Option<&Arc<T>> {
         match self {
-            Self::Added { object, .. } => Some(object),
-            Self::Modified { new, .. } => Some(new),
+            Self::Added { object, .. } | Self::Modified { new: object, .. } => Some(object),
             Self::Deleted { gone, .. } => gone.object(),
         }
     }
@@ -128,8 +127,9 @@ impl<T: Object> Notification<T> {
     /// [queue](crate::workqueue#writing-a-controller).
     pub fn key(&self) -> Key {
         match self {
-            Self::Added { object, .. } => meta_namespace_key(&**object),
-            Self::Modified { new, .. } => meta_namespace_key(&**new),
+            Self::Added { object, .. } | Self::Modified { new: object, .. } => {
+                meta_namespace_key(&**object)
+            }
             Self::Deleted { gone, .. } => gone.key(),
         }
     }
@@ -137,8 +137,7 @@ impl<T: Object> Notification<T> {
     /// Returns the name of the object.
     pub fn name(&self) -> &str {
         match self {
-            Self::Added { object, .. } => object.name(),
-            Self::Modified { new, .. } => new.name(),
+            Self::Added { object, .. } | Self::Modified { new: object, .. } => object.name(),
             Self::Deleted { gone, .. } => gone.name(),
         }
     }
@@ -146,8 +145,7 @@ impl<T: Object> Notification<T> {
     /// Returns the namespace of the object, empty for a cluster-scoped one.
     pub fn namespace(&self) -> &str {
         match self {
-            Self::Added { object, .. } => object.namespace(),
-            Self::Modified { new, .. } => new.namespace(),
+            Self::Added { object, .. } | Self::Modified { new: object, .. } => object.namespace(),
             Self::Deleted { gone, .. } => gone.namespace(),
         }
     }

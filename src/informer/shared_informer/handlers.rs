@@ -126,7 +126,7 @@ impl<T: Object> SharedIndexInformer<T> {
         let replay = {
             let _blocked = block_deltas.lock();
             let initial = if lifecycle.started {
-                indexer.entries()
+                indexer.keyed().entries()
             } else {
                 Vec::new()
             };

@@ -200,11 +200,9 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             .iter()
             .position(|part| part.namespace.as_deref() == Some(""))
         {
-            let Part { lister_watcher, .. } = parts.swap_remove(at);
             parts = vec![Part {
                 namespace: None,
-                only_namespace: None,
-                lister_watcher,
+                ..parts.swap_remove(at)
             }];
         }
         Self::of(parts, options, None)

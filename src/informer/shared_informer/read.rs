@@ -1,6 +1,5 @@
 //! Methods of a shared informer that read its state. You can call them at any time.
 
-use std::cmp;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +11,7 @@ use crate::informer::error_listeners::ErrorSubscription;
 use crate::informer::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
 use crate::object::Object;
 use crate::reflector::{ReflectorState, ReflectorStatus};
-use crate::resource_version::compare_resource_versions;
+use crate::resource_version::ResourceVersion;
 use crate::stop::{Done, Stop, Subscription};
 use crate::store::{IndexFunc, Indexer, Indexers, Lister};
 use crate::sync::atomic::Ordering;
@@ -212,16 +211,8 @@ impl<T: Object> SharedIndexInformer<T> {
     /// With several namespaces, the result is the lowest of their versions. It is empty while a
     /// namespace has no version, and if the versions cannot be compared.
     pub fn last_sync_resource_version(&self) -> String {
-        let mut versions = self
-            .controllers()
-            .iter()
-            .map(Controller::last_sync_resource_version);
-        let first = versions.next().unwrap_or_default();
-        let lower = |a: String, b: String| match compare_resource_versions(&a, &b)? {
-            cmp::Ordering::Greater => Some(b),
-            _ => Some(a),
-        };
-        versions.try_fold(first, lower).unwrap_or_default()
+        let all = self.controllers().iter();
+        ResourceVersion::lowest(all.map(|one| one.last_sync_resource_version().as_str().into()))
     }
 
     /// Returns the status of the reflector: its state, the progress of the initial list, and its

@@ -10,7 +10,7 @@ use crate::informer::error::InformerError;
 use crate::informer::handler::KeyedNotification;
 use crate::informer::options::SharedIndexInformerOptions;
 use crate::informer::process::{IndexerPart, Notify};
-use crate::informer::queue::{InformerQueue, QueueOptions};
+use crate::informer::queue::InformerQueue;
 use crate::log;
 use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
@@ -128,12 +128,10 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         let kind = *queue;
         let queue = kind.build(
             &indexer_part,
-            QueueOptions {
-                name: Arc::clone(&self.shared.name),
-                transform: transform.clone(),
-                metrics,
-                clock: Arc::clone(&reflector.clock),
-            },
+            &self.shared.name,
+            transform.clone(),
+            metrics,
+            Arc::clone(&reflector.clock),
         );
         // Get the watermark from the inner queue, so that a wrapper does not have to forward
         // `processed`.
@@ -155,24 +153,17 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
                 one.run(|notify| one.indexer_part.process(deltas, is_in_initial_list, notify))
             });
-        config.process_batch = Some(match kind {
+        let process_batch = match kind {
             // Process the changes object by object, as in client-go: each object reaches the cache
             // and the handlers before the next one.
-            InformerQueue::DeltaFifo => Box::new(move |deltas, is_in_initial_list| {
-                batch.run(|notify| {
-                    batch
-                        .indexer_part
-                        .process_each(deltas, is_in_initial_list, notify)
-                })
-            }),
-            InformerQueue::RealFifo => Box::new(move |deltas, is_in_initial_list| {
-                batch.run(|notify| {
-                    batch
-                        .indexer_part
-                        .process_batch(deltas, is_in_initial_list, notify)
-                })
-            }),
-        });
+            InformerQueue::DeltaFifo => IndexerPart::process_each,
+            InformerQueue::RealFifo => IndexerPart::process_batch,
+        };
+        config.process_batch = Some(Box::new(move |deltas, is_in_initial_list| {
+            batch.run(|notify| {
+                process_batch(&batch.indexer_part, deltas, is_in_initial_list, notify)
+            })
+        }));
         config.reclaim = Some(Arc::clone(self.shared.processor.reclaim()) as _);
         let (listeners, name) = (
             Arc::clone(&self.shared.error_listeners),

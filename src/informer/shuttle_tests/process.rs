@@ -9,7 +9,6 @@ use super::{Thing, View};
 use crate::informer::InformerQueue;
 use crate::informer::handler::KeyedNotification;
 use crate::informer::process::IndexerPart;
-use crate::informer::queue::QueueOptions;
 use crate::object::{Accessor, Deleted, Object};
 use crate::queue::{Deltas, PopError, Queue};
 use crate::stop::Done;
@@ -58,10 +57,7 @@ fn part(store: &Arc<Indexer<Thing>>) -> Arc<IndexerPart<Thing>> {
 }
 
 fn build(queue: InformerQueue, store: &Arc<Indexer<Thing>>) -> Arc<dyn Queue<Thing>> {
-    queue.build(
-        &part(store),
-        QueueOptions::new("things".into(), Arc::new(RealClock)),
-    )
+    queue.build(&part(store), "things", None, None, Arc::new(RealClock))
 }
 
 /// Pops single items or batches, as the schedule decides.

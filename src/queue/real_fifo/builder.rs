@@ -3,24 +3,17 @@ use std::sync::Arc;
 
 use super::{RealFifo, State};
 use crate::debug::debug_fields;
-use crate::metrics::{InformerMetrics, Meter};
 use crate::object::Accessor;
-use crate::queue::timing::Timing;
+use crate::queue::options::{QueueOptions, option_setters};
 use crate::queue::version_tracker::VersionTracker;
 use crate::stop::Done;
-use crate::store::{KnownObjects, Transform};
+use crate::store::KnownObjects;
 use crate::sync::{Condvar, Mutex};
-use crate::time::{Clock, RealClock};
 
 /// Options for a [`RealFifo`]. client-go's `RealFIFOOptions`.
 #[must_use]
 pub struct RealFifoBuilder<T> {
-    accessor: Accessor<T>,
-    transform: Option<Transform<T>>,
-    known_objects: Option<Arc<dyn KnownObjects<T>>>,
-    name: String,
-    metrics: Option<Arc<dyn InformerMetrics>>,
-    clock: Arc<dyn Clock>,
+    options: QueueOptions<T>,
 }
 
 impl<T> RealFifo<T> {
@@ -38,71 +31,35 @@ impl<T> RealFifo<T> {
     /// ```
     pub fn builder(accessor: Accessor<T>) -> RealFifoBuilder<T> {
         RealFifoBuilder {
-            accessor,
-            transform: None,
-            known_objects: None,
-            name: "RealFifo".to_owned(),
-            metrics: None,
-            clock: Arc::new(RealClock),
+            options: QueueOptions::new(accessor, "RealFifo"),
         }
     }
 }
 
 impl<T> RealFifoBuilder<T> {
-    /// Sets a transform that changes every object before it is queued. By default there is none.
-    pub fn transform(mut self, transform: Transform<T>) -> Self {
-        self.transform = Some(transform);
-        self
-    }
-
     /// Sets the store of the consumer. On a relist, a reflector takes unchanged objects from it
     /// instead of decoding them. By default there is none.
     pub fn known_objects(mut self, known_objects: Arc<dyn KnownObjects<T>>) -> Self {
-        self.known_objects = Some(known_objects);
+        self.options.known_objects = Some(known_objects);
         self
     }
 
-    /// Sets the metrics that receive the number of waiting items and the processing times. By
-    /// default there are none.
-    pub fn metrics(mut self, metrics: Arc<dyn InformerMetrics>) -> Self {
-        self.metrics = Some(metrics);
-        self
-    }
-
-    /// Sets the clock that measures processing times for the metrics and the log. The queue logs
-    /// slow processing if more than ten items wait. By default this is the real clock.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Sets the name of the queue in the log, and of [`synced`](crate::queue::Queue::synced) in
-    /// reports. The default is `RealFifo`.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
+    option_setters! {}
 
     /// Creates the queue, empty and open.
     pub fn build(self) -> RealFifo<T> {
-        let Self {
+        let QueueOptions {
             accessor,
-            transform,
             known_objects,
-            name,
-            metrics,
-            clock,
-        } = self;
+            transform,
+            timing,
+        } = self.options;
         RealFifo {
             accessor,
             transform,
             known_objects,
-            synced: Done::new(name.as_str()),
-            timing: Timing {
-                name,
-                meter: Meter::new(metrics),
-                clock,
-            },
+            synced: Done::new(timing.name.as_str()),
+            timing,
             state: Mutex::new(State {
                 items: VecDeque::new(),
                 in_flight: None,
@@ -118,4 +75,4 @@ impl<T> RealFifoBuilder<T> {
     }
 }
 
-debug_fields!(RealFifoBuilder<T>, this, name: this.name);
+debug_fields!(RealFifoBuilder<T>, this, name: this.options.timing.name);

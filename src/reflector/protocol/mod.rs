@@ -3,7 +3,6 @@
 mod list;
 mod output;
 mod repair;
-mod settings;
 mod watch;
 mod watch_ends;
 
@@ -13,14 +12,13 @@ use std::time::{Duration, Instant};
 use self::list::{ListRequest, Retry, is_no_older};
 pub(super) use self::output::{Output, Report, ReportKind};
 use self::repair::Repair;
-use self::settings::Settings;
 use self::watch::{RetryWindow, WatchStream};
 pub(super) use self::watch_ends::WatchEnd;
 use super::{Missing, ReflectorOptions};
 use crate::error::{Error, MAX_RETRY_AFTER};
 use crate::object::Key;
 use crate::time::{Backoff, Random};
-use crate::wire::{ListOptions, Piece, ResourceVersionMatch, SplitError, WATCH_SLACK};
+use crate::wire::{ListOptions, Piece, ResourceVersionMatch, Shard, SplitError, WATCH_SLACK};
 
 /// The longest wait after which cached versions are still trusted. During a longer wait, an API
 /// server may restart with a restored etcd.
@@ -49,7 +47,7 @@ const REJECTION_CHECK: Duration = Duration::from_secs(1);
 /// Each of these methods may end the request. If the next output does not belong to its body, drop
 /// the body and the remaining bytes.
 pub(super) struct Protocol {
-    settings: Settings,
+    options: ReflectorOptions,
     phase: Phase,
     /// The version of the last list, or the newest one of the events and bookmarks since then.
     /// Empty before the first list. client-go's `lastSyncResourceVersion`.
@@ -124,7 +122,7 @@ impl Protocol {
         now: Instant,
     ) -> Self {
         let mut protocol = Self {
-            settings: Settings::new(options, watch_list),
+            options: normalized(options, watch_list),
             phase: Phase::Watch,
             version: String::new(),
             replaced: 0,
@@ -205,11 +203,11 @@ impl Protocol {
             _ => None,
         };
         let Self {
-            settings, random, ..
+            options, random, ..
         } = self;
         match &self.phase {
             Phase::List(list) => Output::List(ListOptions {
-                shard_selector: settings.shard_selector.clone(),
+                shard_selector: shard_selector(options),
                 ..list.options()
             }),
             Phase::ListBody(list) => match (&list.page, piece) {
@@ -237,7 +235,7 @@ impl Protocol {
             Phase::Wait(duration, _) => Output::Wait(*duration),
             Phase::Watch => Output::Watch(ListOptions {
                 resource_version: Some(self.version.clone()),
-                ..settings.watch_options(random)
+                ..watch_options(options, random)
             }),
             // The objects must not be older than a version seen before. Before the first version,
             // or if the last version is unavailable, the request is a consistent read (WL2).
@@ -245,7 +243,7 @@ impl Protocol {
                 resource_version: (!self.version_unavailable).then(|| self.version.clone()),
                 resource_version_match: Some(ResourceVersionMatch::NotOlderThan),
                 send_initial_events: true,
-                ..settings.watch_options(random)
+                ..watch_options(options, random)
             }),
         }
     }
@@ -317,9 +315,7 @@ impl Protocol {
     /// shard. `None` for a watch-list, or without a shard.
     pub(super) fn list_shard_confirmed(&self) -> Option<bool> {
         match &self.phase {
-            Phase::ListEnd(list) if !self.settings.shard_selector.is_empty() => {
-                Some(list.shard_confirmed)
-            }
+            Phase::ListEnd(list) if self.options.shard.is_some() => Some(list.shard_confirmed),
             _ => None,
         }
     }
@@ -382,8 +378,8 @@ impl Protocol {
 
     fn watch_stream(&self, timeout: Option<u32>, started: Instant) -> WatchStream {
         let timeout = Duration::from_secs(timeout.unwrap_or_default().into());
-        let limit = self.settings.limits.object_bytes;
-        let idle_timeout = self.settings.watch_idle_timeout;
+        let limit = self.options.limits.object_bytes;
+        let idle_timeout = self.options.watch_idle_timeout;
         let idle_timeout = idle_timeout.unwrap_or(timeout + WATCH_SLACK);
         WatchStream::new(limit, started, timeout, idle_timeout)
     }
@@ -574,7 +570,7 @@ impl Protocol {
         let may_watch_list = self
             .watch_list_paused_until
             .is_none_or(|until| self.now >= until);
-        if self.settings.watch_list && may_watch_list {
+        if self.options.watch_list && may_watch_list {
             self.phase = Phase::WatchList;
         } else {
             self.begin_list();
@@ -591,17 +587,17 @@ impl Protocol {
         };
         self.phase = Phase::List(ListRequest::new(
             version,
-            self.settings.page_size,
+            self.options.page_size,
             self.paginated,
             self.reusable_version(),
-            self.settings.limits,
-            self.settings.shard_selector.clone(),
+            self.options.limits,
+            shard_selector(&self.options),
         ));
     }
 
     /// The version of the store, if objects that have not changed since may be kept.
     fn reusable_version(&self) -> Option<String> {
-        (self.history_is_known && self.settings.reuse_unchanged).then(|| self.version.clone())
+        (self.history_is_known && self.options.reuse_unchanged).then(|| self.version.clone())
     }
 
     fn split_failed(&mut self, error: SplitError) {
@@ -660,7 +656,7 @@ impl Protocol {
     /// Whether a silence without bookmarks indicates a failure. If the user configured the idle
     /// timeout, only that timeout counts.
     fn expects_bookmarks(&self) -> bool {
-        self.server_sends_bookmarks && self.settings.watch_idle_timeout.is_none()
+        self.server_sends_bookmarks && self.options.watch_idle_timeout.is_none()
     }
 
     /// Begins a wait (L1): the next back-off, or `at_least` if that is longer. `at_least` counts
@@ -682,5 +678,37 @@ impl Protocol {
             kind,
             reading,
         });
+    }
+}
+
+/// Returns the options with corrected timeouts, and with the support of the lister-watcher for
+/// watch-lists.
+fn normalized(options: &ReflectorOptions, watch_list: bool) -> ReflectorOptions {
+    let mut options = options.clone();
+    options.watch_list &= watch_list;
+    options.min_watch_timeout = options
+        .min_watch_timeout
+        .max(ReflectorOptions::MIN_WATCH_TIMEOUT);
+    // Treat zero as unset: a zero timeout would end each watch immediately.
+    options.watch_idle_timeout = options
+        .watch_idle_timeout
+        .filter(|timeout| !timeout.is_zero());
+    options
+}
+
+fn shard_selector(options: &ReflectorOptions) -> String {
+    let shard = options.shard.as_ref();
+    shard.map(Shard::selector).unwrap_or_default()
+}
+
+/// Returns the options that watches and watch-lists share. The timeout is between one and two
+/// times the minimum, so that watches do not end at the same time.
+fn watch_options(options: &ReflectorOptions, random: &mut Random) -> ListOptions {
+    let seconds = options.min_watch_timeout.as_secs_f64() * (1.0 + random.unit());
+    ListOptions {
+        allow_watch_bookmarks: true,
+        timeout_seconds: Some(seconds as u32),
+        shard_selector: shard_selector(options),
+        ..ListOptions::default()
     }
 }

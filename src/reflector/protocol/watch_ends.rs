@@ -169,12 +169,12 @@ impl Protocol {
             return;
         };
         self.total_silence += self.now.saturating_duration_since(watch.last_event);
-        let limit = match self.settings.watch_idle_timeout {
+        let limit = match self.options.watch_idle_timeout {
             Some(timeout) => timeout.max(BOOKMARK_INTERVAL),
             None if self.server_sends_bookmarks => BOOKMARK_SILENCE,
             // The longest possible silence of one watch: its maximum duration and the slack.
             None => self
-                .settings
+                .options
                 .min_watch_timeout
                 .saturating_mul(2)
                 .saturating_add(WATCH_SLACK),

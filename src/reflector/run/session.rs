@@ -199,6 +199,8 @@ impl<'r, T: Object> Session<'r, T> {
     fn consume(&mut self, mut input: &[u8]) {
         let reclaim = self.reclaim.clone();
         let _reclaim_guard = ReclaimGuard::begin(reclaim.as_deref());
+        let store = self.store;
+        let unchanged = |identity: &Peek<'_>| unchanged(identity, store);
         loop {
             let (consumed, output) = self.protocol.poll(input);
             match output {
@@ -209,14 +211,12 @@ impl<'r, T: Object> Session<'r, T> {
                 } => {
                     reclaim.as_ref().inspect(|reclaim| reclaim.free_one());
                     self.headroom.record(bytes.len());
-                    let unchanged = |identity: &Peek<'_>| unchanged(identity, self.store);
                     let unchanged = may_reuse.then_some(&unchanged as _);
                     let decoded = self.decoder.list_item(bytes, head, unchanged);
                     self.item(decoded);
                 }
                 Output::Frame { bytes, may_reuse } => {
                     reclaim.as_ref().inspect(|reclaim| reclaim.free_one());
-                    let unchanged = |identity: &Peek<'_>| unchanged(identity, self.store);
                     let unchanged = may_reuse.then_some(&unchanged as _);
                     let (decoded, length) = (self.decoder.event(bytes, unchanged), bytes.len());
                     match decoded {

@@ -12,20 +12,17 @@ use crate::time::{Clock, RealClock};
 #[must_use]
 pub struct ExpirationCacheBuilder<T> {
     accessor: Accessor<T>,
-    expires: Expires<T>,
+    ttl: Duration,
+    policy: Option<Box<Policy<T>>>,
     clock: Arc<dyn Clock>,
-}
-
-enum Expires<T> {
-    After(Duration),
-    By(Box<Policy<T>>),
 }
 
 impl<T> ExpirationCacheBuilder<T> {
     pub(super) fn new(accessor: Accessor<T>) -> Self {
         Self {
             accessor,
-            expires: Expires::After(Duration::ZERO),
+            ttl: Duration::ZERO,
+            policy: None,
             clock: Arc::new(RealClock),
         }
     }
@@ -34,7 +31,7 @@ impl<T> ExpirationCacheBuilder<T> {
     /// default is zero: objects never expire. This call replaces an earlier
     /// [`policy`](Self::policy). client-go's `NewTTLStore`.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.expires = Expires::After(ttl);
+        (self.ttl, self.policy) = (ttl, None);
         self
     }
 
@@ -59,7 +56,7 @@ impl<T> ExpirationCacheBuilder<T> {
         mut self,
         policy: impl Fn(&TimestampedEntry<T>) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.expires = Expires::By(Box::new(policy));
+        self.policy = Some(Box::new(policy));
         self
     }
 
@@ -72,22 +69,15 @@ impl<T> ExpirationCacheBuilder<T> {
 
     /// Creates the empty cache.
     pub fn build(self) -> ExpirationCache<T> {
-        let Self {
-            accessor,
-            expires,
-            clock,
-        } = self;
-        let policy = match expires {
-            Expires::By(policy) => policy,
-            Expires::After(ttl) => {
-                let clock = Arc::clone(&clock);
-                Box::new(move |entry: &TimestampedEntry<T>| {
-                    !ttl.is_zero() && clock.now().saturating_duration_since(entry.timestamp) > ttl
-                })
-            }
-        };
+        let Self { ttl, clock, .. } = self;
+        let now = Arc::clone(&clock);
+        let policy = self.policy.unwrap_or_else(|| {
+            Box::new(move |entry: &TimestampedEntry<T>| {
+                !ttl.is_zero() && now.now().saturating_duration_since(entry.timestamp) > ttl
+            })
+        });
         ExpirationCache {
-            accessor,
+            accessor: self.accessor,
             policy,
             clock,
             storage: ThreadSafeStore::new(Indexers::new()),
@@ -95,4 +85,4 @@ impl<T> ExpirationCacheBuilder<T> {
     }
 }
 
-debug_fields!(ExpirationCacheBuilder<T>, _this);
+debug_fields!(ExpirationCacheBuilder<T>:);

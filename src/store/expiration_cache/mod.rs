@@ -228,4 +228,4 @@ impl<T: Send + Sync> Store<T> for ExpirationCache<T> {
     }
 }
 
-debug_fields!(ExpirationCache<T>, this, storage: this.storage);
+debug_fields!(ExpirationCache<T>: storage);

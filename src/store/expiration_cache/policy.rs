@@ -19,4 +19,4 @@ pub struct TimestampedEntry<T> {
     pub timestamp: Instant,
 }
 
-debug_fields!(TimestampedEntry<T>, this, key: this.key, timestamp: this.timestamp);
+debug_fields!(TimestampedEntry<T>: key, timestamp);

@@ -270,7 +270,7 @@ impl<T> ThreadSafeStore<T> {
 
     /// Applies changes that carry their positions. Returns the positions of the applied changes,
     /// and the errors of the others with their positions.
-    pub(super) fn transact(
+    pub(crate) fn transact(
         &self,
         mut changes: Vec<(usize, (Key, Change<T>))>,
     ) -> (Vec<usize>, Vec<(usize, StoreError)>) {
