@@ -105,17 +105,3 @@ pub(crate) fn explained<'de, T: Deserialize<'de>>(
         error
     }
 }
-
-/// Describes an error of serde_json without showing values, for JSON that is not decoded into a
-/// user's type.
-pub(crate) fn describe(error: &serde_json::Error) -> String {
-    if !error.is_data() {
-        return error.to_string();
-    }
-    DecodeError {
-        fault: Fault::of_serde_json(&error.to_string()),
-        line: error.line(),
-        column: error.column(),
-    }
-    .to_string()
-}

@@ -195,8 +195,8 @@
 
 // Modules import only from modules above them in this list.
 mod adaptive_buffer;
-mod debug;
 mod decode_error;
+mod derive;
 pub mod error;
 mod json;
 mod log;

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::log;
 use crate::panic;
 use crate::sync::atomic::{AtomicBool, Ordering};

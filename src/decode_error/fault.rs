@@ -35,31 +35,6 @@ impl Fault {
         Self::of_serde("not of the expected form".to_owned())
     }
 
-    /// Converts an error of serde_json: `invalid type: string "hunter2", expected u32 at line 1
-    /// column 9`.
-    pub(super) fn of_serde_json(text: &str) -> Self {
-        let text = without_position(text);
-        let is_field = |rest: &str| {
-            rest.strip_suffix('`')
-                .is_some_and(|name| !name.contains(['`', ' ', '\n']))
-        };
-        if ["missing field `", "duplicate field `"]
-            .iter()
-            .any(|kind| text.strip_prefix(kind).is_some_and(is_field))
-        {
-            return Self::of_serde(text.to_owned());
-        }
-        let kind = ["invalid type", "invalid value", "invalid length"]
-            .into_iter()
-            .find_map(|kind| Some((kind, text.strip_prefix(kind)?)));
-        match (kind, text.rsplit_once(", expected ")) {
-            (Some((kind, rest)), Some((_, expected))) => {
-                Self::unexpected(kind, rest.trim_start_matches(": "), &expected)
-            }
-            _ => Self::unspecific(),
-        }
-    }
-
     /// Keeps the kind of the value from serde's description `found`, and drops the value.
     fn unexpected(what: &str, found: &str, expected: &dyn Display) -> Self {
         const KINDS: [&str; 13] = [

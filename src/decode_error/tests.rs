@@ -381,18 +381,3 @@ fn unreproducible_error_is_explained_without_details() {
         "not of the expected form at line 1 column 1"
     );
 }
-
-#[test]
-fn error_description_contains_no_values() {
-    let text = |json: &str| describe(&serde_json::from_str::<Container>(json).err().unwrap());
-    assert_eq!(
-        text(r#"{"name": ["hunter2"]}"#),
-        "invalid type: sequence, expected a string at line 1 column 9"
-    );
-    assert_eq!(text("{}"), "missing field `name` at line 1 column 2");
-    assert_eq!(text("{"), "EOF while parsing an object at line 1 column 1");
-    assert_eq!(
-        text(r#"{"name": "a", "size": "hunter2"}"#),
-        "not of the expected form at line 1 column 31"
-    );
-}

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::error::InformerError;
 use super::process::Superseded;
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::error::Error;
 use crate::log;
 use crate::object::{Key, Object};

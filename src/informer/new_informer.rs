@@ -6,7 +6,7 @@ use super::controller::{Controller, ControllerConfig, reflector_name};
 use super::handler::ResourceEventHandler;
 use super::process::IndexerPart;
 use super::queue::InformerQueue;
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::log;
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Object};

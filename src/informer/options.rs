@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::queue::InformerQueue;
-use crate::debug::debug_fields;
+use crate::derive::{clone_fields, debug_fields};
 use crate::metrics::InformerMetrics;
 use crate::queue::Queue;
 use crate::reflector::ReflectorOptions;
@@ -74,18 +74,8 @@ impl<T> Default for SharedIndexInformerOptions<T> {
     }
 }
 
-impl<T> Clone for SharedIndexInformerOptions<T> {
-    fn clone(&self) -> Self {
-        Self {
-            indexers: self.indexers.clone(),
-            reflector: self.reflector.clone(),
-            queue: self.queue,
-            transform: self.transform.clone(),
-            recreation_as_delete_and_add: self.recreation_as_delete_and_add,
-            metrics: self.metrics.clone(),
-            wrap_queue: self.wrap_queue.clone(),
-        }
-    }
-}
+clone_fields!(SharedIndexInformerOptions<T>:
+    indexers, reflector, queue, transform, recreation_as_delete_and_add, metrics, wrap_queue
+);
 
 debug_fields!(SharedIndexInformerOptions<T>: reflector, queue, recreation_as_delete_and_add);

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::listener::{Handler, HandlerBuffer, HandlerStats};
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::stop::Done;
 use crate::threads::Owner;
 

@@ -104,7 +104,7 @@ impl InformerScope {
     }
 
     /// Checks that each namespace is a DNS label.
-    pub(in crate::informer) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let is_inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
         let is_label = |name: &str| {
             name.len() <= 63
@@ -161,9 +161,9 @@ impl InformerScope {
 }
 
 /// A lister-watcher that applies a scope to a copy of each request's options.
-pub(in crate::informer) struct Scoped {
-    pub(in crate::informer) lister_watcher: Arc<dyn ListerWatcher>,
-    pub(in crate::informer) scope: InformerScope,
+pub(crate) struct Scoped {
+    pub(crate) lister_watcher: Arc<dyn ListerWatcher>,
+    pub(crate) scope: InformerScope,
 }
 
 impl Scoped {

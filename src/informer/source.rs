@@ -3,7 +3,7 @@ use std::marker::PhantomData;
 use serde::de::DeserializeOwned;
 
 use super::scope::InformerScope;
-use crate::debug::debug_fields;
+use crate::derive::{clone_fields, debug_fields};
 use crate::object::{
     DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource,
     Scope,
@@ -155,18 +155,7 @@ impl<T> Source<T> {
     }
 }
 
-impl<T> Clone for Source<T> {
-    fn clone(&self) -> Self {
-        Self {
-            resource: self.resource.clone(),
-            kind: self.kind.clone(),
-            kind_scope: self.kind_scope,
-            is_metadata: self.is_metadata,
-            scope: self.scope.clone(),
-            object: PhantomData,
-        }
-    }
-}
+clone_fields!(Source<T>: resource, kind, kind_scope, is_metadata, scope, object);
 
 debug_fields!(Source<T>, this,
     resource: this.resource,

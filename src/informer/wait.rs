@@ -1,5 +1,5 @@
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{Error, debug_as_display};
 use crate::reflector::UndecodableList;
@@ -30,25 +30,16 @@ pub fn wait_for_cache_sync<'a>(
     stop: &Stop,
     synced: impl IntoIterator<Item = &'a Done>,
 ) -> Result<(), SyncError> {
-    wait(stop, None, synced)
-}
-
-fn wait<'a>(
-    stop: &Stop,
-    timeout: Option<Duration>,
-    synced: impl IntoIterator<Item = &'a Done>,
-) -> Result<(), SyncError> {
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut unsynced = Vec::new();
     for done in synced {
-        if !done.wait_until(deadline, stop) {
+        if !done.wait_or_stop(stop) {
             unsynced.push(Unsynced::new(done.name(), None));
         }
     }
     if unsynced.is_empty() {
         return Ok(());
     }
-    Err(SyncError::new(unsynced, SyncEnd::of(stop, timeout, false)))
+    Err(SyncError::new(unsynced, SyncEnd::of(stop, None, false)))
 }
 
 /// Options for waiting until informers have synced. By default, the wait has no timeout and

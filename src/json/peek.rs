@@ -1,7 +1,6 @@
 use std::borrow::Cow;
 
-use serde::Deserialize;
-use serde::de::Error as _;
+use serde::de::{Error as _, IgnoredAny};
 
 use super::cursor::Cursor;
 
@@ -31,7 +30,7 @@ impl<'a> Peek<'a> {
     ///
     /// Returns an error if the bytes are not a JSON object, or if its metadata has invalid Unicode.
     pub(crate) fn whole(object: &'a [u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice::<AnyObject>(object)?;
+        serde_json::from_slice::<IgnoredAny>(object)?;
         let mut peek = Self::default();
         match peek.read(object, false) {
             Some(()) => Ok(peek),
@@ -135,11 +134,6 @@ fn ends_initial_events(cursor: &mut Cursor<'_>) -> Option<bool> {
     }
     Some(ends)
 }
-
-/// Accepts any valid JSON object, and an empty array.
-#[derive(Deserialize)]
-#[serde(expecting = "an object")]
-struct AnyObject {}
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use super::{InformerMetrics, MetricsProvider, call};
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::error::debug_as_display;
 use crate::log;
 use crate::object::GroupVersionResource;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::error::Processed;
 use super::{PopError, ProcessError};
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::object::{Accessor, Deleted, Key};
 use crate::panic::catch;
 use crate::shrink::Shrink;

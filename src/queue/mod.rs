@@ -88,6 +88,8 @@ pub use watermark::{WaitError, Watermark};
 use self::sealed::Sealed;
 use crate::stop::Done;
 use crate::store::ReflectorStore;
+use crate::sync::thread::{self, ThreadId};
+use crate::sync::{Condvar, MutexGuard};
 
 pub(crate) mod sealed {
     /// The seal of [`Queue`](super::Queue). Tests with queues of their own implement it.
@@ -209,6 +211,42 @@ pub type Process<'a, T> = dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError
 /// whether they belong to the initial list. An error applies to all of them. client-go's
 /// `ProcessBatchFunc`.
 pub type ProcessBatch<'a, T> = dyn FnMut(&[Deltas<T>], bool) -> Result<(), ProcessError> + 'a;
+
+/// The state of a queue that decides when a pop can begin.
+struct Turn {
+    /// The thread that runs a callback.
+    in_flight: Option<ThreadId>,
+    is_empty: bool,
+    closed: bool,
+}
+
+/// Waits until the queue has items and no callback runs. Returns `None` once the queue is closed and
+/// empty.
+fn wait_for_turn<'a, S>(
+    mut state: MutexGuard<'a, S>,
+    changed: &Condvar,
+    turn: impl Fn(&S) -> Turn,
+) -> Option<MutexGuard<'a, S>> {
+    let this = thread::current().id();
+    loop {
+        let turn = turn(&state);
+        if turn.in_flight == Some(this) {
+            drop(state);
+            // A pop inside a callback would wait for itself. The panic becomes the error of the
+            // outer pop.
+            panic!("a process callback must not pop from its queue");
+        }
+        if turn.in_flight.is_none() {
+            if !turn.is_empty {
+                return Some(state);
+            }
+            if turn.closed {
+                return None;
+            }
+        }
+        changed.wait(&mut state);
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::error::debug_as_display;
 use crate::resource_version::ResourceVersion;
 use crate::stop::Stop;

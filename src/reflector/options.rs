@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::UndecodableList;
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::error::Error;
 use crate::object::GroupVersionKind;
 use crate::text::EscapedText;

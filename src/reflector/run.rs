@@ -12,7 +12,7 @@ use super::protocol::{Protocol, Report, ReportKind};
 use super::reclaim::Reclaim;
 use super::undecodable::UndecodableList;
 use super::{Body, ListerWatcher, Missing, ReflectorOptions, ReflectorState, ReflectorStatus};
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::error::Error;
 use crate::log;
 use crate::object::{Key, Object};
@@ -233,11 +233,15 @@ impl<T: Object> Reflector<T> {
                 }
                 if let Some(phase) = resync.take_if(|resync| resync.stop.is_stopped()) {
                     // Check `resync.stop` before `stop`. Stopping `stop` also stops `resync.stop`,
-                    // so if `stop` is not stopped now, the phase ended on its own.
-                    if !stop.is_stopped() {
-                        session.abort_cycle(resync_failed(&phase.failure()), None);
+                    // so if `stop` is not stopped now, the phase ended on its own: a resync failed,
+                    // or the lister-watcher stopped the `Stop` that it received.
+                    let is_running = !stop.is_stopped();
+                    let failure = phase.end().unwrap_or_else(|| {
+                        StoreError::other("the lister-watcher stopped the watch")
+                    });
+                    if is_running {
+                        session.abort_cycle(resync_failed(&failure), None);
                     }
-                    phase.end();
                 }
                 // Publish even after a stop, so that the status shows what has reached the store.
                 self.publish(&mut session);
@@ -440,7 +444,7 @@ impl<T: Object> Reflector<T> {
         if period.is_zero() || resync.thread.is_some() {
             return Ok(());
         }
-        let (stop, failed) = (resync.stop.clone(), Arc::clone(&resync.failed));
+        let stop = resync.stop.clone();
         let thread = threads::named(
             format!("{} resync", self.name()),
             self.options.stack_sizes.others,
@@ -448,12 +452,12 @@ impl<T: Object> Reflector<T> {
         let owners = Owners::current();
         let thread = thread.spawn_scoped(scope, move || {
             let resyncs = owners.adopt(|| panic::catch(|| self.resync_until(period, &stop)));
-            if let Err(error) = resyncs
-                .unwrap_or_else(|panic| Err(StoreError::other(format!("a callback {panic}"))))
-            {
-                *failed.lock() = Some(error);
+            let resyncs = resyncs
+                .unwrap_or_else(|panic| Err(StoreError::other(format!("a callback {panic}"))));
+            if resyncs.is_err() {
                 stop.stop();
             }
+            resyncs
         });
         let thread = thread.map_err(|error| {
             StoreError::other(format!("can't start the resync thread: {error}"))
@@ -484,31 +488,26 @@ impl<T: Object> Reflector<T> {
 struct Resync<'scope> {
     /// Ends the phase: stops the resync thread and, after a failed resync, the watch.
     stop: Stop,
-    /// The error of a failed resync. Innermost lock. Set before `stop` is stopped.
-    failed: Arc<Mutex<Option<StoreError>>>,
-    thread: Option<ScopedJoinHandle<'scope, ()>>,
+    thread: Option<ScopedJoinHandle<'scope, Result<(), StoreError>>>,
 }
 
 impl Resync<'_> {
     fn new(stop: &Stop) -> Self {
         Self {
             stop: stop.child(),
-            failed: Arc::default(),
             thread: None,
         }
     }
 
-    /// Returns why the phase was stopped although the reflector was not: a resync failed, or the
-    /// lister-watcher stopped the `Stop` that it received.
-    fn failure(&self) -> StoreError {
-        let failed = self.failed.lock().take();
-        failed.unwrap_or_else(|| StoreError::other("the lister-watcher stopped the watch"))
-    }
-
-    fn end(self) {
+    /// Stops and joins the resync thread. Returns the error of a failed resync.
+    fn end(self) -> Option<StoreError> {
         self.stop.stop();
-        if let Some(Err(panic)) = self.thread.map(ScopedJoinHandle::join) {
-            log::error!("a resync {}", panic::message(&*panic));
+        match self.thread?.join() {
+            Ok(resyncs) => resyncs.err(),
+            Err(panic) => {
+                log::error!("a resync {}", panic::message(&*panic));
+                None
+            }
         }
     }
 }

@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::StoreError;
-use crate::debug::debug_fields;
+use crate::derive::{clone_fields, debug_fields};
 use crate::object::{Key, KeyError, Object};
 use crate::panic::catch;
 
@@ -58,8 +58,7 @@ impl<T> IndexFunc<T> {
     ///
     /// Returns the error of the function as text, or the message of its panic.
     pub(crate) fn values(&self, object: &T) -> Result<Vec<String>, String> {
-        catch(|| (self.function)(object).map_err(|error| error.to_string()))
-            .and_then(|result| result)
+        catch(|| (self.function)(object).map_err(|error| error.to_string())).flatten()
     }
 
     /// Returns the only value of an object as a key. client-go's `IndexFuncToKeyFuncAdapter`.
@@ -79,13 +78,7 @@ impl<T> IndexFunc<T> {
     }
 }
 
-impl<T> Clone for IndexFunc<T> {
-    fn clone(&self) -> Self {
-        Self {
-            function: Arc::clone(&self.function),
-        }
-    }
-}
+clone_fields!(IndexFunc<T>: function);
 
 debug_fields!(IndexFunc<T>:);
 
@@ -154,13 +147,7 @@ impl<T, N: Into<Arc<str>>> FromIterator<(N, IndexFunc<T>)> for Indexers<T> {
     }
 }
 
-impl<T> Clone for Indexers<T> {
-    fn clone(&self) -> Self {
-        Self {
-            functions: self.functions.clone(),
-        }
-    }
-}
+clone_fields!(Indexers<T>: functions);
 
 impl<T> fmt::Debug for Indexers<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -178,16 +165,7 @@ pub(super) struct Registered<T> {
     pub(super) ready: bool,
 }
 
-impl<T> Clone for Registered<T> {
-    fn clone(&self) -> Self {
-        Self {
-            id: self.id,
-            name: Arc::clone(&self.name),
-            function: self.function.clone(),
-            ready: self.ready,
-        }
-    }
-}
+clone_fields!(Registered<T>: id, name, function, ready);
 
 /// All index values of one object as (index id, value): sorted, without duplicates.
 pub(super) type Computed = Vec<(u32, String)>;

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{IndexError, Indexer, NAMESPACE_INDEX};
-use crate::debug::debug_fields;
+use crate::derive::{clone_fields, debug_fields};
 use crate::object::Object;
 use crate::selector::Selector;
 
@@ -95,13 +95,7 @@ impl<T: Object> Lister<T> {
     }
 }
 
-impl<T> Clone for Lister<T> {
-    fn clone(&self) -> Self {
-        Self {
-            indexer: Arc::clone(&self.indexer),
-        }
-    }
-}
+clone_fields!(Lister<T>: indexer);
 
 debug_fields!(Lister<T>: indexer);
 

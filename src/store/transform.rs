@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::StoreError;
-use crate::debug::debug_fields;
+use crate::derive::{clone_fields, debug_fields};
 use crate::object::Key;
 use crate::panic::catch;
 
@@ -79,8 +79,7 @@ impl<T> Transform<T> {
     ///
     /// Returns the error of the function as text, or the message of its panic.
     pub fn apply(&self, object: Arc<T>) -> Result<Arc<T>, String> {
-        catch(|| (self.function)(object).map_err(|error| error.to_string()))
-            .and_then(|result| result)
+        catch(|| (self.function)(object).map_err(|error| error.to_string())).flatten()
     }
 
     /// Runs the transform on the object with this key. Without a transform, it returns the object
@@ -102,12 +101,6 @@ impl<T> Transform<T> {
     }
 }
 
-impl<T> Clone for Transform<T> {
-    fn clone(&self) -> Self {
-        Self {
-            function: Arc::clone(&self.function),
-        }
-    }
-}
+clone_fields!(Transform<T>: function);
 
 debug_fields!(Transform<T>:);

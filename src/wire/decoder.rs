@@ -519,5 +519,5 @@ fn bad_frame(frame: &[u8], error: &serde_json::Error) -> BadFrame {
     if wire::has_several(frame) {
         return BadFrame::Several;
     }
-    BadFrame::Malformed(Error::invalid(wire::describe(error)))
+    BadFrame::Malformed(Error::invalid(error.to_string()))
 }

@@ -3,6 +3,7 @@ use serde::Deserialize;
 use serde::de::{Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 
+use crate::decode_error::explained;
 use crate::json::{Peek, is_one_value};
 use crate::status::Status;
 
@@ -61,7 +62,8 @@ impl<'a> Event<'a> {
                 "invalid type: array, expected an event",
             ));
         }
-        let frame: Frame<'_> = serde_json::from_slice(frame)?;
+        let frame: Frame<'_> =
+            serde_json::from_slice(frame).map_err(|error| explained::<Frame<'_>>(frame, error))?;
         Ok(Self {
             kind: frame.r#type,
             object: frame.object.get().as_bytes(),

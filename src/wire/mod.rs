@@ -24,7 +24,6 @@ pub use options::{ListOptions, ResourceVersionMatch};
 pub(crate) use pages::PageCheck;
 pub use shard::{Shard, ShardError};
 
-pub(crate) use crate::decode_error::describe;
 pub(crate) use crate::text::EscapedName;
 
 /// The error of splitting a list or a watch stream.

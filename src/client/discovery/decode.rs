@@ -9,11 +9,12 @@ use serde_json::value::RawValue;
 use super::document::{
     DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, DiscoveryFailure,
 };
+use crate::decode_error::explained;
 use crate::error::Error;
 use crate::json::{null_is_default, null_items_are_default};
 use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 use crate::status::Status;
-use crate::wire::{self, EscapedName};
+use crate::wire::EscapedName;
 
 /// The maximum length of any name: that of a DNS subdomain.
 const NAME_LIMIT: usize = 253;
@@ -336,7 +337,10 @@ impl DiscoveryBuilder {
             return None;
         }
         serde_json::from_str(item.get())
-            .map_err(|error| self.fail(group(), version, Error::invalid(wire::describe(&error))))
+            .map_err(|error| {
+                let error = explained::<T>(item.get().as_bytes(), error);
+                self.fail(group(), version, Error::invalid(error.to_string()));
+            })
             .ok()
     }
 
@@ -442,7 +446,8 @@ impl DiscoveryBuilder {
 }
 
 fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Error> {
-    serde_json::from_slice(body).map_err(|error| Error::invalid(wire::describe(&error)))
+    serde_json::from_slice(body)
+        .map_err(|error| Error::invalid(explained::<T>(body, error).to_string()))
 }
 
 fn subresource(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::metrics::FactoryMetrics;
 use super::{Common, Factory, Informers, SharedInformerFactory};
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::informer::queue::InformerQueue;
 use crate::informer::scope::InformerScope;
 use crate::metrics::{InformerName, MetricsProvider};

@@ -390,10 +390,7 @@ impl SharedInformerFactory {
     /// callback that such a callback waits for, it stops the informers, logs a warning and returns
     /// `false` without waiting.
     pub fn shutdown(&self) -> bool {
-        let owners = self.stop_all();
-        Owner::wait_for(&owners, || self.factory.join())
-            .ok_or_else(from_within_error)
-            .is_ok()
+        self.shutdown_until(None).is_ok()
     }
 
     /// Like [`shutdown`](Self::shutdown), but waits at most for `timeout`.
@@ -428,10 +425,7 @@ impl SharedInformerFactory {
     /// Returns a [`ShutdownError`] if the method returns before all threads have ended. All
     /// informers stop in any case. You can call the method again.
     pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), ShutdownError> {
-        let deadline = Instant::now().checked_add(timeout);
-        let owners = self.stop_all();
-        let joined = Owner::wait_for(&owners, || self.join_until(deadline));
-        let stuck = joined.ok_or_else(from_within_error)?;
+        let stuck = self.shutdown_until(Instant::now().checked_add(timeout))?;
         if stuck.is_empty() {
             Ok(())
         } else {
@@ -440,6 +434,17 @@ impl SharedInformerFactory {
                 stuck,
             })
         }
+    }
+
+    /// Stops all informers and waits for their threads. Returns the names of those that are still
+    /// running at the deadline.
+    fn shutdown_until(&self, deadline: Option<Instant>) -> Result<Vec<String>, ShutdownError> {
+        let owners = self.stop_all();
+        Owner::wait_for(&owners, || self.join_until(deadline)).ok_or_else(|| {
+            let error = ShutdownError::FromWithin;
+            log::warn!("{error}");
+            error
+        })
     }
 
     /// Waits until all threads have ended or the deadline is reached. Returns the names of the
@@ -508,12 +513,6 @@ impl Factory {
         // code.
         drop(forgotten);
     }
-}
-
-fn from_within_error() -> ShutdownError {
-    let error = ShutdownError::FromWithin;
-    log::warn!("{error}");
-    error
 }
 
 fn shut_down_error() -> InformerError {

@@ -21,7 +21,7 @@ use super::queue::InformerQueue;
 use super::scope::{InformerScope, Scoped};
 use super::shared_informer::{Part, SharedIndexInformer};
 use super::source::Source;
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::error::Error;
 use crate::object::{DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource};
 use crate::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};

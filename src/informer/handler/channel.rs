@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{Notification, ResourceEventHandler};
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::object::Deleted;
 use crate::stop::{Stop, Subscription};
 use crate::sync::channel::{self, Receiver, Select, Sender};

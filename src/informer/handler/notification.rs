@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::ResourceEventHandler;
+use crate::derive::clone_fields;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 
 /// A call of a handler, as a value. client-go's `addNotification`, `updateNotification` and
@@ -182,11 +183,4 @@ pub(crate) struct KeyedNotification<T> {
     pub(crate) event: Notification<T>,
 }
 
-impl<T> Clone for KeyedNotification<T> {
-    fn clone(&self) -> Self {
-        Self {
-            key: Key::clone(&self.key),
-            event: self.event.clone(),
-        }
-    }
-}
+clone_fields!(KeyedNotification<T>: key, event);

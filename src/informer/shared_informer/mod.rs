@@ -16,7 +16,7 @@ use super::error_listeners::ErrorListeners;
 use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::shared_processor::SharedProcessor;
-use crate::debug::debug_fields;
+use crate::derive::{clone_fields, debug_fields};
 use crate::object::{Accessor, Object};
 use crate::queue::Watermark;
 use crate::reflector::{ListerWatcher, WatchErrorHandler};
@@ -115,13 +115,13 @@ struct Shared<T> {
 }
 
 /// The part of an informer that one reflector lists and watches.
-pub(in crate::informer) struct Part {
+pub(crate) struct Part {
     /// The namespace of this part. `None` if the part is the whole source.
-    pub(in crate::informer) namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// The only namespace that the lister-watcher lists, if that is known and `namespace` is
     /// `None`.
-    pub(in crate::informer) only_namespace: Option<String>,
-    pub(in crate::informer) lister_watcher: Arc<dyn ListerWatcher>,
+    pub(crate) only_namespace: Option<String>,
+    pub(crate) lister_watcher: Arc<dyn ListerWatcher>,
 }
 
 struct Lifecycle<T> {
@@ -210,7 +210,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
 
     /// Creates an informer, optionally with a handler that is called on the process loop. This
     /// inline handler runs under `block_deltas`, so it must not add or remove handlers.
-    pub(in crate::informer) fn of(
+    pub(crate) fn of(
         parts: Vec<Part>,
         mut options: SharedIndexInformerOptions<T>,
         inline: Option<Box<dyn ResourceEventHandler<T>>>,
@@ -358,13 +358,7 @@ impl<T: Object> SharedIndexInformer<T> {
     }
 }
 
-impl<T> Clone for SharedIndexInformer<T> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-        }
-    }
-}
+clone_fields!(SharedIndexInformer<T>: shared);
 
 debug_fields!(SharedIndexInformer<T>, this,
     name: this.shared.name,

@@ -109,7 +109,7 @@ impl<T: Object> SharedIndexInformer<T> {
 
     /// Waits like [`wait_for_sync`](Self::wait_for_sync), but for `synced`, a signal of the
     /// informer or of one of its handlers.
-    pub(in crate::informer) fn wait_for(
+    pub(crate) fn wait_for(
         &self,
         synced: &Done,
         stop: &Stop,
@@ -144,7 +144,7 @@ impl<T: Object> SharedIndexInformer<T> {
 
     /// Sets `stop` when the first list of a reflector fails permanently. Sets it immediately if the
     /// last attempt of such a list has already failed permanently.
-    pub(in crate::informer) fn stop_on_refusal(&self, stop: &Stop) -> ErrorSubscription {
+    pub(crate) fn stop_on_refusal(&self, stop: &Stop) -> ErrorSubscription {
         let stop_if = |refused: bool, stop: &Stop| {
             if refused {
                 stop.stop();
@@ -160,13 +160,13 @@ impl<T: Object> SharedIndexInformer<T> {
     }
 
     /// Whether a reflector has no list yet and its last attempt failed permanently.
-    pub(in crate::informer) fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         let mut parts = self.controllers().iter().enumerate();
         parts.any(|(at, one)| self.shared.error_listeners.is_refused(at) && !one.status().listed)
     }
 
     /// Returns the parts whose list had at least two objects, none of which could be decoded.
-    pub(in crate::informer) fn undecodable(&self) -> Vec<Unsynced> {
+    pub(crate) fn undecodable(&self) -> Vec<Unsynced> {
         let all = self.controllers().iter();
         all.filter_map(|one| Some(Unsynced::decoded_nothing(one.name(), one.undecodable()?)))
             .collect()
@@ -174,7 +174,7 @@ impl<T: Object> SharedIndexInformer<T> {
 
     /// Returns what has not synced: with several namespaces, each namespace that has no list yet;
     /// otherwise the informer itself.
-    pub(in crate::informer) fn unsynced(&self) -> Vec<Unsynced> {
+    pub(crate) fn unsynced(&self) -> Vec<Unsynced> {
         let controllers = self.controllers();
         if controllers.len() > 1 {
             let all = controllers.iter().map(|one| (one.name(), one.status()));
@@ -193,13 +193,13 @@ impl<T: Object> SharedIndexInformer<T> {
     }
 
     /// Whether a thread runs the informer, or has run it, or is about to.
-    pub(in crate::informer) fn is_run_requested(&self) -> bool {
+    pub(crate) fn is_run_requested(&self) -> bool {
         self.shared.run_requested.load(Ordering::Relaxed)
     }
 
     /// Returns a signal that is set when `stop` is set or when the run has returned. Keep the
     /// subscription: without it, the end of the run does not set the signal.
-    pub(in crate::informer) fn stop_or_end(&self, stop: &Stop) -> (Stop, Subscription) {
+    pub(crate) fn stop_or_end(&self, stop: &Stop) -> (Stop, Subscription) {
         let either = stop.child();
         let ends = either.clone();
         (either, self.ended().on_done(move || ends.stop()))

@@ -55,7 +55,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     }
 
     /// Records that a thread runs the informer or is about to.
-    pub(in crate::informer) fn request_run(&self) {
+    pub(crate) fn request_run(&self) {
         self.shared.run_requested.store(true, Ordering::Relaxed);
     }
 

@@ -2,7 +2,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::{DeltaFifo, State};
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::object::Accessor;
 use crate::queue::options::{QueueOptions, option_setters};
 use crate::queue::version_tracker::VersionTracker;

@@ -13,8 +13,10 @@ use self::state::{Batch, InFlight};
 use super::error::Processed;
 use super::timing::Timing;
 use super::version_tracker::{self, VersionTracker};
-use super::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Watermark};
-use crate::debug::debug_fields;
+use super::{
+    Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Turn, Watermark, wait_for_turn,
+};
+use crate::derive::debug_fields;
 use crate::object::{Accessor, Deleted, Key, KeyError};
 use crate::panic::catch;
 use crate::stop::Done;
@@ -415,24 +417,12 @@ impl<T> DeltaFifo<T> {
     /// Waits until nothing is in flight and a key is waiting, then removes up to `most` keys.
     /// Returns `None` once the queue is closed and empty.
     fn take(&self, most: usize) -> Option<Batch<T>> {
-        let this = thread::current().id();
-        let mut state = self.state.lock();
-        loop {
-            match &state.in_flight {
-                // A pop inside a callback would wait for itself. The panic becomes the error of the
-                // outer pop.
-                Some(in_flight) if in_flight.thread == this => {
-                    drop(state);
-                    panic!("a process callback must not pop from its queue");
-                }
-                Some(_) => {}
-                None if !state.order.is_empty() => break,
-                None if state.closed => return None,
-                None => {}
-            }
-            self.changed.wait(&mut state);
-        }
-        let batch = state.take(most, this);
+        let mut state = wait_for_turn(self.state.lock(), &self.changed, |state| Turn {
+            in_flight: state.in_flight.as_ref().map(|it| it.thread),
+            is_empty: state.order.is_empty(),
+            closed: state.closed,
+        })?;
+        let batch = state.take(most, thread::current().id());
         self.unlock(state);
         Some(batch)
     }

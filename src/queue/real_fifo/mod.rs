@@ -10,7 +10,7 @@ pub use builder::RealFifoBuilder;
 use super::timing::Timing;
 use super::version_tracker::{self, VersionTracker};
 use super::{Delta, Deltas, ReplacedAll};
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::object::{Accessor, Deleted, Key, KeyError};
 use crate::panic::catch;
 use crate::resource_version::ResourceVersion;

@@ -6,7 +6,9 @@ use std::slice;
 use super::{BATCH, InFlight, RealFifo, State};
 use crate::panic::catch;
 use crate::queue::error::Processed;
-use crate::queue::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Watermark};
+use crate::queue::{
+    Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Turn, Watermark, wait_for_turn,
+};
 use crate::shrink::Shrink;
 use crate::stop::Done;
 use crate::sync::{MutexGuard, thread};
@@ -25,23 +27,11 @@ impl<T> RealFifo<T> {
     /// Waits until there is an item and nothing is in flight. Returns `None` once the queue is
     /// closed and empty.
     fn ready(&self) -> Option<MutexGuard<'_, State<T>>> {
-        let this = thread::current().id();
-        let mut state = self.state.lock();
-        loop {
-            match &state.in_flight {
-                // A pop inside a callback would wait for itself. The panic becomes the error of the
-                // outer pop.
-                Some(in_flight) if in_flight.thread == this => {
-                    drop(state);
-                    panic!("a process callback must not pop from its queue");
-                }
-                Some(_) => {}
-                None if !state.items.is_empty() => return Some(state),
-                None if state.closed => return None,
-                None => {}
-            }
-            self.changed.wait(&mut state);
-        }
+        wait_for_turn(self.state.lock(), &self.changed, |state| Turn {
+            in_flight: state.in_flight.as_ref().map(|it| it.thread),
+            is_empty: state.items.is_empty(),
+            closed: state.closed,
+        })
     }
 
     /// Records that a pop is in flight and releases the lock. The caller has already taken the

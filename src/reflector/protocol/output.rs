@@ -5,7 +5,7 @@ use crate::wire::{ListMeta, ListOptions};
 
 /// What to do next.
 #[derive(Debug)]
-pub(in crate::reflector) enum Output<'a> {
+pub(crate) enum Output<'a> {
     /// Open a LIST.
     List(ListOptions),
     /// Open a WATCH.
@@ -36,16 +36,16 @@ pub(in crate::reflector) enum Output<'a> {
 
 /// A failure.
 #[derive(Debug)]
-pub(in crate::reflector) struct Report {
-    pub(in crate::reflector) error: Error,
-    pub(in crate::reflector) kind: ReportKind,
+pub(crate) struct Report {
+    pub(crate) error: Error,
+    pub(crate) kind: ReportKind,
     /// What was being read: "list" or "watch". `None` for a failed request, whose error already
     /// names the request.
-    pub(in crate::reflector) reading: Option<&'static str>,
+    pub(crate) reading: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::reflector) enum ReportKind {
+pub(crate) enum ReportKind {
     /// A list or watch call failed. client-go calls its `WatchErrorHandler` only for these (W14).
     Request,
     /// Any other failure that ends or delays a cycle.
@@ -58,7 +58,7 @@ pub(in crate::reflector) enum ReportKind {
 
 impl Report {
     /// Whether the request will fail in the same way until something else changes.
-    pub(in crate::reflector) fn is_permanent(&self) -> bool {
+    pub(crate) fn is_permanent(&self) -> bool {
         let is_request = matches!(self.kind, ReportKind::Request | ReportKind::Other);
         is_request && self.reading.is_none() && self.error.is_permanent()
     }

@@ -126,7 +126,7 @@ impl Protocol {
     /// The last version never goes back, and an event without a version keeps it. Otherwise the
     /// next watch would repeat events, for example after a deletion with the version of the last
     /// state. In client-go, every event replaces the last version (W10).
-    pub(in crate::reflector) fn event(&mut self, kind: EventKind, version: &str) {
+    pub(crate) fn event(&mut self, kind: EventKind, version: &str) {
         let Phase::WatchBody(watch) = &mut self.phase else {
             return;
         };
@@ -148,12 +148,12 @@ impl Protocol {
     }
 
     /// Whether the version of an ADDED event counts now.
-    pub(in crate::reflector) fn tracks_versions(&self) -> bool {
+    pub(crate) fn tracks_versions(&self) -> bool {
         matches!(&self.phase, Phase::WatchBody(watch) if watch.tracks_versions)
     }
 
     /// Reports a bookmark (W10, WL6).
-    pub(in crate::reflector) fn bookmark(&mut self, version: &str, initial_events_end: bool) {
+    pub(crate) fn bookmark(&mut self, version: &str, initial_events_end: bool) {
         let Phase::WatchBody(watch) = &mut self.phase else {
             return;
         };
@@ -183,7 +183,7 @@ impl Protocol {
 
     /// Reports that the frame of [`Output::Frame`](super::Output::Frame) contains several events.
     /// The frame is then split.
-    pub(in crate::reflector) fn several_events(&mut self) {
+    pub(crate) fn several_events(&mut self) {
         if let Phase::WatchBody(watch) = &mut self.phase {
             watch.frames.split_line();
         }

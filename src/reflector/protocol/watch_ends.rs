@@ -18,7 +18,7 @@ const WATCH_LIST_TRIES: u32 = 3;
 const WATCH_LIST_PAUSE: Duration = Duration::from_secs(600);
 
 /// How an open watch or watch-list ended.
-pub(in crate::reflector) enum WatchEnd {
+pub(crate) enum WatchEnd {
     /// The body ended, or the connection broke.
     Body(Result<(), Error>),
     /// No data arrived for too long.
@@ -55,7 +55,7 @@ impl Protocol {
 
     /// Decides what follows the end of an open watch (W3–W7). The watch resumes from the last
     /// version, at once or after a back-off, or the reflector relists after a back-off.
-    pub(in crate::reflector) fn watch_ended(&mut self, end: WatchEnd) {
+    pub(crate) fn watch_ended(&mut self, end: WatchEnd) {
         let Phase::WatchBody(watch) = &self.phase else {
             return;
         };

@@ -8,7 +8,7 @@ pub use policy::TimestampedEntry;
 
 use self::policy::Policy;
 use super::{KnownObjects, ReflectorStore, Store, StoreError, ThreadSafeStore};
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::log;
 use crate::object::{Accessor, Deleted, Key};
 use crate::panic::catch;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::index::{Computed, Registered, compute};
 use super::slots::Slots;
 use super::{Change, IndexError, Indexers, StoreError, TransactionError};
-use crate::debug::debug_fields;
+use crate::derive::debug_fields;
 use crate::log;
 use crate::metrics::{InformerMetrics, Meter, resource_version_metric};
 use crate::object::{Deleted, Key};

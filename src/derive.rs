@@ -1,7 +1,7 @@
-//! Short implementations of `Debug`.
+//! Implements what `derive` would implement, but without its bounds on the type parameters.
 
-/// Implements `Debug` for a struct. It shows these fields, and needs no `Debug` of the type
-/// parameters. The second form shows values; `this` is the struct.
+/// Implements `Debug` for a struct and shows these fields. In the second form, the fields have
+/// values, and `this` is the struct.
 macro_rules! debug_fields {
     ($type:ident $(<$($parameter:ident),+>)?: $($field:ident),*) => {
         debug_fields!($type $(<$($parameter),+>)?, _this $(, $field: _this.$field)*);
@@ -19,4 +19,15 @@ macro_rules! debug_fields {
     };
 }
 
-pub(crate) use debug_fields;
+/// Implements `Clone` for a struct with these fields.
+macro_rules! clone_fields {
+    ($type:ident<T>: $($field:ident),*) => {
+        impl<T> Clone for $type<T> {
+            fn clone(&self) -> Self {
+                Self { $($field: self.$field.clone(),)* }
+            }
+        }
+    };
+}
+
+pub(crate) use {clone_fields, debug_fields};
