@@ -1,6 +1,5 @@
 //! The policy that a client applies to all requests: rate limit, server warnings and metrics.
 
-mod encoded_words;
 mod request_metrics;
 mod throttle;
 mod warnings;
