@@ -15,7 +15,7 @@ use super::error::from_response;
 use super::policy::RequestMetrics;
 use super::request::Purpose;
 use super::response::Incoming;
-use super::response_checks::{check_framing, encoding};
+use super::response_checks::{check_framing, check_purpose, encoding};
 use super::transport::BUFFER;
 use super::transport::cancel::Running;
 use super::transport::error::{from_ureq, is_broken_connection};
@@ -283,6 +283,9 @@ impl<'a> Attempt<'a> {
             Err(error) if is_success => return Err(error),
             encoding => encoding,
         };
+        if is_success {
+            check_purpose(request.purpose, status, &head.headers)?;
+        }
         let body_limit = request.body_limit.unwrap_or(client.policy.body_limit);
         let time_limit = self.response_timeout;
         let body_time = match (is_success, request.purpose) {

@@ -36,10 +36,13 @@ pub struct Request {
     pub(super) purpose: Purpose,
 }
 
-/// The purpose of a request. It affects compression, time limits and metrics.
+/// The purpose of a request. It affects compression, time limits, metrics and the checks of the
+/// response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Any,
+    /// The body of the response is JSON.
+    Json,
     /// A list. Requested with compression if the client uses it, because lists can be long.
     List,
     /// A stream of events with no known end. It is never compressed, because a compressing server

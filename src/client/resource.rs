@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::request::Purpose;
-use super::{Client, Request, Response, response_checks};
+use super::{Client, Request, Response};
 use crate::error::Error;
 use crate::object::GroupVersionResource;
 use crate::reflector::{Body, ListerWatcher, ListerWatcherSource};
@@ -87,9 +87,7 @@ impl ResourceListerWatcher {
     ) -> Result<Response, Error> {
         let request = self.request(&options.to_query(), PARTIAL_LIST);
         let request = request.map(|request| request.purpose(Purpose::List));
-        self.get("list", options, request, stop, |response| {
-            response_checks::check_json(&response.headers)
-        })
+        self.get("list", options, request, stop)
     }
 
     fn request(&self, query: &str, partial: &str) -> Result<Request, Error> {
@@ -103,14 +101,12 @@ impl ResourceListerWatcher {
         })
     }
 
-    /// Sends a GET. `check` validates the head of a 2xx response.
     fn get(
         &self,
         verb: &str,
         options: &ListOptions,
         request: Result<Request, Error>,
         stop: &Stop,
-        check: impl FnOnce(&Response) -> Result<(), Error>,
     ) -> Result<Response, Error> {
         let response = request.and_then(|request| {
             let response = self.client.request(&request, stop);
@@ -123,11 +119,7 @@ impl ResourceListerWatcher {
                 false => error,
             })
         });
-        let checked = response.and_then(|response| match check(&response) {
-            Ok(()) => Ok(response),
-            Err(error) => Err(error.context(response.body.context.to_string())),
-        });
-        checked.map_err(|error| {
+        response.map_err(|error| {
             with_selectors(error, options).context(format!("{verb} {}", self.description))
         })
     }
@@ -204,11 +196,7 @@ impl ListerWatcher for ResourceListerWatcher {
         let request = self.request(&options.to_watch_query(), PARTIAL);
         // The reflector sets the idle timeout with each read.
         let request = request.map(|request| request.idle_timeout(None).purpose(Purpose::Watch));
-        let response = self.get("watch", options, request, stop, |response| {
-            response_checks::check_watch(response.status)?;
-            response_checks::check_json(&response.headers)
-        })?;
-        Ok(response.into_body())
+        Ok(self.get("watch", options, request, stop)?.into_body())
     }
 
     fn supports_watch_list(&self) -> bool {

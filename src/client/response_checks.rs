@@ -2,6 +2,7 @@
 
 use ureq::http::{HeaderMap, HeaderName, header};
 
+use super::request::Purpose;
 use crate::error::Error;
 use crate::status::Status;
 
@@ -47,9 +48,19 @@ pub(super) fn encoding(headers: &HeaderMap, gzip: bool) -> Result<Encoding, Erro
     }
 }
 
-/// Checks that the body of a LIST, a WATCH or a discovery response is JSON. A response without a
-/// content type counts as JSON.
-pub(super) fn check_json(headers: &HeaderMap) -> Result<(), Error> {
+/// Checks that the response suits the request: only a WATCH with status 200 has a stream, and the
+/// body is JSON.
+pub(super) fn check_purpose(purpose: Purpose, code: u16, headers: &HeaderMap) -> Result<(), Error> {
+    match purpose {
+        Purpose::Any => return Ok(()),
+        Purpose::Watch => check_watch(code)?,
+        Purpose::Json | Purpose::List => {}
+    }
+    check_json(headers)
+}
+
+/// Checks that the body is JSON. A response without a content type counts as JSON.
+fn check_json(headers: &HeaderMap) -> Result<(), Error> {
     match first(headers, header::CONTENT_TYPE) {
         Some(given) if !given.eq_ignore_ascii_case("application/json") => {
             Err(Error::invalid(format!(
@@ -61,8 +72,7 @@ pub(super) fn check_json(headers: &HeaderMap) -> Result<(), Error> {
     }
 }
 
-/// Checks the status code of a WATCH: only 200 has a stream.
-pub(super) fn check_watch(code: u16) -> Result<(), Error> {
+fn check_watch(code: u16) -> Result<(), Error> {
     if code == 200 {
         return Ok(());
     }

@@ -50,8 +50,9 @@ pub(super) use wait::Update;
 pub use watch::{WatchEvent, WatchEvents};
 
 use self::options::WriteOptions;
+use super::request::Purpose;
 use super::resource::{PARTIAL, describe};
-use super::{Client, Request, Response, response_checks};
+use super::{Client, Request, Response};
 use crate::error::{Error, ErrorKind};
 use crate::object::{
     GroupVersionKind, GroupVersionResource, Object, ObjectName, PartialObjectMetadata, Resource,
@@ -363,7 +364,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// [`is_decode`](Error::is_decode) error if the response is not a `T` or is a different object.
     pub fn get(&self, name: &str, stop: &Stop) -> Result<Fetched<T>, Error> {
         self.with_context("get", name, || {
-            self.fetch(Request::get(self.path_of(name)?), Some(name), stop)
+            let request = Request::get(self.path_of(name)?);
+            Ok(self.fetch(request, Some(name), stop)?.0)
         })
     }
 
@@ -401,7 +403,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         self.with_context("get", name, || {
             let request =
                 Request::get(self.path_of(name)?).query("resourceVersion", resource_version);
-            self.fetch(request, Some(name), stop)
+            Ok(self.fetch(request, Some(name), stop)?.0)
         })
     }
 
@@ -586,10 +588,10 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         stop: &Stop,
     ) -> Result<Fetched<T>, Error> {
         let Some(observer) = self.observer() else {
-            return self.fetch(request, name, stop);
+            return Ok(self.fetch(request, name, stop)?.0);
         };
         let report = observer.before_write(&self.resource, &self.target(name.unwrap_or_default()));
-        match self.fetch_with_body(request, name, stop) {
+        match self.fetch(request, name, stop) {
             Ok((object, body)) => {
                 report(match observer::is_removed(&body) {
                     true => WriteOutcome::Deleted { uid: object.uid() },
@@ -606,29 +608,18 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         }
     }
 
-    /// Sends a request and decodes the object in the response. Rejects an object with another name
-    /// or namespace.
+    /// Sends a request and decodes the object in the response. Also returns the body. Rejects an
+    /// object with another name or namespace.
     fn fetch(
         &self,
         request: Request,
         name: Option<&str>,
         stop: &Stop,
-    ) -> Result<Fetched<T>, Error> {
-        let (object, _) = self.fetch_with_body(request, name, stop)?;
-        Ok(object)
-    }
-
-    /// Like [`fetch`](Self::fetch), and also returns the body of the response.
-    fn fetch_with_body(
-        &self,
-        request: Request,
-        name: Option<&str>,
-        stop: &Stop,
     ) -> Result<(Fetched<T>, Vec<u8>), Error> {
-        let response = self.request(&request.accept(self.accept), stop)?;
+        let request = request.accept(self.accept).purpose(Purpose::Json);
+        let response = self.request(&request, stop)?;
         let context = response.body.context.clone();
         let with_context = |error: Error| error.context(context.to_string());
-        response_checks::check_json(&response.headers).map_err(with_context)?;
         let body = response.bytes()?;
         let object = self.decoder().response(&body).map_err(with_context)?;
         // The name in the object must be the requested one, because the caller may write the object

@@ -6,7 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{Api, Fetched, Patch, Scale};
-use crate::client::{Request, response_checks};
+use crate::client::Request;
+use crate::client::request::Purpose;
 use crate::error::Error;
 use crate::object::{GroupVersionKind, Object, WholeObject};
 use crate::stop::Stop;
@@ -187,14 +188,8 @@ impl<T: DeserializeOwned + Send> Subresource<T> {
     ) -> Result<T, Error> {
         self.api.with_context("create", name, || {
             let request = Request::post(self.api.path_of(name)?).json(body)?;
-            let request = self.api.options.add_to(request);
-            let send = || {
-                let response = self.api.request(&request, stop)?;
-                let context = response.body.context.clone();
-                response_checks::check_json(&response.headers)
-                    .map_err(|error| error.context(context.to_string()))?;
-                response.json()
-            };
+            let request = self.api.options.add_to(request).purpose(Purpose::Json);
+            let send = || self.api.request(&request, stop)?.json();
             // Other subresources, such as `token`, do not change the object.
             match self.api.subresource.as_deref() {
                 Some("binding" | "eviction") => self.api.write_unseen(name, send),

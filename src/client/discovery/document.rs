@@ -1,6 +1,3 @@
-use std::collections::{HashMap, HashSet};
-use std::iter;
-
 use crate::error::Error;
 use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 
@@ -32,12 +29,12 @@ use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 /// assert!(cluster_wide.any(|found| found.resource.resource == "nodes"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Discovery {
-    groups: Vec<DiscoveredGroup>,
+    pub(super) groups: Vec<DiscoveredGroup>,
     /// Ordered by group. Within a group, the resources of the preferred version come first.
-    resources: Vec<DiscoveredResource>,
-    failures: Vec<DiscoveryFailure>,
+    pub(super) resources: Vec<DiscoveredResource>,
+    pub(super) failures: Vec<DiscoveryFailure>,
 }
 
 /// A group in a [`Discovery`].
@@ -46,7 +43,7 @@ pub struct Discovery {
 pub struct DiscoveredGroup {
     /// The name of the group; `""` for the core group.
     pub name: String,
-    /// The versions, in the order of the server. Never empty.
+    /// The versions, in the order of the server, but the preferred one first. Never empty.
     pub versions: Vec<String>,
     /// The version that the server prefers.
     pub preferred_version: String,
@@ -121,42 +118,6 @@ pub struct DiscoveryFailure {
 }
 
 impl Discovery {
-    /// Creates a discovery with the resources in search order: by group, the preferred version
-    /// first. Drops duplicates.
-    pub(super) fn new(
-        groups: Vec<DiscoveredGroup>,
-        found: Vec<DiscoveredResource>,
-        failures: Vec<DiscoveryFailure>,
-    ) -> Self {
-        let mut by_version = HashMap::<_, Vec<_>>::new();
-        for resource in found {
-            let version = (resource.group().to_owned(), resource.version().to_owned());
-            by_version.entry(version).or_default().push(resource);
-        }
-        let (mut resources, mut seen) = (Vec::new(), HashSet::new());
-        for group in &groups {
-            let mut names = HashSet::new();
-            let others = group
-                .versions
-                .iter()
-                .filter(|version| **version != group.preferred_version);
-            for version in iter::once(&group.preferred_version).chain(others) {
-                let of_version = by_version.remove(&(group.name.clone(), version.clone()));
-                for mut resource in of_version.unwrap_or_default() {
-                    if seen.insert(resource.resource.clone()) {
-                        resource.is_preferred = names.insert(resource.plural().to_owned());
-                        resources.push(resource);
-                    }
-                }
-            }
-        }
-        Self {
-            groups,
-            resources,
-            failures,
-        }
-    }
-
     /// Returns the groups in the order of the server. The core group comes first.
     pub fn groups(&self) -> &[DiscoveredGroup] {
         &self.groups
@@ -212,5 +173,16 @@ impl DiscoveredResource {
 
     pub(super) fn plural(&self) -> &str {
         &self.resource.resource
+    }
+}
+
+impl DiscoveryFailure {
+    /// The group and version, for messages.
+    pub(super) fn place(&self) -> String {
+        match (&*self.group, &*self.version) {
+            ("", "") => "a group".to_owned(),
+            (name, "") | ("", name) => name.to_owned(),
+            (group, version) => format!("{group}/{version}"),
+        }
     }
 }

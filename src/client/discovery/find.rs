@@ -259,11 +259,7 @@ impl Discovery {
         }
         let failures = self.failures();
         for (index, failure) in failures.iter().take(MAX_LISTED).enumerate() {
-            let place = match (&*failure.group, &*failure.version) {
-                ("", "") => "a group".to_owned(),
-                (name, "") | ("", name) => name.to_owned(),
-                (group, version) => format!("{group}/{version}"),
-            };
+            let place = failure.place();
             let start = if index == 0 {
                 "; discovery failed for "
             } else {

@@ -16,25 +16,21 @@ pub use document::{
 };
 
 use self::decode::DiscoveryBuilder;
-use super::{Client, Request, response_checks};
+use super::request::Purpose;
+use super::{Client, Request};
 use crate::error::Error;
 use crate::log;
 use crate::object::{GroupVersionKind, GroupVersionResource, group_version_path};
 use crate::stop::{Done, Stop};
 use crate::sync::Mutex;
 
-/// Requests the aggregated form, in which one response contains all groups: `v2` since Kubernetes
-/// 1.30, `v2beta1` since 1.26. Other servers return the unaggregated form. Of the aggregated
-/// versions, client-go requests only `v2`.
+/// Requests the aggregated form, in which one response contains all groups. Servers older than
+/// Kubernetes 1.30 return the older form.
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
-                      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,\
                       application/json";
 
 /// The maximum size of a response. A cluster with thousands of custom resources needs far less.
 const BODY_LIMIT: u64 = 64 * 1024 * 1024;
-
-/// The maximum number of group versions that are requested one by one, in the unaggregated form.
-const MAX_VERSIONS: usize = 2048;
 
 /// The maximum number of failures that are logged.
 const MAX_LOGGED: usize = 20;
@@ -335,6 +331,7 @@ impl Client {
                         pending: pending.clone(),
                     };
                     let fetched = self.fetch_discovery(stop).map(Arc::new);
+                    let fetched = fetched.map_err(|error| error.context("discover"));
                     let result = pending.result.lock().insert(fetched).clone();
                     drop(guard);
                     return Ok((pending.number, result?));
@@ -363,45 +360,29 @@ impl Client {
         let mut found = DiscoveryBuilder::default();
         for path in ["/api", "/apis"] {
             let request = Request::get(path).accept(ACCEPT);
-            let response = self.fetch_bytes(&request, stop);
-            // A partial API server may serve only one of the two paths.
-            if response.as_ref().is_err_and(Error::is_not_found) {
-                continue;
+            match self.read_json(request, stop, |body| found.read_root(body)) {
+                // A partial API server may serve only one of the two paths.
+                Err(error) if error.is_not_found() => {}
+                read => read?,
             }
-            let read = response.and_then(|body| {
-                found
-                    .read_root(&body)
-                    .map_err(|error| self.add_context(&request, error))
-            });
-            read.map_err(|error| error.context("discover"))?;
-        }
-        let to_fetch = std::mem::take(&mut found.to_fetch);
-        for (index, (group, version)) in to_fetch.into_iter().enumerate() {
-            if index >= MAX_VERSIONS {
-                let error = Error::other(format!(
-                    "not fetched: discovery reads at most {MAX_VERSIONS} group versions"
-                ));
-                found.fail(group, &version, error);
-                continue;
-            }
-            let read = group_version_path(&group, &version)
-                .map(Request::get)
-                .and_then(|request| {
-                    let body = self.fetch_bytes(&request, stop)?;
-                    let read = found.read_resources(&group, &version, &body);
-                    read.map_err(|error| self.add_context(&request, error))
+            for (group, version) in std::mem::take(&mut found.to_fetch) {
+                let read = group_version_path(&group, &version).and_then(|path| {
+                    self.read_json(Request::get(path), stop, |body| {
+                        found.read_resources(&group, &version, body)
+                    })
                 });
-            match read {
-                Err(error) if error.is_stopped() => return Err(error.context("discover")),
-                Err(error) => found.fail(group, &version, error),
-                Ok(()) => {}
+                match read {
+                    Err(error) if error.is_stopped() => return Err(error),
+                    Err(error) => found.fail(&group, &version, error),
+                    Ok(()) => {}
+                }
             }
         }
         let known = self.inner.discovery.state.lock().current.clone();
         let known = known
             .as_ref()
             .map_or(&[][..], |(_, known)| known.failures());
-        for failure in found.failures.iter().take(MAX_LOGGED) {
+        for failure in found.discovery.failures.iter().take(MAX_LOGGED) {
             // Waits and errors of other requests fetch again and again.
             let is_it = |known: &DiscoveryFailure| {
                 (&known.group, &known.version) == (&failure.group, &failure.version)
@@ -410,36 +391,24 @@ impl Client {
                 true => ::log::Level::Debug,
                 false => ::log::Level::Warn,
             };
-            let place = match (&*failure.group, &*failure.version) {
-                ("", "") => "discovery".to_owned(),
-                (name, "") | ("", name) => format!("discovery: {name}"),
-                (group, version) => format!("discovery: {group}/{version}"),
-            };
-            log::log!(level, "{place}: {}", failure.error);
+            log::log!(level, "discovery: {}: {}", failure.place(), failure.error);
         }
-        Ok(Discovery::new(
-            found.groups,
-            found.resources,
-            found.failures,
-        ))
+        Ok(found.discovery)
     }
 
     /// Sends a request and reads the whole JSON response. A response larger than `BODY_LIMIT` is an
     /// error.
-    fn fetch_bytes(&self, request: &Request, stop: &Stop) -> Result<Vec<u8>, Error> {
-        let response = self.request(&request.clone().body_limit(BODY_LIMIT), stop)?;
-        response_checks::check_json(&response.headers)
-            .map_err(|error| self.add_context(request, error))?;
-        response.bytes()
-    }
-
-    fn add_context(&self, request: &Request, error: Error) -> Error {
-        error.context(format!(
-            "{} {}{}",
-            request.method,
-            self.server(),
-            request.path
-        ))
+    fn read_json(
+        &self,
+        request: Request,
+        stop: &Stop,
+        read: impl FnOnce(&[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let request = request.body_limit(BODY_LIMIT).purpose(Purpose::Json);
+        let response = self.request(&request, stop)?;
+        let context = response.body.context.clone();
+        let body = response.bytes()?;
+        read(&body).map_err(|error| error.context(context.to_string()))
     }
 }
 
