@@ -58,6 +58,7 @@ pub struct Error {
     inner: Arc<Inner>,
 }
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     /// The operation that failed: `list pods in namespace "a": GET https://…`.
@@ -146,11 +147,11 @@ impl Error {
             None => context.into(),
             Some(within) => format!("{}: {within}", context.into()),
         };
+        let context = Some(context);
         Self {
             inner: Arc::new(Inner {
-                kind: self.inner.kind.clone(),
-                context: Some(context),
-                hint: self.inner.hint.clone(),
+                context,
+                ..(*self.inner).clone()
             }),
         }
     }
@@ -161,9 +162,8 @@ impl Error {
     pub(crate) fn hint(self, hint: String) -> Self {
         Self {
             inner: Arc::new(Inner {
-                kind: self.inner.kind.clone(),
-                context: self.inner.context.clone(),
                 hint: Some(hint),
+                ..(*self.inner).clone()
             }),
         }
     }

@@ -20,7 +20,7 @@ use crate::text::EscapedText;
 /// assert_eq!(status.to_string(), "pods \"a\" not found (404 NotFound)");
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct Status {
@@ -72,7 +72,7 @@ impl Status {
 }
 
 /// Details of the reason of a [`Status`].
-#[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct StatusDetails {
@@ -112,7 +112,7 @@ pub struct StatusDetails {
 }
 
 /// One cause of a [`Status`].
-#[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct StatusCause {
@@ -155,76 +155,5 @@ impl fmt::Display for Status {
             (false, true) => write!(f, "{message} ({})", self.code),
             (false, false) => write!(f, "{message} ({} {reason})", self.code),
         }
-    }
-}
-
-impl fmt::Debug for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            status,
-            message,
-            reason,
-            details,
-            code,
-        } = self;
-        f.debug_struct("Status")
-            .field("status", &EscapedText(status))
-            .field("message", &EscapedText(message))
-            .field("reason", &EscapedText(reason))
-            .field("details", details)
-            .field("code", code)
-            .finish()
-    }
-}
-
-impl fmt::Debug for StatusDetails {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            name,
-            group,
-            kind,
-            uid,
-            causes,
-            retry_after_seconds,
-        } = self;
-        f.debug_struct("StatusDetails")
-            .field("name", &EscapedText(name))
-            .field("group", &EscapedText(group))
-            .field("kind", &EscapedText(kind))
-            .field("uid", &EscapedText(uid))
-            .field("causes", &Causes(causes))
-            .field("retry_after_seconds", retry_after_seconds)
-            .finish()
-    }
-}
-
-/// Formats only the first causes, because a server can send any number of them.
-struct Causes<'a>(&'a [StatusCause]);
-
-impl fmt::Debug for Causes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 8;
-        let mut list = f.debug_list();
-        list.entries(self.0.iter().take(SHOWN));
-        if self.0.len() > SHOWN {
-            list.finish_non_exhaustive()
-        } else {
-            list.finish()
-        }
-    }
-}
-
-impl fmt::Debug for StatusCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            reason,
-            message,
-            field,
-        } = self;
-        f.debug_struct("StatusCause")
-            .field("reason", &EscapedText(reason))
-            .field("message", &EscapedText(message))
-            .field("field", &EscapedText(field))
-            .finish()
     }
 }

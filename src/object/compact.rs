@@ -3,7 +3,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::{DynamicObject, Object, Resource, Scope, WholeObject};
 
@@ -55,8 +55,11 @@ use super::{DynamicObject, Object, Resource, Scope, WholeObject};
 /// # factory.shutdown();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Deserialize, Serialize)]
+#[serde(transparent, bound = "")]
 pub struct Compact<T> {
     object: DynamicObject,
+    #[serde(skip)]
     decodes_to: PhantomData<fn() -> T>,
 }
 
@@ -171,18 +174,6 @@ impl<T: Resource> Resource for Compact<T> {
 
 /// To replace an object, decode it, change it and create a compact object from the result.
 impl<T: WholeObject> WholeObject for Compact<T> {}
-
-impl<'de, T> Deserialize<'de> for Compact<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        DynamicObject::deserialize(deserializer).map(Self::from)
-    }
-}
-
-impl<T> Serialize for Compact<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.object.serialize(serializer)
-    }
-}
 
 impl<T> Clone for Compact<T> {
     fn clone(&self) -> Self {

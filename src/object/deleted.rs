@@ -14,7 +14,7 @@ use super::{Key, Object};
 /// assert_eq!((missed.namespace(), missed.name()), ("default", "web-0"));
 /// assert!(missed.is_final_state_unknown() && missed.object().is_none());
 /// ```
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 #[doc(alias = "DeletedFinalStateUnknown")]
 pub enum Deleted<T> {
     /// The watch delivered the deletion, with the final state of the object.
@@ -85,25 +85,6 @@ impl<T> Clone for Deleted<T> {
                 key: Arc::clone(key),
                 last_known: last_known.clone(),
             },
-        }
-    }
-}
-
-impl<T: PartialEq> PartialEq for Deleted<T> {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Final(a), Self::Final(b)) => a == b,
-            (
-                Self::FinalStateUnknown {
-                    key: a,
-                    last_known: x,
-                },
-                Self::FinalStateUnknown {
-                    key: b,
-                    last_known: y,
-                },
-            ) => a == b && x == y,
-            _ => false,
         }
     }
 }

@@ -2,7 +2,7 @@ use std::borrow::Cow;
 
 use serde::de::IgnoredAny;
 
-use super::{Compact, DynamicObject, FullObjectMeta, Object, PartialObjectMetadata};
+use super::{Compact, DynamicObject, FullObjectMeta, Object};
 
 /// An object with all of its metadata: owners, finalizers, annotations, generation and deletion.
 ///
@@ -95,12 +95,6 @@ pub trait FullMetadata: Object {
 impl FullMetadata for FullObjectMeta {
     fn full_metadata(&self) -> Result<Cow<'_, FullObjectMeta>, serde_json::Error> {
         Ok(Cow::Borrowed(self))
-    }
-}
-
-impl FullMetadata for PartialObjectMetadata {
-    fn full_metadata(&self) -> Result<Cow<'_, FullObjectMeta>, serde_json::Error> {
-        Ok(Cow::Borrowed(&self.metadata))
     }
 }
 
@@ -221,6 +215,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::object::PartialObjectMetadata;
 
     #[derive(Deserialize)]
     struct Team {

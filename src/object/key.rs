@@ -277,15 +277,10 @@ impl<T: Object> Accessor<T> {
 
 impl<T> Clone for Accessor<T> {
     fn clone(&self) -> Self {
-        let Self {
-            key,
-            resource_version,
-            by_name,
-        } = self;
         Self {
-            key: Arc::clone(key),
-            resource_version: Arc::clone(resource_version),
-            by_name: *by_name,
+            key: Arc::clone(&self.key),
+            resource_version: Arc::clone(&self.resource_version),
+            by_name: self.by_name,
         }
     }
 }

@@ -38,27 +38,36 @@ pub struct ObjectMeta {
     pub labels: StringMap,
 }
 
-impl Object for ObjectMeta {
-    fn name(&self) -> &str {
-        &self.name
-    }
+/// Implements [`Object`] for a metadata type with these fields.
+macro_rules! impl_object_for_metadata {
+    ($type:ty) => {
+        impl Object for $type {
+            fn name(&self) -> &str {
+                &self.name
+            }
 
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
+            fn namespace(&self) -> &str {
+                &self.namespace
+            }
 
-    fn uid(&self) -> &str {
-        &self.uid
-    }
+            fn uid(&self) -> &str {
+                &self.uid
+            }
 
-    fn resource_version(&self) -> &str {
-        &self.resource_version
-    }
+            fn resource_version(&self) -> &str {
+                &self.resource_version
+            }
 
-    fn label(&self, key: &str) -> Option<&str> {
-        self.labels.get(key)
-    }
+            fn label(&self, key: &str) -> Option<&str> {
+                self.labels.get(key)
+            }
+        }
+    };
 }
+
+pub(super) use impl_object_for_metadata;
+
+impl_object_for_metadata!(ObjectMeta);
 
 /// The type of the field `metadata` in [`impl_object!`](crate::impl_object). It is any [`Object`],
 /// under another name so that compiler errors mention the field.
@@ -136,7 +145,7 @@ const fn slash(text: &str) -> Option<usize> {
 /// ```
 #[macro_export]
 macro_rules! impl_object {
-    ($type:ty, $api_version:literal, $kind:literal, $plural:literal, $scope:ident) => {
+    (@object $type:ty) => {
         const _: () = {
             // The field is used only here, so that a mistake in it causes one compiler error.
             fn metadata(object: &$type) -> &impl $crate::__private::ObjectMetadata {
@@ -165,6 +174,9 @@ macro_rules! impl_object {
                 }
             }
         };
+    };
+    ($type:ty, $api_version:literal, $kind:literal, $plural:literal, $scope:ident) => {
+        $crate::impl_object!(@object $type);
 
         impl $crate::Resource for $type {
             const GROUP: &'static str = $crate::__private::api_version_group($api_version);

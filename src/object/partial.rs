@@ -1,8 +1,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::GroupVersionKind;
+use super::meta::impl_object_for_metadata;
 use super::{Object, StringMap};
 use crate::json::{null_is_default, null_items_are_default};
+use crate::{impl_full_metadata, impl_object};
 
 /// The metadata of an object of any kind, without the rest of the object.
 ///
@@ -186,49 +188,9 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-impl Object for FullObjectMeta {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.resource_version
-    }
-
-    fn label(&self, key: &str) -> Option<&str> {
-        self.labels.get(key)
-    }
-}
-
-impl Object for PartialObjectMetadata {
-    fn name(&self) -> &str {
-        self.metadata.name()
-    }
-
-    fn namespace(&self) -> &str {
-        self.metadata.namespace()
-    }
-
-    fn uid(&self) -> &str {
-        self.metadata.uid()
-    }
-
-    fn resource_version(&self) -> &str {
-        self.metadata.resource_version()
-    }
-
-    fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.label(key)
-    }
-}
+impl_object_for_metadata!(FullObjectMeta);
+impl_object!(@object PartialObjectMetadata);
+impl_full_metadata!(PartialObjectMetadata);
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,5 @@
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::iter::FusedIterator;
 use std::ops::{Index, Range};
 
 use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
@@ -127,19 +125,7 @@ impl fmt::Debug for StringMap {
     }
 }
 
-/// Compares like a `BTreeMap`: the first entry that differs decides.
-impl Ord for StringMap {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.iter().cmp(other)
-    }
-}
-
-impl PartialOrd for StringMap {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
+/// If a key occurs several times, its last value wins.
 /// Returns the value of `key`. Panics if the key is absent; [`get`](StringMap::get) returns `None`.
 impl Index<&str> for StringMap {
     type Output = str;
@@ -149,7 +135,6 @@ impl Index<&str> for StringMap {
     }
 }
 
-/// If a key occurs several times, its last value wins.
 impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for StringMap {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         let mut builder = Builder::default();
@@ -223,15 +208,9 @@ impl<'a> IntoIterator for &'a StringMap {
 /// let mut entries = labels.iter();
 /// assert_eq!((entries.next(), entries.next()), (Some(("app", "web")), None));
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct StringMapIter<'a> {
     rest: &'a str,
-}
-
-impl fmt::Debug for StringMapIter<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.clone()).finish()
-    }
 }
 
 impl<'a> Iterator for StringMapIter<'a> {
@@ -247,8 +226,6 @@ impl<'a> Iterator for StringMapIter<'a> {
         Some((key, value))
     }
 }
-
-impl FusedIterator for StringMapIter<'_> {}
 
 /// Appends the length of a string and the string itself. Returns the range of the string.
 ///

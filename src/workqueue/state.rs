@@ -86,13 +86,12 @@ pub(super) struct Effects<T> {
 
 impl<T> Default for Effects<T> {
     fn default() -> Self {
-        let (queued_for, worked_for) = (None, None);
         Self {
             dropped: Vec::new(),
             pushed: 0,
             added: 0,
-            queued_for,
-            worked_for,
+            queued_for: None,
+            worked_for: None,
             panics: Vec::new(),
         }
     }
@@ -100,16 +99,9 @@ impl<T> Default for Effects<T> {
 
 impl<T> Effects<T> {
     pub(super) fn is_empty(&self) -> bool {
-        let Self {
-            dropped,
-            pushed,
-            added,
-            queued_for,
-            worked_for,
-            panics,
-        } = self;
-        let nothing_to_report = queued_for.is_none() && worked_for.is_none() && panics.is_empty();
-        dropped.is_empty() && *pushed == 0 && *added == 0 && nothing_to_report
+        let nothing_to_report =
+            self.queued_for.is_none() && self.worked_for.is_none() && self.panics.is_empty();
+        self.dropped.is_empty() && self.pushed == 0 && self.added == 0 && nothing_to_report
     }
 }
 

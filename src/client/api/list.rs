@@ -1,4 +1,3 @@
-use std::fmt;
 use std::iter::FusedIterator;
 
 use serde::de::DeserializeOwned;
@@ -243,6 +242,7 @@ fn require_name<T: Object>(object: T) -> Result<T, Unreadable> {
 
 /// An iterator over the pages of a list, created by [`Api::pages`]. It requests a page only when
 /// you call `next`.
+#[derive(Debug)]
 #[must_use = "pages are fetched only when you iterate"]
 #[doc(alias = "ListPager")]
 pub struct Pages<T> {
@@ -298,12 +298,3 @@ impl<T: Object + DeserializeOwned> Iterator for Pages<T> {
 }
 
 impl<T: Object + DeserializeOwned> FusedIterator for Pages<T> {}
-
-impl<T> fmt::Debug for Pages<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pages")
-            .field("api", &self.api)
-            .field("page", &self.page)
-            .finish_non_exhaustive()
-    }
-}

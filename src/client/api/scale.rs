@@ -1,9 +1,8 @@
-use std::borrow::Cow;
-
 use serde::{Deserialize, Serialize};
 
 use crate::json::null_is_default;
-use crate::object::{FullMetadata, FullObjectMeta, Object, WholeObject};
+use crate::object::{FullObjectMeta, WholeObject};
+use crate::{impl_full_metadata, impl_object};
 
 /// The desired and the observed number of replicas of an object: `autoscaling/v1.Scale`. It is the
 /// same type for all scalable kinds.
@@ -58,34 +57,7 @@ pub struct ScaleStatus {
     pub selector: String,
 }
 
-impl Object for Scale {
-    fn name(&self) -> &str {
-        self.metadata.name()
-    }
+impl_object!(@object Scale);
+impl_full_metadata!(Scale);
 
-    fn namespace(&self) -> &str {
-        self.metadata.namespace()
-    }
-
-    fn uid(&self) -> &str {
-        self.metadata.uid()
-    }
-
-    fn resource_version(&self) -> &str {
-        self.metadata.resource_version()
-    }
-
-    fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.label(key)
-    }
-}
-
-impl FullMetadata for Scale {
-    fn full_metadata(&self) -> Result<Cow<'_, FullObjectMeta>, serde_json::Error> {
-        Ok(Cow::Borrowed(&self.metadata))
-    }
-}
-
-/// A `Scale` has all fields that a replace needs: the server reads only the number of replicas and,
-/// from the metadata, the identity and the resource version of the object.
 impl WholeObject for Scale {}

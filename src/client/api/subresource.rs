@@ -1,5 +1,4 @@
 use std::borrow::Cow;
-use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,6 +16,7 @@ use crate::stop::Stop;
 /// It is created by [`Api::status`], [`Api::scale`] and [`Api::subresource`]. Its methods take the
 /// name of the object. `T` is the type of the responses. If an object does not have the
 /// subresource, requests return an [`is_not_found`](Error::is_not_found) error.
+#[derive(Clone, Debug)]
 #[must_use]
 pub struct Subresource<T> {
     api: Api<T>,
@@ -271,22 +271,5 @@ impl Subresource<Scale> {
     ) -> Result<Fetched<Scale>, Error> {
         let patch = Patch::merge(json!({"spec": {"replicas": replicas}}));
         self.patch(name, &patch, stop)
-    }
-}
-
-impl<T> Clone for Subresource<T> {
-    fn clone(&self) -> Self {
-        Self {
-            api: self.api.clone(),
-        }
-    }
-}
-
-impl<T> fmt::Debug for Subresource<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subresource")
-            .field("name", &self.api.subresource)
-            .field("of", &self.api)
-            .finish()
     }
 }
