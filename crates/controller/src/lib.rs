@@ -88,6 +88,11 @@ pub mod guide;
 pub mod __private {
     pub use crate::controller::probe::Probe;
 
+    /// The decisions of elections.
+    pub mod steps {
+        pub use crate::leader_election::steps::*;
+    }
+
     pub mod events {
         pub use crate::events::core::{delivery, event, series};
     }

@@ -131,7 +131,7 @@ fn run_election(name: &'static str) -> Election {
     (state, clock, leading, run)
 }
 
-/// Waits until a leader pauses: two requests, its watchdog, and the pause.
+/// Waits until a leader pauses. Its watchdog waits at two requests and at the start of the term.
 fn settle(clock: &FakeClock) {
     assert!(clock.until_waits(4, SOON));
 }
@@ -159,6 +159,7 @@ fn logger_that_blocks_does_not_delay_the_loss_of_a_lease() {
     state.lock().unwrap().is_broken = true;
     clock.advance(Duration::from_secs(2));
     assert!(entered.wait_timeout(SOON));
+    assert!(clock.until_waits(5, SOON));
     clock.advance(Duration::from_secs(10));
     assert!(leading.stop().wait_timeout(SOON));
     assert!(leading.lost().is_stopped());

@@ -2,14 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use super::core::{self, Invalid, Now};
-use super::election::Times;
 use super::error::{Kind, LeaderElectionError};
-use super::leading::Leading;
-use super::lock::Lock;
-use super::run::Run;
-use super::term::Term;
+use super::leader::{Leading, Run};
+use super::lease::{Lock, random};
+use super::steps::{Now, Policy, Steps, Times};
 use crate::events::EventRecorder;
+use crate::log;
 use crate::metrics::LeaderElectionMetrics;
 use k8s_informer::__private::catch;
 use k8s_informer::__private::sync::{Condvar, Mutex};
@@ -31,40 +29,28 @@ pub struct LeaderElector {
 }
 
 pub(super) struct Shared {
-    pub(super) lock: Arc<dyn Lock>,
     /// The name of the lock, which is user code and must not run under a lock.
     pub(super) name: String,
     /// The identity of this candidate, also from user code.
     pub(super) identity: String,
-    pub(super) times: Times,
-    pub(super) grace: Duration,
-    pub(super) releases: bool,
-    pub(super) watches: bool,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(super) options: LeaderElectorBuilder,
     /// The origin of the elapsed time.
     origin: Instant,
-    pub(super) on_new_leader: Option<OnNewLeader>,
-    pub(super) metrics: Option<Arc<dyn LeaderElectionMetrics>>,
-    pub(super) recorder: Option<EventRecorder>,
     /// An innermost lock: while it is held, no other lock is taken and no user code runs.
     pub(super) status: Mutex<Status>,
-    /// Notified when a term begins or ends and when a wait is stopped. Waiters wait for a valid
-    /// term.
+    /// Notified by each response, and when a wait is stopped. Waiters wait for a valid term.
     pub(super) changed: Condvar,
 }
 
-type OnNewLeader = Arc<dyn Fn(&str) + Send + Sync>;
-
-#[derive(Default)]
 pub(super) struct Status {
     /// Whether a run is in progress, or its work still is.
     pub(super) is_running: bool,
+    pub(super) is_stuck: bool,
+    /// The state of the run, with its term. Without a run, there is no term.
+    pub(super) steps: Steps,
     /// The last known holder.
     pub(super) leader: String,
-    /// The term, from its start until the end of the run.
-    pub(super) term: Option<Term>,
     pub(super) last_error: Option<Error>,
-    pub(super) is_stuck: bool,
 }
 
 /// How a run has ended. Each variant has the result of the work.
@@ -144,7 +130,7 @@ impl LeaderElector {
     /// Returns how long [`run`](Self::run) waits for the work after its stop.
     #[cfg(not(shuttle))] // Only managers read it, and the interleaving tests have none.
     pub(crate) fn grace_period(&self) -> Duration {
-        self.shared.grace
+        self.shared.options.grace
     }
 
     /// Returns the identity of the last known holder, or `None` if there is none. client-go's
@@ -222,11 +208,12 @@ impl LeaderElector {
     /// [`is_stuck`](LeaderElectionError::is_stuck) error.
     pub fn health(&self, tolerance: Duration) -> Result<(), LeaderElectionError> {
         let now = self.shared.now();
-        let status = self.shared.status.lock();
-        let limit = self.shared.times.lease_duration.saturating_add(tolerance);
-        let age = status.term.as_ref().map(|term| term.age(now));
+        let mut status = self.shared.status.lock();
+        let options = &self.shared.options;
+        let limit = options.times.lease_duration.saturating_add(tolerance);
+        let age = status.steps.term().map(|term| term.age(now));
         let kind = match age.filter(|age| *age > limit) {
-            _ if status.is_stuck => Kind::Stuck(self.shared.grace),
+            _ if status.is_stuck => Kind::Stuck(options.grace),
             Some(age) => Kind::NotRenewed(age),
             None => return Ok(()),
         };
@@ -246,30 +233,36 @@ impl fmt::Debug for LeaderElector {
 
 impl Shared {
     pub(super) fn now(&self) -> Now {
-        let wall = self.clock.wall_clock().duration_since(UNIX_EPOCH);
+        let clock = &self.options.clock;
+        let wall = clock.wall_clock().duration_since(UNIX_EPOCH);
         let wall = wall.unwrap_or_default().as_micros();
         Now {
-            elapsed: self.clock.now().saturating_duration_since(self.origin),
+            elapsed: clock.now().saturating_duration_since(self.origin),
             wall: i64::try_from(wall).unwrap_or(i64::MAX),
         }
     }
 
-    /// Ends the term for the guards.
-    pub(super) fn end_term(&self) {
-        if let Some(term) = &mut self.status.lock().term {
-            term.end();
-        }
-    }
-
-    /// Whether the term has ended.
-    pub(super) fn has_term_ended(&self) -> bool {
-        let status = self.status.lock();
-        status.term.as_ref().is_some_and(Term::has_ended)
+    /// Returns the steps of a candidate that knows nothing of the Lease.
+    pub(super) fn steps(&self) -> Steps {
+        steps(&self.identity, self.options.times)
     }
 
     pub(super) fn error(&self, kind: Kind, last_error: Option<Error>) -> LeaderElectionError {
         LeaderElectionError::new(&self.name, kind, last_error)
     }
+
+    /// Calls the metrics, which are user code.
+    pub(super) fn measure(&self, record: impl FnOnce(&dyn LeaderElectionMetrics)) {
+        let metrics = self.options.metrics.as_deref();
+        if let Some(Err(panic)) = metrics.map(|metrics| catch(|| record(metrics))) {
+            log::error!("leader election {}: the metrics {panic}", self.name);
+        }
+    }
+}
+
+fn steps(identity: &str, times: Times) -> Steps {
+    let random = || (random() >> 11) as f64 / (1u64 << 53) as f64;
+    Steps::new(identity.to_owned(), times, Policy::SAFE, Box::new(random))
 }
 
 impl Status {
@@ -277,10 +270,10 @@ impl Status {
     ///
     /// A conflict is not an error, because another candidate was faster. Nor is a Lease that does
     /// not exist yet, and nor is a request that the elector itself has stopped.
-    pub(super) fn record(&mut self, is_read: bool, result: Result<(), Error>) -> Option<Error> {
-        let error = match result {
-            Err(error) if error.is_stopped() || (is_read && error.is_not_found()) => return None,
-            Err(error) if !error.is_conflict() && !error.is_already_exists() => error,
+    pub(super) fn record(&mut self, is_read: bool, error: Option<Error>) -> Option<Error> {
+        let error = match error {
+            Some(error) if error.is_stopped() || (is_read && error.is_not_found()) => return None,
+            Some(error) if !error.is_conflict() && !error.is_already_exists() => error,
             _ => {
                 self.last_error = None;
                 return None;
@@ -292,24 +285,26 @@ impl Status {
     }
 
     fn leads(&mut self, now: Now) -> bool {
-        self.term.as_mut().is_some_and(|term| term.is_valid(now))
+        self.steps.term().is_some_and(|term| term.is_valid(now))
     }
 }
+
+type OnNewLeader = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The options of a [`LeaderElector`]. client-go's `LeaderElectionConfig`.
 ///
 /// All candidates for a Lease should have the same durations.
 #[must_use]
 pub struct LeaderElectorBuilder {
-    lock: Arc<dyn Lock>,
-    times: Times,
-    grace: Duration,
-    releases: bool,
-    watches: bool,
-    clock: Arc<dyn Clock>,
-    on_new_leader: Option<OnNewLeader>,
+    pub(super) lock: Arc<dyn Lock>,
+    pub(super) times: Times,
+    pub(super) grace: Duration,
+    pub(super) releases: bool,
+    pub(super) watches: bool,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) on_new_leader: Option<OnNewLeader>,
     metrics: Option<Arc<dyn LeaderElectionMetrics>>,
-    recorder: Option<EventRecorder>,
+    pub(super) recorder: Option<EventRecorder>,
 }
 
 impl LeaderElectorBuilder {
@@ -436,31 +431,28 @@ impl LeaderElectorBuilder {
         if let Some(problem) = self.problem(&identity) {
             return Err(invalid(&name, problem));
         }
+        let status = Status {
+            is_running: false,
+            is_stuck: false,
+            steps: steps(&identity, self.times),
+            leader: String::new(),
+            last_error: None,
+        };
         let shared = Shared {
-            origin: self.clock.now(),
             name,
             identity,
-            lock: self.lock,
-            times: self.times,
-            grace: self.grace,
-            releases: self.releases,
-            watches: self.watches,
-            clock: self.clock,
-            on_new_leader: self.on_new_leader,
-            metrics: self.metrics,
-            recorder: self.recorder,
-            status: Mutex::default(),
+            origin: self.clock.now(),
+            options: self,
+            status: Mutex::new(status),
             changed: Condvar::new(),
         };
-        if let Some(metrics) = &shared.metrics {
-            crate::metrics::call(|| metrics.is_leader(false));
-        }
+        shared.measure(|metrics| metrics.is_leader(false));
         Ok(LeaderElector {
             shared: Arc::new(shared),
         })
     }
 
-    /// What is wrong with the options.
+    /// What is wrong with the options. client-go's `NewLeaderElector` checks less.
     fn problem(&self, identity: &str) -> Option<String> {
         let Times {
             lease_duration: lease,
@@ -470,26 +462,24 @@ impl LeaderElectorBuilder {
         let second = Duration::from_secs(1);
         let most = Duration::from_secs(u64::from(i32::MAX.unsigned_abs()));
         if lease.subsec_nanos() != 0 || lease < second || lease > most {
-            return Some(format!(
+            Some(format!(
                 "the lease duration ({lease:?}) must be a whole number of seconds from 1 to {}",
                 i32::MAX
-            ));
-        }
-        if retry < second {
-            return Some(format!("the retry period ({retry:?}) must be at least 1s"));
-        }
-        let nanoseconds = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX);
-        let [lease_ns, renew_ns, retry_ns] = [lease, renew, retry].map(nanoseconds);
-        match core::check(lease_ns, renew_ns, retry_ns, identity) {
-            Err(Invalid::Identity) => Some("the identity of the lock is empty".to_owned()),
-            Err(Invalid::RenewNotOverRetry) => Some(format!(
+            ))
+        } else if retry < second {
+            Some(format!("the retry period ({retry:?}) must be at least 1s"))
+        } else if renew.saturating_mul(5) <= retry.saturating_mul(6) {
+            Some(format!(
                 "the renew deadline ({renew:?}) must be more than 1.2 retry periods ({retry:?})"
-            )),
-            Ok(()) if lease > renew.saturating_add(retry) => None,
-            _ => Some(format!(
+            ))
+        } else if lease <= renew.saturating_add(retry) {
+            Some(format!(
                 "the lease duration ({lease:?}) must be more than the renew deadline ({renew:?}) and the retry \
                  period ({retry:?}) together"
-            )),
+            ))
+        } else {
+            let problem = "the identity of the lock is empty";
+            identity.is_empty().then(|| problem.to_owned())
         }
     }
 }

@@ -71,22 +71,17 @@
 //! holder, and notices the loss of a Lease only after a deadline. [The
 //! deviations](k8s_informer::deviations) LE1 to LE25 are the complete list.
 
-mod core;
-mod election;
 mod elector;
 mod error;
-mod leading;
-mod lease_lock;
-mod lock;
-mod record;
-mod run;
-#[cfg(shuttle)]
+mod leader;
+mod lease;
+#[cfg(all(test, shuttle))]
 mod shuttle_tests;
-mod term;
+#[allow(missing_docs, reason = "tests use the steps through a hidden module")]
+pub(crate) mod steps;
 
 pub use elector::{Ended, LeaderElector, LeaderElectorBuilder};
 pub use error::LeaderElectionError;
-pub use leading::{Leading, Token};
-pub use lease_lock::LeaseLock;
-pub use lock::Lock;
-pub use record::{Lease, Record};
+pub use leader::{Leading, Token};
+pub use lease::LeaseLock;
+pub use lease::{Lease, Lock, Record};

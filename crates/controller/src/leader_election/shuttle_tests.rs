@@ -86,6 +86,8 @@ struct Server {
     loses_responses: bool,
     /// Updates block until it is set, whatever their stop.
     updates: Option<Done>,
+    /// The first read blocks until its stop is set, and then sets this.
+    hangs: Option<Done>,
 }
 
 #[derive(Default)]
@@ -94,6 +96,7 @@ struct State {
     version: u64,
     /// The number of works in progress.
     working: usize,
+    reads: usize,
 }
 
 impl Server {
@@ -164,8 +167,17 @@ impl Lock for MemoryLock {
         self.identity
     }
 
-    fn get(&self, _: &Stop) -> Result<Lease, Error> {
-        let lease = self.server.state.lock().lease.clone();
+    fn get(&self, stop: &Stop) -> Result<Lease, Error> {
+        let (reads, lease) = {
+            let mut state = self.server.state.lock();
+            state.reads += 1;
+            (state.reads, state.lease.clone())
+        };
+        if let (Some(ended), 1) = (&self.server.hangs, reads) {
+            stop.wait();
+            ended.set();
+            return Err(Error::stopped());
+        }
         lease.ok_or_else(|| refused(404))
     }
 
@@ -414,6 +426,37 @@ fn watchdog_ends_the_work_while_a_renewal_blocks() {
         assert!(has_ended(&leading));
         assert_eq!(server.holder(), "");
         drop((elector, leading));
+        threads.wait();
+    });
+}
+
+/// The watchdog ends a request that does not end on its own. A stop follows at any moment.
+#[test]
+fn watchdog_ends_a_request_at_its_deadline() {
+    check(|| {
+        let (threads, ended) = (Done::new("threads"), Done::new("ended"));
+        let server = Arc::new(Server {
+            hangs: Some(ended.clone()),
+            ..Server::default()
+        });
+        let (clock, stop) = (TestClock::new(&threads), Stop::new());
+        let elector = build(candidate(&server, &clock, "me"));
+        let step = if any(2) == 0 { RETRY } else { LOST };
+        let time = thread::spawn({
+            let stop = stop.clone();
+            move || {
+                while !ended.is_done() {
+                    clock.advance(step);
+                    thread::yield_now();
+                }
+                stop.stop();
+            }
+        });
+        let result = elector.run(&stop, |leading| leading.stop().wait());
+        assert!(matches!(result, Ok(Ended::Stopped(_) | Ended::Lost(()))));
+        assert_eq!(server.holder(), "");
+        join_all([time]);
+        drop(elector);
         threads.wait();
     });
 }

@@ -3,14 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_informer::error::Status;
+use k8s_informer::{Error, Stop};
+use k8s_informer_controller::__private::steps::{Event, Next, Now, Policy, Request, Steps, Times};
+use k8s_informer_controller::leader_election::{LeaderElector, Lease, Lock, Record};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::Replay;
-use crate::leader_election::decisions::core::{
-    Candidate, Core, Failure, Invalid, Now, Outcome, Policy, Step, check,
+
+const CLIENT_GO: Policy = Policy {
+    compares_versions: false,
+    has_terms: false,
+    checks_release: false,
 };
-use crate::leader_election::decisions::record::{Lease, Record};
 
 /// 2000-01-01T00:00:00Z in seconds.
 const EPOCH: i64 = 946_684_800;
@@ -127,18 +133,15 @@ impl Server {
 
 struct Elector {
     config: Value,
-    core: Core,
+    steps: Steps,
 }
 
 impl Elector {
     fn new(config: &Value) -> Self {
-        let candidate = Candidate {
-            identity: config["id"].as_str().unwrap().to_owned(),
-            lease_duration: Duration::from_millis(config["lease_ms"].as_u64().unwrap()),
-        };
+        let identity = config["id"].as_str().unwrap().to_owned();
         Self {
             config: config.clone(),
-            core: Core::new(candidate, Policy::CLIENT_GO),
+            steps: Steps::new(identity, times(config), CLIENT_GO, Box::new(|| 0.0)),
         }
     }
 
@@ -174,37 +177,53 @@ impl Elector {
     /// Performs the steps of the current attempt.
     fn run(&mut self, server: &mut Server) -> (bool, Vec<Value>) {
         let id = self.config["id"].as_str().unwrap().to_owned();
+        let now = self.now(server.now);
         let mut log = Vec::new();
         loop {
-            let answer = match self.core.step() {
-                Step::Done(outcome) => return (outcome == Outcome::Succeeded, log),
-                Step::Get => server.answer(&id, "get", None, &mut log),
-                Step::Create(record) => {
-                    let mut lease = json!({"rv": "", "spec": spec(record)});
+            let Next::Send(request, _) = self.steps.next(now) else {
+                panic!("an attempt without a request");
+            };
+            let answer = match *request {
+                Request::Get => server.answer(&id, "get", None, &mut log),
+                Request::Create(record) => {
+                    let mut lease = json!({"rv": "", "spec": spec(&record)});
                     self.label(&mut lease);
                     server.answer(&id, "create", Some(lease), &mut log)
                 }
-                Step::Update(record, lease) => {
+                Request::Update(record, lease) => {
                     let mut lease: Value = serde_json::from_str(&lease.object).unwrap();
-                    lease["spec"] = spec(record);
+                    lease["spec"] = spec(&record);
                     self.label(&mut lease);
                     server.answer(&id, "update", Some(lease), &mut log)
                 }
             };
-            let answer = answer.map(lease).map_err(|error| match &*error {
-                "not_found" => Failure::NotFound,
-                _ => Failure::Other,
+            let answer = answer.map(lease).map_err(|error| {
+                let mut status = Status::default();
+                status.code = if error == "not_found" { 404 } else { 500 };
+                Error::from_status(status)
             });
-            let now = self.now(server.now);
-            self.core.answer(now, answer);
+            match self.steps.answer(now, now, answer.as_ref()) {
+                Event::Continued | Event::Slow => {}
+                Event::Acquired(_) | Event::Renewed => return (true, log),
+                Event::Failed | Event::Lost => return (false, log),
+                Event::Released => return (answer.is_ok(), log),
+            }
         }
     }
 
+    /// client-go's `Check`. [`LeaderElector::health`] differs from it (LE14).
+    fn is_healthy(&self, now: Duration, tolerance: Duration) -> bool {
+        let limit = times(&self.config).lease_duration + tolerance;
+        let (_, at) = self.steps.observed();
+        let age = self.now(now).elapsed - at.unwrap_or_default();
+        !self.steps.is_holder() || age <= limit
+    }
+
     fn shown(&self) -> Value {
-        let (record, at) = self.core.observed();
+        let (record, at) = self.steps.observed();
         let at = at.map(|at| i64::try_from(at.as_nanos()).unwrap() - ORIGIN);
         json!({
-            "is_leader": self.core.is_holder(),
+            "is_leader": self.steps.is_holder(),
             "observed": {
                 "holder": record.holder, "lease_s": record.lease_duration_seconds,
                 "acquire": record.acquire_time.map(micro_time), "renew": record.renew_time.map(micro_time),
@@ -241,8 +260,8 @@ impl Replay for Subject {
             ("try" | "release", Some(elector)) => {
                 let now = elector.now(server.now);
                 match op {
-                    "try" => elector.core.begin(now),
-                    _ => elector.core.begin_release(now),
+                    "try" => elector.steps.begin(now),
+                    _ => elector.steps.release(now),
                 }
                 let (value, requests) = elector.run(server);
                 let mut shown = elector.shown();
@@ -250,16 +269,13 @@ impl Replay for Subject {
                 shown["requests"] = requests.into();
                 shown
             }
-            ("report", Some(elector)) => match elector.core.new_leader() {
+            ("report", Some(elector)) => match elector.steps.new_leader() {
                 Some(leader) => json!({"new_leader": leader}),
                 None => json!({}),
             },
             ("check", Some(elector)) => {
                 let tolerance = Duration::from_millis(step["tolerate_ms"].as_u64().unwrap());
-                match elector
-                    .core
-                    .is_healthy(elector.now(server.now).elapsed, tolerance)
-                {
+                match elector.is_healthy(server.now, tolerance) {
                     true => json!({}),
                     false => json!({"error": "expired"}),
                 }
@@ -268,21 +284,11 @@ impl Replay for Subject {
                 *elector = Elector::new(&elector.config.clone());
                 json!({})
             }
+            // The elector rejects more (LE1), with other words.
             ("new", _) => {
-                let of = |field: &str| {
-                    i128::from(step["candidate"][field].as_i64().unwrap()) * 1_000_000
-                };
-                let identity = step["candidate"]["id"].as_str().unwrap();
-                let error = match check(of("lease_ms"), of("renew_ms"), of("retry_ms"), identity) {
-                    Ok(()) => return json!({}),
-                    Err(Invalid::LeaseNotOverRenew) => "lease_not_over_renew",
-                    Err(Invalid::RenewNotOverRetry) => "renew_not_over_retry",
-                    Err(Invalid::Lease) => "lease",
-                    Err(Invalid::Renew) => "renew",
-                    Err(Invalid::Retry) => "retry",
-                    Err(Invalid::Identity) => "identity",
-                };
-                json!({"error": error})
+                let is_rejected = step["want"] != json!({});
+                assert!(!is_rejected || is_rejected_by_the_elector(&step["candidate"]));
+                step["want"].clone()
             }
             ("fail", _) => {
                 server.faults.push(step.clone());
@@ -302,6 +308,54 @@ impl Replay for Subject {
     }
 }
 
+/// A negative time counts as none.
+fn times(config: &Value) -> Times {
+    let time = |field: &str| {
+        let millis = config[field].as_i64().unwrap().max(0);
+        Duration::from_millis(millis.unsigned_abs())
+    };
+    Times {
+        lease_duration: time("lease_ms"),
+        renew_deadline: time("renew_ms"),
+        retry_period: time("retry_ms"),
+    }
+}
+
+/// A lock that has only an identity.
+struct Identity(String);
+
+impl Lock for Identity {
+    fn name(&self) -> &str {
+        "trace"
+    }
+
+    fn identity(&self) -> &str {
+        &self.0
+    }
+
+    fn get(&self, _: &Stop) -> Result<Lease, Error> {
+        Err(Error::stopped())
+    }
+
+    fn create(&self, _: &Record, _: &Stop) -> Result<Lease, Error> {
+        Err(Error::stopped())
+    }
+
+    fn update(&self, _: &Record, _: &Lease, _: &Stop) -> Result<Lease, Error> {
+        Err(Error::stopped())
+    }
+}
+
+fn is_rejected_by_the_elector(candidate: &Value) -> bool {
+    let times = times(candidate);
+    let lock = Identity(candidate["id"].as_str().unwrap().to_owned());
+    let elector = LeaderElector::builder(lock)
+        .lease_duration(times.lease_duration)
+        .renew_deadline(times.renew_deadline)
+        .retry_period(times.retry_period);
+    elector.build().is_err()
+}
+
 fn lease(object: Value) -> Lease {
     let spec = &object["spec"];
     let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
@@ -311,20 +365,18 @@ fn lease(object: Value) -> Lease {
         // Go's zero time stands for no time.
         Some(time.as_microsecond()).filter(|time| *time != -62_135_596_800_000_000)
     };
-    Lease {
-        uid: String::new(),
-        resource_version: object["rv"].as_str().unwrap().to_owned(),
-        record: Record {
-            holder: text("holderIdentity"),
-            lease_duration_seconds: number("leaseDurationSeconds"),
-            acquire_time: time("acquireTime"),
-            renew_time: time("renewTime"),
-            transitions: number("leaseTransitions"),
-            strategy: text("strategy"),
-            preferred_holder: text("preferredHolder"),
-        },
-        object: object.to_string(),
-    }
+    let mut lease = Lease::default();
+    lease.resource_version = object["rv"].as_str().unwrap().to_owned();
+    lease.object = object.to_string();
+    let record = &mut lease.record;
+    record.holder = text("holderIdentity");
+    record.lease_duration_seconds = number("leaseDurationSeconds");
+    record.acquire_time = time("acquireTime");
+    record.renew_time = time("renewTime");
+    record.transitions = number("leaseTransitions");
+    record.strategy = text("strategy");
+    record.preferred_holder = text("preferredHolder");
+    lease
 }
 
 fn spec(record: &Record) -> Value {

@@ -2,20 +2,6 @@
 
 mod simulation;
 
-// The decisions are private and need nothing of the crate, so they are built here again.
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "the simulation does not need everything"
-)]
-#[path = "../../src/leader_election"]
-pub(crate) mod decisions {
-    pub(crate) mod core;
-    pub(crate) mod election;
-    pub(crate) mod record;
-    pub(crate) mod term;
-}
-
 use simulation::{Faults, Mutant, Run, run};
 
 /// The simulated elections of each test. `SEEDS` sets another number.

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::time::Duration;
 
-use super::decisions::core::{Failure, Now, Policy};
-use super::decisions::election::{Election, Event, Next, Request, Times};
-use super::decisions::record::{Lease, Record};
-use super::decisions::term::Term;
+use k8s_informer::Error;
+use k8s_informer::error::Status;
+use k8s_informer_controller::__private::steps::{Event, Next, Now, Policy, Request, Steps, Times};
+use k8s_informer_controller::leader_election::{Lease, Record};
 
 /// True time, in microseconds. No candidate sees it.
 type Micros = u64;
@@ -123,22 +123,23 @@ enum Happening {
     Fault,
 }
 
-enum Sent {
-    Get,
-    Create(Record),
-    Update(Record, Lease),
-}
-
 struct Flight {
     request: u64,
     sent: Now,
-    what: Sent,
-    answer: Option<Result<Lease, Failure>>,
+    what: Box<Request>,
+    answer: Option<Result<Lease, Error>>,
+}
+
+fn refused(code: u16) -> Error {
+    let mut status = Status::default();
+    status.code = code;
+    Error::from_status(status)
 }
 
 struct Program {
-    election: Election,
-    term: Option<Term>,
+    steps: Steps,
+    /// Whether the work of the term has started.
+    works: bool,
     /// Whether the work of the term has been told to stop.
     drains: bool,
     releases: bool,
@@ -263,11 +264,19 @@ impl World {
     /// The candidates that run and have a valid term.
     fn leaders(&mut self) -> impl Iterator<Item = usize> {
         let now = self.now;
+        let (mutant, lease_duration) = (self.mutant, self.times.lease_duration);
         let running = self.programs.iter_mut().enumerate();
         let running = running.filter(move |(_, program)| program.paused_until <= now);
         running.filter_map(move |(at, program)| {
             let local = program.clock.now(now);
-            program.term.as_mut()?.is_valid(local).then_some(at)
+            let term = program.steps.term()?;
+            let is_valid = match mutant {
+                Mutant::ValidForWholeLease => {
+                    term.left(local).is_some() && term.age(local) < lease_duration
+                }
+                _ => term.is_valid(local),
+            };
+            is_valid.then_some(at)
         })
     }
 
@@ -291,8 +300,8 @@ impl World {
             is_laptop: self.random.chance(0.5) && self.faults != Faults::Blocked,
         };
         Program {
-            election: self.election(candidate, 0),
-            term: None,
+            steps: self.steps(candidate, 0),
+            works: false,
             drains: false,
             releases: false,
             life: 0,
@@ -305,14 +314,14 @@ impl World {
         }
     }
 
-    fn election(&mut self, candidate: usize, life: u64) -> Election {
+    fn steps(&mut self, candidate: usize, life: u64) -> Steps {
         let policy = match self.mutant {
             Mutant::TextComparison => Policy {
-                change: super::decisions::core::Change::Text,
+                compares_versions: false,
                 ..Policy::SAFE
             },
             Mutant::ReleaseWithoutComparison => Policy {
-                check_before_release: false,
+                checks_release: false,
                 ..Policy::SAFE
             },
             _ => Policy::SAFE,
@@ -320,7 +329,7 @@ impl World {
         let mut random = Random(self.random.next());
         // Some restarted programs keep their identity.
         let identity = format!("{candidate}-{}", life / 2);
-        Election::new(
+        Steps::new(
             identity,
             self.times,
             policy,
@@ -382,8 +391,7 @@ impl World {
                 if program.life == life && program.drains && !program.releases {
                     program.releases = true;
                     program.flight = None;
-                    program.term.as_mut().unwrap().end();
-                    program.election.release(local);
+                    program.steps.release(local);
                     self.proceed(candidate);
                 }
             }
@@ -397,17 +405,16 @@ impl World {
             return;
         }
         let now = program.clock.now(self.now);
-        match program.election.next(now) {
+        if program.steps.term().is_some_and(|term| term.expire(now)) {
+            self.drain(candidate);
+        }
+        let program = &mut self.programs[candidate];
+        match program.steps.next(now) {
             Next::Wait(wait) => {
                 let wait = (wait.as_micros() as f64 / program.clock.rate) as Micros + 1;
                 self.tick(candidate, wait);
             }
-            Next::Send(request, limit) => {
-                let what = match request {
-                    Request::Get => Sent::Get,
-                    Request::Create(record) => Sent::Create(record.clone()),
-                    Request::Update(record, lease) => Sent::Update(record.clone(), lease.clone()),
-                };
+            Next::Send(what, limit) => {
                 let limit = (limit.as_micros() as f64 / program.clock.rate) as Micros + 1;
                 self.next += 1;
                 let request = self.next;
@@ -424,10 +431,6 @@ impl World {
                 }
                 self.at(limit, Happening::TimesOut { candidate, request });
             }
-            Next::Lost => {
-                self.lost(candidate);
-                self.proceed(candidate);
-            }
             Next::Idle if program.releases => self.restart(candidate),
             Next::Idle => {}
         }
@@ -442,20 +445,20 @@ impl World {
         else {
             return;
         };
-        let answer = match (&flight.what, &self.lease) {
-            (Sent::Get, Some(lease)) => Ok(lease.clone()),
-            (Sent::Get | Sent::Update(..), None) => Err(Failure::NotFound),
-            (Sent::Create(_), Some(_)) => Err(Failure::Other),
-            (Sent::Update(_, sent), Some(lease))
+        let answer = match (&*flight.what, &self.lease) {
+            (Request::Get, Some(lease)) => Ok(lease.clone()),
+            (Request::Get | Request::Update(..), None) => Err(refused(404)),
+            (Request::Create(_), Some(_)) => Err(refused(409)),
+            (Request::Update(_, sent), Some(lease))
                 if (&sent.uid, &sent.resource_version) != (&lease.uid, &lease.resource_version) =>
             {
-                Err(Failure::Other)
+                Err(refused(409))
             }
-            (Sent::Create(record), None) => {
+            (Request::Create(record), None) => {
                 let record = record.clone();
                 Ok(self.write(None, record))
             }
-            (Sent::Update(record, _), Some(lease)) => {
+            (Request::Update(record, _), Some(lease)) => {
                 let (uid, record) = (lease.uid.clone(), record.clone());
                 Ok(self.write(Some(uid), record))
             }
@@ -471,12 +474,10 @@ impl World {
 
     fn write(&mut self, uid: Option<String>, record: Record) -> Lease {
         self.version += 1;
-        let lease = Lease {
-            uid: uid.unwrap_or_else(|| format!("uid-{}", self.version)),
-            resource_version: self.version.to_string(),
-            record,
-            object: String::new(),
-        };
+        let mut lease = Lease::default();
+        lease.uid = uid.unwrap_or_else(|| format!("uid-{}", self.version));
+        lease.resource_version = self.version.to_string();
+        lease.record = record;
         self.lease = Some(lease.clone());
         lease
     }
@@ -489,29 +490,24 @@ impl World {
         let answer = flight
             .answer
             .filter(|_| !timed_out)
-            .unwrap_or(Err(Failure::Other));
+            .unwrap_or_else(|| Err(refused(500)));
         let now = program.clock.now(self.now);
-        let from = if self.mutant == Mutant::ValidFromAnswer {
+        let sent = if self.mutant == Mutant::ValidFromAnswer {
             now
         } else {
             flight.sent
         };
-        match program.election.answer(flight.sent, now, answer) {
-            Event::Nothing | Event::Released => {}
-            Event::Acquired(term) => {
-                let valid_for = match self.mutant {
-                    Mutant::ValidForWholeLease => self.times.lease_duration,
-                    _ => self.times.renew_deadline,
-                };
-                self.began(&term.id.uid, term.id.transitions);
-                let mut term = Term::new(term.id, from, valid_for);
-                if !term.is_valid(now) && self.mutant != Mutant::StartWithoutCheck {
-                    let program = &mut self.programs[candidate];
+        match program.steps.answer(sent, now, answer.as_ref()) {
+            Event::Acquired(id) => {
+                self.began(&id.uid, id.transitions);
+                let is_valid = self.leaders().any(|leader| leader == candidate);
+                let program = &mut self.programs[candidate];
+                if !is_valid && self.mutant != Mutant::StartWithoutCheck {
                     program.releases = true;
-                    program.election.release(now);
+                    program.steps.release(now);
                     return self.proceed(candidate);
                 }
-                self.programs[candidate].term = Some(term);
+                program.works = true;
                 self.compare(candidate);
                 self.compare_work(candidate);
                 let life = self.programs[candidate].life;
@@ -522,11 +518,9 @@ impl World {
                 let after = self.random.up_to(4 * self.end);
                 self.at(after, Happening::Stops { candidate });
             }
-            Event::Renewed(_) => {
-                program.term.as_mut().unwrap().renew(from);
-                self.compare(candidate);
-            }
-            Event::Lost => self.lost(candidate),
+            Event::Renewed => self.compare(candidate),
+            Event::Lost => self.drain(candidate),
+            Event::Continued | Event::Slow | Event::Failed | Event::Released => {}
         }
         self.proceed(candidate);
     }
@@ -554,9 +548,8 @@ impl World {
     /// because it can take any time.
     fn compare_work(&mut self, candidate: usize) {
         let now = self.now;
-        let works = |program: &Program| {
-            program.term.is_some() && !program.drains && program.paused_until <= now
-        };
+        let works =
+            |program: &Program| program.works && !program.drains && program.paused_until <= now;
         let mut others = self.programs.iter().enumerate();
         let other = others.find(|(at, program)| *at != candidate && works(program));
         if let (Some((other, _)), Faults::Blocked) = (other, self.faults) {
@@ -567,36 +560,24 @@ impl World {
 
     /// Ends a term that was not renewed in time.
     fn watches(&mut self, candidate: usize, life: u64) {
-        let program = &self.programs[candidate];
+        let program = &mut self.programs[candidate];
         let local = program.clock.now(self.now);
-        let Some(term) = program.term.as_ref().filter(|_| program.life == life) else {
+        let Some(term) = program.steps.term().filter(|_| program.life == life) else {
             return;
         };
-        let Times {
-            renew_deadline,
-            retry_period,
-            ..
-        } = self.times;
-        let Some(left) = term.left(local, renew_deadline + retry_period) else {
-            return;
-        };
-        if left.is_zero() {
-            return self.lost(candidate);
+        if term.expire(local) {
+            return self.drain(candidate);
         }
-        let wait = left.min(retry_period).as_micros() as f64 / program.clock.rate;
+        let Some(left) = term.left(local) else {
+            return;
+        };
+        let wait = left.min(2 * self.times.retry_period).as_micros() as f64 / program.clock.rate;
         self.at(wait as Micros + 1, Happening::Watches { candidate, life });
-    }
-
-    fn lost(&mut self, candidate: usize) {
-        if let Some(term) = &mut self.programs[candidate].term {
-            term.end();
-        }
-        self.drain(candidate);
     }
 
     fn stops(&mut self, candidate: usize) {
         let program = &mut self.programs[candidate];
-        if program.term.is_some() {
+        if program.works {
             return self.drain(candidate);
         }
         if std::mem::replace(&mut program.releases, true) {
@@ -605,10 +586,10 @@ impl World {
         let local = program.clock.now(self.now);
         if let Some(flight) = program.flight.take() {
             // The stop ends the request, which the server may have carried out.
-            let stopped = Err(Failure::Other);
-            program.election.answer(flight.sent, local, stopped);
+            let stopped = Err(&refused(500));
+            program.steps.answer(flight.sent, local, stopped);
         }
-        program.election.release(local);
+        program.steps.release(local);
         self.proceed(candidate);
     }
 
@@ -629,11 +610,11 @@ impl World {
     /// Starts the program again on the same machine.
     fn restart(&mut self, candidate: usize) {
         let life = self.programs[candidate].life + 1;
-        let election = self.election(candidate, life);
+        let steps = self.steps(candidate, life);
         let program = &mut self.programs[candidate];
-        program.election = election;
+        program.steps = steps;
         program.life = life;
-        program.term = None;
+        program.works = false;
         program.flight = None;
         program.drains = false;
         program.releases = false;
@@ -689,22 +670,18 @@ impl World {
             7 => {
                 // A candidate of another kind takes the Lease, for a full duration.
                 if let Some(lease) = self.lease.take() {
-                    let record = Record {
-                        holder: "foreign".to_owned(),
-                        transitions: lease.record.transitions + 1,
-                        lease_duration_seconds: self.times.lease_duration.as_secs() as i32,
-                        ..lease.record
-                    };
+                    let mut record = lease.record;
+                    record.holder = "foreign".to_owned();
+                    record.transitions += 1;
+                    record.lease_duration_seconds = self.times.lease_duration.as_secs() as i32;
                     self.write(Some(lease.uid), record);
                 }
             }
             8 => self.lease = None,
             _ => {
                 if let Some(lease) = self.lease.take() {
-                    let record = Record {
-                        holder: String::new(),
-                        ..lease.record
-                    };
+                    let mut record = lease.record;
+                    record.holder.clear();
                     self.write(Some(lease.uid), record);
                 }
             }

@@ -141,7 +141,7 @@ fn le10_observed_lease_is_valid_for_its_own_duration() {
 #[test]
 fn el7_watching_candidate_takes_over_without_a_poll() {
     let (server, clock) = (Server::new(), FakeClock::new());
-    let first = Candidate::start(&server, &clock, "a");
+    let first = Candidate::start_with(&server, &clock, "a", |builder| builder.watch(false));
     first.leading();
     let second = Candidate::start(&server, &clock, "b");
     server.wait_for_watch();
@@ -167,7 +167,6 @@ fn candidate_without_a_watch_takes_over_at_its_poll() {
         requests: 5,
         pauses: 2,
         watches: 1,
-        is_watched: false,
     };
     steps.settle();
     clock.advance(5 * SECOND);

@@ -126,7 +126,9 @@ fn le4_lock_that_blocks_does_not_delay_the_loss() {
     Steps::after(&server, &clock, 2);
     clock.advance(2 * SECOND);
     gate.wait_for_entry();
+    assert!(clock.until_waits(5, LIMIT));
     clock.advance(SECOND * 99 / 10);
+    assert!(clock.until_waits(6, LIMIT));
     assert!(!leading.stop().is_stopped());
     clock.advance(SECOND / 10);
     assert!(leading.stop().wait_timeout(LIMIT));
@@ -172,7 +174,7 @@ fn le4_metric_that_blocks_does_not_delay_the_loss() {
     server.edit(|_| ());
     clock.advance(2 * SECOND);
     gate.wait_for_entry();
-    // The renewal before the metric counts.
+    assert!(clock.until_waits(6, LIMIT));
     leading.ensure().unwrap();
     clock.advance(12 * SECOND);
     assert!(leading.stop().wait_timeout(LIMIT));
@@ -198,7 +200,7 @@ fn callback_of_lost_that_blocks_delays_neither_stop_nor_run() {
             clock.advance(12 * SECOND);
         }
         assert!(leading.stop().wait_timeout(LIMIT));
-        assert!(child.is_stopped());
+        assert!(child.wait_timeout(LIMIT));
         gate.wait_for_entry();
         assert_eq!(candidate.end().unwrap(), Ended::Lost("work done"));
         gate.open.set();

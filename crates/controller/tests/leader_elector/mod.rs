@@ -25,16 +25,14 @@ use self::lock::{Server, TestLock};
 const LIMIT: Duration = Duration::from_secs(20);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Lets the clock advance in step with a candidate. Every request is one wait of the clock, for its
-/// limit, and every pause is another. The watchdog of a term waits for a retry period at a time.
+/// Lets the clock advance in step with a candidate. Every pause is one wait of the clock. The
+/// watchdog waits at every request, at the start of a term, and after a deadline.
 struct Steps<'a> {
     server: &'a Server,
     clock: &'a FakeClock,
     requests: usize,
     pauses: usize,
     watches: usize,
-    /// Whether the candidate has a term, so that its watchdog waits again.
-    is_watched: bool,
 }
 
 impl<'a> Steps<'a> {
@@ -56,7 +54,6 @@ impl<'a> Steps<'a> {
             requests,
             pauses: 1,
             watches,
-            is_watched: watches > 0,
         };
         steps.settle();
         steps
@@ -76,7 +73,6 @@ impl<'a> Steps<'a> {
         self.clock.advance(2 * SECOND);
         self.requests += requests;
         self.pauses += 1;
-        self.watches += usize::from(self.is_watched);
         self.settle();
     }
 }

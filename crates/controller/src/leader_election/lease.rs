@@ -1,13 +1,14 @@
+//! The record of an election, and the locks that keep it.
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::lock::Lock;
-use super::record::{Lease, Record};
-use crate::events::{ObjectReference, host_name};
+use crate::events::ObjectReference;
+use crate::events::host_name;
 use crate::log;
 use crate::rfc3339;
 use k8s_informer::__private::UnixTime;
@@ -18,6 +19,157 @@ use k8s_informer::object::{DynamicObject, GroupVersionKind, GroupVersionResource
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::stop::Stop;
 use k8s_informer::time::{Backoff, Clock, RealClock};
+
+/// The part of a [`Lease`] that the election reads and writes. client-go's `LeaderElectionRecord`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Record {
+    /// The identity of the candidate that holds the Lease. It is empty after a release.
+    pub holder: String,
+    /// How long other candidates must wait after the last change of the record, in seconds.
+    pub lease_duration_seconds: i32,
+    /// When the holder acquired the Lease, in microseconds since the Unix epoch. It identifies the
+    /// term, together with `transitions`.
+    pub acquire_time: Option<i64>,
+    /// When the holder last renewed the Lease, in microseconds since the Unix epoch. It is for
+    /// people: clocks differ, so no candidate decides by it.
+    pub renew_time: Option<i64>,
+    /// How many terms there were before this one.
+    pub transitions: i32,
+    /// The strategy of a coordinated election, in which this crate does not take part.
+    pub strategy: String,
+    /// The holder that a coordinated election prefers.
+    pub preferred_holder: String,
+}
+
+/// A Lease as a [`Lock`] returned it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lease {
+    /// Distinguishes a Lease from one that was deleted and created again.
+    pub uid: String,
+    /// The version that an update must name. Versions are compared as numbers, if they are numbers.
+    pub resource_version: String,
+    /// The record of the election.
+    pub record: Record,
+    /// The complete object, in any form that the lock understands. The elector passes it back to
+    /// [`Lock::update`], so that other fields survive.
+    pub object: String,
+}
+
+/// A place for the record of an election, which all candidates share. client-go's
+/// `resourcelock.Interface`.
+///
+/// [`LeaseLock`] keeps it in a Lease. Implement this trait for tests and for
+/// other backends. A lock has no state: the elector passes the last Lease to `update`.
+///
+/// Each method blocks until the backend has responded, or until `stop` is set; then it returns
+/// promptly. A write whose result is unknown returns an error. A panic is caught, and is an error:
+/// of [`build`](super::LeaderElectorBuilder::build) if `name` or `identity` panics, which are called
+/// only there. A panic of `reference` is logged, and there is no event.
+///
+/// ```
+/// use k8s_informer::error::{Error, Status};
+/// use k8s_informer_controller::leader_election::{Ended, LeaderElector, Lease, Lock, Record};
+/// use k8s_informer::Stop;
+/// use std::sync::Mutex;
+///
+/// /// An election between the threads of a process.
+/// #[derive(Default)]
+/// struct Local(Mutex<Option<Lease>>);
+///
+/// fn refused(code: u16) -> Error {
+///     let mut status = Status::default();
+///     status.code = code;
+///     Error::from_status(status)
+/// }
+///
+/// impl Lock for Local {
+///     fn name(&self) -> &str {
+///         "local"
+///     }
+///
+///     fn identity(&self) -> &str {
+///         "a"
+///     }
+///
+///     fn get(&self, _: &Stop) -> Result<Lease, Error> {
+///         self.0.lock().unwrap().clone().ok_or_else(|| refused(404))
+///     }
+///
+///     fn create(&self, record: &Record, _: &Stop) -> Result<Lease, Error> {
+///         let mut stored = self.0.lock().unwrap();
+///         if stored.is_some() {
+///             return Err(refused(409));
+///         }
+///         let mut lease = Lease::default();
+///         lease.record = record.clone();
+///         lease.resource_version = "1".to_owned();
+///         *stored = Some(lease.clone());
+///         Ok(lease)
+///     }
+///
+///     fn update(&self, record: &Record, last: &Lease, _: &Stop) -> Result<Lease, Error> {
+///         let mut stored = self.0.lock().unwrap();
+///         let lease = stored.as_mut().ok_or_else(|| refused(404))?;
+///         if lease.resource_version != last.resource_version {
+///             return Err(refused(409));
+///         }
+///         lease.record = record.clone();
+///         lease.resource_version = format!("{}0", last.resource_version);
+///         Ok(lease.clone())
+///     }
+/// }
+///
+/// let elector = LeaderElector::builder(Local::default()).build()?;
+/// assert!(matches!(elector.run(&Stop::new(), |_| 7)?, Ended::Finished(7)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Lock: Send + Sync + 'static {
+    /// Returns the name of the lock for messages and threads, such as `kube-system/my-controller`.
+    /// client-go's `Describe`.
+    fn name(&self) -> &str;
+
+    /// Returns the identity of this candidate. No other process may have the same.
+    fn identity(&self) -> &str;
+
+    /// Reads the Lease.
+    ///
+    /// # Errors
+    ///
+    /// Returns an [`is_not_found`](Error::is_not_found) error if there is none. The elector then
+    /// creates it.
+    fn get(&self, stop: &Stop) -> Result<Lease, Error>;
+
+    /// Creates the Lease with this record.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it exists.
+    fn create(&self, record: &Record, stop: &Stop) -> Result<Lease, Error>;
+
+    /// Replaces the record of the Lease, and returns the Lease with its new version.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the Lease is not the one of `last`, or has another resource version.
+    fn update(&self, record: &Record, last: &Lease, stop: &Stop) -> Result<Lease, Error>;
+
+    /// Returns the object that the [events](super::LeaderElectorBuilder::recorder) of the election
+    /// are about. The default is `None`: no events.
+    fn reference(&self, lease: &Lease) -> Option<ObjectReference> {
+        let _ = lease;
+        None
+    }
+
+    /// Watches the Lease until `stop` is set, and calls `on_free` whenever it has no holder or was
+    /// deleted. A waiting candidate then tries at once.
+    ///
+    /// It may return at any time: candidates also poll. The default returns immediately.
+    fn watch(&self, stop: &Stop, on_free: &mut dyn FnMut()) {
+        let _ = (stop, on_free);
+    }
+}
 
 /// Keeps the record of an election in a Lease (`coordination.k8s.io/v1`) on an API server.
 /// client-go's `resourcelock.LeaseLock`.
@@ -38,8 +190,8 @@ pub struct LeaseLock {
     labels: BTreeMap<String, String>,
 }
 
-/// The spec of a Lease.
-#[derive(Default, Deserialize, Serialize)]
+/// The spec of a Lease, as it is read.
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
     holder_identity: Option<String>,
@@ -47,9 +199,7 @@ struct Spec {
     acquire_time: Option<String>,
     renew_time: Option<String>,
     lease_transitions: Option<i32>,
-    #[serde(skip_serializing)]
     strategy: Option<String>,
-    #[serde(skip_serializing)]
     preferred_holder: Option<String>,
 }
 
@@ -128,7 +278,7 @@ impl Lock for LeaseLock {
                 "namespace": self.api.namespace(),
                 "labels": self.labels,
             },
-            "spec": spec(record)?,
+            "spec": spec(record),
         });
         lease(&*self.api.create(&object, stop)?)
     }
@@ -137,10 +287,9 @@ impl Lock for LeaseLock {
         let invalid =
             |error: serde_json::Error| Error::invalid(format!("the Lease is invalid: {error}"));
         let mut object: DynamicObject = serde_json::from_str(&last.object).map_err(invalid)?;
-        let spec = spec(record)?;
         object
             .edit(|fields| {
-                fields.insert("spec".to_owned(), spec);
+                fields.insert("spec".to_owned(), spec(record));
                 // Indexing creates absent labels. An object whose metadata or labels are of
                 // another type is not a `DynamicObject`.
                 let metadata = fields.entry("metadata").or_insert(Value::Null);
@@ -222,27 +371,28 @@ fn lease(object: &DynamicObject) -> Result<Lease, Error> {
     })
 }
 
-fn spec(record: &Record) -> Result<Value, Error> {
-    let invalid =
-        |error: String| Error::other(format!("the record of an election is invalid: {error}"));
+fn spec(record: &Record) -> Value {
     let time = |micros: i64| {
         let time = UnixTime::from_micros(micros);
         // The server requires exactly six digits.
         rfc3339::microseconds(time.seconds, time.nanoseconds)
     };
-    let spec = Spec {
-        holder_identity: Some(record.holder.clone()),
-        lease_duration_seconds: Some(record.lease_duration_seconds),
-        acquire_time: record.acquire_time.map(time),
-        renew_time: record.renew_time.map(time),
-        lease_transitions: Some(record.transitions),
-        ..Spec::default()
-    };
-    serde_json::to_value(spec).map_err(|error| invalid(error.to_string()))
+    // client-go always sends both times, as null if they are not set.
+    json!({
+        "holderIdentity": record.holder,
+        "leaseDurationSeconds": record.lease_duration_seconds,
+        "acquireTime": record.acquire_time.map(time),
+        "renewTime": record.renew_time.map(time),
+        "leaseTransitions": record.transitions,
+    })
 }
 
 /// The name of the host and a random number.
 fn unique_identity() -> String {
-    let random = || RandomState::new().hash_one(0);
     format!("{}_{:016x}{:016x}", host_name(), random(), random())
+}
+
+/// Returns a random number.
+pub(super) fn random() -> u64 {
+    RandomState::new().hash_one(0)
 }
