@@ -257,9 +257,7 @@ pub mod __private {
     pub use crate::client::exec_credential;
     pub use crate::informer::listener::RingGrowing;
     pub use crate::metrics::Meter;
-    pub use crate::object::{
-        FullMetadataField, ObjectMetadata, api_version_group, api_version_version,
-    };
+    pub use crate::object::{FullMetadataField, ObjectMetadata};
     pub use crate::panic::catch;
     pub use crate::queue::sealed::Sealed;
     pub use crate::store::staging::{Gaps, Staging};

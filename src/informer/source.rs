@@ -70,7 +70,7 @@ impl Source {
     pub fn of<T: Resource + DeserializeOwned>() -> Source<T> {
         let kind = Some(T::group_version_kind());
         Source {
-            kind_scope: Some(T::SCOPE),
+            kind_scope: Some(T::scope()),
             ..Source::new(T::group_version_resource(), kind, false)
         }
     }

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -5,7 +6,7 @@ use std::ops::Deref;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{DynamicObject, Object, Resource, Scope, WholeObject};
+use super::{DynamicObject, GroupVersionKind, Object, Resource, Scope, WholeObject};
 
 /// An object of type `T` that stays JSON until you decode it.
 ///
@@ -165,11 +166,17 @@ impl<T: 'static> Object for Compact<T> {
 }
 
 impl<T: Resource> Resource for Compact<T> {
-    const GROUP: &'static str = T::GROUP;
-    const VERSION: &'static str = T::VERSION;
-    const KIND: &'static str = T::KIND;
-    const PLURAL: &'static str = T::PLURAL;
-    const SCOPE: Scope = T::SCOPE;
+    fn group_version_kind() -> GroupVersionKind {
+        T::group_version_kind()
+    }
+
+    fn plural() -> Cow<'static, str> {
+        T::plural()
+    }
+
+    fn scope() -> Scope {
+        T::scope()
+    }
 }
 
 /// To replace an object, decode it, change it and create a compact object from the result.

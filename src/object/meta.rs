@@ -82,38 +82,6 @@ pub trait ObjectMetadata: Object {}
 #[diagnostic::do_not_recommend]
 impl<T: Object> ObjectMetadata for T {}
 
-/// Returns the group of an apiVersion: `apps` for `apps/v1`, `""` for `v1`. Used by
-/// [`impl_object!`](crate::impl_object).
-#[doc(hidden)]
-pub const fn api_version_group(api_version: &'static str) -> &'static str {
-    match slash(api_version) {
-        Some(at) => api_version.split_at(at).0,
-        None => "",
-    }
-}
-
-/// Returns the version of an apiVersion: `v1` for `apps/v1`. Used by
-/// [`impl_object!`](crate::impl_object).
-#[doc(hidden)]
-pub const fn api_version_version(api_version: &'static str) -> &'static str {
-    match slash(api_version) {
-        Some(at) => api_version.split_at(at + 1).1,
-        None => api_version,
-    }
-}
-
-const fn slash(text: &str) -> Option<usize> {
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        if bytes[at] == b'/' {
-            return Some(at);
-        }
-        at += 1;
-    }
-    None
-}
-
 /// Implements [`Object`](crate::Object) and [`Resource`](crate::Resource) for a custom struct.
 ///
 /// The arguments are the type, apiVersion, kind, plural and [`Scope`](crate::object::Scope).
@@ -179,11 +147,17 @@ macro_rules! impl_object {
         $crate::impl_object!(@object $type);
 
         impl $crate::Resource for $type {
-            const GROUP: &'static str = $crate::__private::api_version_group($api_version);
-            const VERSION: &'static str = $crate::__private::api_version_version($api_version);
-            const KIND: &'static str = $kind;
-            const PLURAL: &'static str = $plural;
-            const SCOPE: $crate::object::Scope = $crate::object::Scope::$scope;
+            fn group_version_kind() -> $crate::object::GroupVersionKind {
+                $crate::object::GroupVersionKind::of($api_version, $kind)
+            }
+
+            fn plural() -> ::std::borrow::Cow<'static, str> {
+                $plural.into()
+            }
+
+            fn scope() -> $crate::object::Scope {
+                $crate::object::Scope::$scope
+            }
         }
     };
 }

@@ -57,7 +57,7 @@ pub(crate) use key::namespaced_key;
 pub use key::{Accessor, Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespace_key};
 pub use meta::ObjectMeta;
 #[doc(hidden)]
-pub use meta::{ObjectMetadata, api_version_group, api_version_version};
+pub use meta::ObjectMetadata;
 pub use partial::{FullObjectMeta, OwnerReference, PartialObjectMetadata};
 #[cfg(feature = "client")]
 pub(crate) use readiness::Fields;

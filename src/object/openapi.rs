@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, Metadata, NamespaceResourceScope};
 
-use super::{FullMetadata, FullObjectMeta, Object, OwnerReference, Resource, Scope, StringMap};
+use super::{
+    FullMetadata, FullObjectMeta, GroupVersionKind, Object, OwnerReference, Resource, Scope,
+    StringMap,
+};
 
 // Without this attribute, the error for a type outside k8s-openapi would say that `Metadata` is
 // missing.
@@ -106,11 +109,17 @@ impl<T> Resource for T
 where
     T: k8s_openapi::Resource<Scope: ScopeOf> + Metadata<Ty = ObjectMeta> + Send + Sync + 'static,
 {
-    const GROUP: &'static str = T::GROUP;
-    const VERSION: &'static str = T::VERSION;
-    const KIND: &'static str = T::KIND;
-    const PLURAL: &'static str = T::URL_PATH_SEGMENT;
-    const SCOPE: Scope = <T::Scope as ScopeOf>::SCOPE;
+    fn group_version_kind() -> GroupVersionKind {
+        GroupVersionKind::new(T::GROUP, T::VERSION, T::KIND)
+    }
+
+    fn plural() -> Cow<'static, str> {
+        T::URL_PATH_SEGMENT.into()
+    }
+
+    fn scope() -> Scope {
+        <T::Scope as ScopeOf>::SCOPE
+    }
 }
 
 /// Converts the scopes of k8s-openapi, which are types, to values. The scope of subresources does

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 
 use super::Object;
@@ -14,7 +15,17 @@ pub enum Scope {
     Namespaced,
 }
 
-/// An object type whose API path is known at compile time.
+/// An object type that defines its resource.
+///
+/// ```
+/// use k8s_informer::Resource;
+/// use k8s_informer::object::Scope;
+/// use k8s_openapi::api::apps::v1::Deployment;
+///
+/// assert_eq!(Deployment::group_version_kind().to_string(), "apps/v1 Deployment");
+/// assert_eq!(Deployment::group_version_resource().to_string(), "deployments.v1.apps");
+/// assert_eq!((&*Deployment::plural(), Deployment::scope()), ("deployments", Scope::Namespaced));
+/// ```
 ///
 /// For kinds that are known only at run time, pass a [`GroupVersionResource`] to the dynamic
 /// methods instead.
@@ -25,25 +36,19 @@ pub enum Scope {
     note = "for a type of k8s-openapi, enable the feature `k8s-openapi` of k8s-informer and depend on the same version of k8s-openapi"
 )]
 pub trait Resource: Object {
-    /// The API group, empty for the core group.
-    const GROUP: &'static str;
-    /// The version within the group, for example `v1`.
-    const VERSION: &'static str;
-    /// The kind, for example `Pod`.
-    const KIND: &'static str;
-    /// The plural name of the resource in URLs, for example `pods`.
-    const PLURAL: &'static str;
-    /// Whether the resource is namespaced.
-    const SCOPE: Scope;
+    /// Returns the group, version and kind.
+    fn group_version_kind() -> GroupVersionKind;
 
-    /// Returns the group, version and plural as a run-time value.
+    /// Returns the plural name of the resource in URLs, for example `pods`.
+    fn plural() -> Cow<'static, str>;
+
+    /// Returns whether the resource is namespaced.
+    fn scope() -> Scope;
+
+    /// Returns the group, version and plural name.
     fn group_version_resource() -> GroupVersionResource {
-        GroupVersionResource::new(Self::GROUP, Self::VERSION, Self::PLURAL)
-    }
-
-    /// Returns the group, version and kind as a run-time value.
-    fn group_version_kind() -> GroupVersionKind {
-        GroupVersionKind::new(Self::GROUP, Self::VERSION, Self::KIND)
+        let kind = Self::group_version_kind();
+        GroupVersionResource::new(kind.group, kind.version, Self::plural())
     }
 }
 

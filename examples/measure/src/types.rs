@@ -26,7 +26,7 @@ pub(crate) fn measure(
     let found = |client: &Client| find(client, resource, &stop);
     let report = match r#type {
         "k8s-openapi" => built_in(resource, run),
-        "custom" if resource == custom::Pod::PLURAL => {
+        "custom" if resource == custom::Pod::plural() => {
             run.measure(|_| Ok(Source::of()), custom::Pod::sent_at)
         }
         "custom" => Err("--type custom supports only pods".into()),
@@ -55,16 +55,16 @@ pub(crate) fn measure(
 macro_rules! types_of_k8s_openapi {
     ($($type:ty),*) => {
         fn built_in(resource: &str, run: Run<'_>) -> Result<Report, Box<dyn Error>> {
-            $(if resource == <$type as Resource>::PLURAL {
+            $(if resource == <$type as Resource>::plural() {
                 return run.measure(|_| Ok(Source::of()), sent_at::<$type>);
             })*
-            let all = [$(<$type as Resource>::PLURAL),*].join(", ");
+            let all = [$(&*<$type as Resource>::plural()),*].join(", ");
             Err(format!("{resource}: --type k8s-openapi supports only {all}; use --type dynamic or --type metadata").into())
         }
 
         /// Returns the resource of a built-in type, which needs no discovery request.
         fn known(resource: &str) -> Option<GroupVersionResource> {
-            $(if resource == <$type as Resource>::PLURAL {
+            $(if resource == <$type as Resource>::plural() {
                 return Some(<$type>::group_version_resource());
             })*
             None

@@ -144,7 +144,7 @@ impl Api<PartialObjectMetadata> {
 
 impl<T: Resource> Api<T> {
     pub(super) fn typed(client: Client, namespace: Option<&str>) -> Self {
-        let (kind, scope) = (Some(T::group_version_kind()), Some(T::SCOPE));
+        let (kind, scope) = (Some(T::group_version_kind()), Some(T::scope()));
         Self::new(
             client,
             T::group_version_resource(),
