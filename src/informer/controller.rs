@@ -176,10 +176,7 @@ impl<T: Object> Controller<T> {
             let reflector = threads::named(format!("{} reflector", self.name), Some(stack));
             let reflector =
                 reflector.spawn_scoped(scope, move || owners.adopt(|| self.reflector.run(stop)));
-            let reflector = reflector.map_err(|error| InformerError::Thread {
-                name: Arc::clone(&self.name),
-                source: Arc::new(error),
-            })?;
+            let reflector = reflector.map_err(|error| InformerError::thread(&self.name, error))?;
             self.processing.store(true, Ordering::Relaxed);
             self.process_loop(&mut process, stop);
             self.processing.store(false, Ordering::Relaxed);

@@ -39,6 +39,13 @@ pub enum InformerError {
     },
 }
 
+impl InformerError {
+    pub(super) fn thread(name: &str, error: std::io::Error) -> Self {
+        let (name, source) = (name.into(), Arc::new(error));
+        Self::Thread { name, source }
+    }
+}
+
 impl fmt::Display for InformerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -154,10 +154,10 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
             {
                 log::error!("{name}: the handler's `begin` {panic}");
             }
-            part.process(deltas, is_in_initial_list, &mut |notification, _| {
+            part.process(deltas, is_in_initial_list, &mut |_, event, _| {
                 // Catch a panic here and not in the queue, so that the object's next change
                 // still reaches the store.
-                if let Err(panic) = panic::catch(|| notification.event.deliver(&mut *handler)) {
+                if let Err(panic) = panic::catch(|| event.deliver(&mut *handler)) {
                     log::error!("{name}: the handler {panic}; continuing with the next event");
                 }
                 !source.is_closed()

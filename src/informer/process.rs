@@ -6,7 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use super::handler::{KeyedNotification, Notification};
+use super::handler::Notification;
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
 use crate::panic;
 use crate::queue::{BatchError, Delta, Deltas, ProcessError, ReplacedAll};
@@ -22,7 +22,7 @@ const STEP: usize = 1000;
 /// new object have the same resource version, so only handlers that are resyncing get the
 /// notification (I16). Returns whether to continue. After a stop, the remaining notifications are
 /// dropped (C3).
-pub(super) type Notify<'a, T> = dyn FnMut(KeyedNotification<T>, bool) -> bool + 'a;
+pub(super) type Notify<'a, T> = dyn FnMut(Key, Notification<T>, bool) -> bool + 'a;
 
 /// The part of an informer's cache that one reflector fills: the whole cache, or one namespace.
 pub(super) struct IndexerPart<T> {
@@ -73,8 +73,8 @@ impl<T: Object> IndexerPart<T> {
     ) -> Result<(), ProcessError> {
         let mut keep_notifying = true;
         // All popped deltas reach the cache, even after a stop: the queue counts them as processed.
-        let notify = &mut |notification, is_sync| {
-            keep_notifying = keep_notifying && notify(notification, is_sync);
+        let notify = &mut |key, event, is_sync| {
+            keep_notifying = keep_notifying && notify(key, event, is_sync);
             keep_notifying
         };
         // Continue after an error: a rejected delta must not affect the deltas after it.
@@ -102,13 +102,7 @@ impl<T: Object> IndexerPart<T> {
                 let old = self.cache.get_by_key(&key);
                 self.cache.keyed().delete_with_object(&key, gone)?;
                 self.record_keys([(&key, false)]);
-                notify(
-                    KeyedNotification {
-                        key,
-                        event: Notification::deleted(gone.clone(), old),
-                    },
-                    false,
-                );
+                notify(key, Notification::deleted(gone.clone(), old), false);
             }
             Delta::Added(object)
             | Delta::Updated(object)
@@ -130,7 +124,7 @@ impl<T: Object> IndexerPart<T> {
                         old: Arc::clone(&object),
                         new: object,
                     };
-                    notify(KeyedNotification { key, event }, true)
+                    notify(key, event, true)
                 });
             }
             Delta::Bookmark(resource_version) => self.cache.keyed().bookmark(resource_version),
@@ -209,13 +203,7 @@ impl<T: Object> IndexerPart<T> {
             };
             at = position + 1;
             let keep_notifying = match change {
-                Change::Delete(gone) => notify(
-                    KeyedNotification {
-                        key,
-                        event: Notification::deleted(gone, old),
-                    },
-                    false,
-                ),
+                Change::Delete(gone) => notify(key, Notification::deleted(gone, old), false),
                 Change::Add(new) | Change::Update(new) => {
                     self.notify_object(key, old, new, is_in_initial_list, notify)
                 }
@@ -279,13 +267,7 @@ impl<T: Object> IndexerPart<T> {
                 key: Key::clone(key),
                 last_known: Some(Arc::clone(object)),
             };
-            if !notify(
-                KeyedNotification {
-                    key: Key::clone(key),
-                    event: Notification::deleted(gone, None),
-                },
-                false,
-            ) {
+            if !notify(Key::clone(key), Notification::deleted(gone, None), false) {
                 return failed.into_result();
             }
         }
@@ -389,41 +371,18 @@ impl<T: Object> IndexerPart<T> {
             is_in_initial_list,
         };
         let Some(old) = old else {
-            return notify(
-                KeyedNotification {
-                    key,
-                    event: added(new),
-                },
-                false,
-            );
+            return notify(key, added(new), false);
         };
         if self.recreation_as_delete_and_add && is_recreated(&*old, &*new) {
             let gone = Deleted::FinalStateUnknown {
                 key: Key::clone(&key),
                 last_known: Some(old),
             };
-            return notify(
-                KeyedNotification {
-                    key: Key::clone(&key),
-                    event: Notification::deleted(gone, None),
-                },
-                false,
-            ) && notify(
-                KeyedNotification {
-                    key,
-                    event: added(new),
-                },
-                false,
-            );
+            return notify(Key::clone(&key), Notification::deleted(gone, None), false)
+                && notify(key, added(new), false);
         }
         let is_sync = old.resource_version() == new.resource_version();
-        notify(
-            KeyedNotification {
-                key,
-                event: Notification::Modified { old, new },
-            },
-            is_sync,
-        )
+        notify(key, Notification::Modified { old, new }, is_sync)
     }
 
     /// Returns the key under which a change was queued. Fails if the key does not belong to this

@@ -91,10 +91,7 @@ impl SharedInformerFactory {
             .factory
             .threads
             .spawn(format!("{name} process"), stack, work);
-        spawned.map_err(|error| InformerError::Thread {
-            name: name.into(),
-            source: Arc::new(error),
-        })?;
+        spawned.map_err(|error| InformerError::thread(name, error))?;
         entry.informer.request_run();
         entry.run = Some(run);
         Ok(())

@@ -12,8 +12,8 @@ fn object(name: &str, version: &str) -> Arc<DynamicObject> {
 
 /// Formats a notification as `+a@1` (added), `a@1>2` (modified, with `=` for a sync) or `-a`
 /// (deleted).
-fn text(notification: &KeyedNotification<DynamicObject>, sync: bool) -> String {
-    match &notification.event {
+fn text(event: &Notification<DynamicObject>, sync: bool) -> String {
+    match event {
         Notification::Added { object, .. } => {
             format!("+{}@{}", object.name(), object.resource_version())
         }
@@ -38,8 +38,8 @@ fn process_all(
     let (part, mut delivered) = (IndexerPart::new(Arc::clone(store), None, false), Vec::new());
     queue.close();
     let mut process = |deltas: &Deltas<DynamicObject>, initial| {
-        part.process(deltas, initial, &mut |notification, sync| {
-            delivered.push(text(&notification, sync));
+        part.process(deltas, initial, &mut |_, event, sync| {
+            delivered.push(text(&event, sync));
             true
         })?;
         Ok(())
@@ -89,7 +89,7 @@ fn p6_p7_list_is_stored_before_notifications() {
     queue.replace(list, "7").unwrap();
     let expected = ["-gone", "+added@5", "new version@1>4", "same@1>1="];
     let deltas = queue.list().remove(0);
-    let mut seen = |_, _| {
+    let mut seen = |_, _, _| {
         assert_eq!(store.len(), 3);
         true
     };
@@ -147,8 +147,8 @@ fn p9_object_without_key_does_not_affect_others() {
     let pop = |objects: &[Arc<DynamicObject>]| {
         queue.replace(objects.to_vec(), "7").unwrap();
         let mut delivered = Vec::new();
-        let mut notify = |notification: KeyedNotification<DynamicObject>, _| {
-            delivered.push(notification.key.to_string());
+        let mut notify = |key: Key, _: Notification<DynamicObject>, _: bool| {
+            delivered.push(key.to_string());
             true
         };
         let popped = queue.pop(&mut |deltas, initial| part.process(deltas, initial, &mut notify));
@@ -189,8 +189,8 @@ fn p1_rejected_delta_does_not_drop_later_ones() {
         IndexerPart::new(Arc::clone(&store), None, false),
         Vec::new(),
     );
-    let mut notify = |notification: KeyedNotification<DynamicObject>, sync| {
-        delivered.push(text(&notification, sync));
+    let mut notify = |_: Key, event: Notification<DynamicObject>, sync: bool| {
+        delivered.push(text(&event, sync));
         true
     };
     let popped = queue.pop(&mut |deltas, initial| part.process(deltas, initial, &mut notify));
@@ -228,7 +228,7 @@ fn c3_stop_skips_remaining_notifications_of_a_pop() {
         let mut delivered = 0;
         queue
             .pop(&mut |deltas, initial| {
-                let mut notify = |_, _| {
+                let mut notify = |_, _, _| {
                     delivered += 1;
                     delivered < 2
                 };
@@ -278,7 +278,7 @@ fn process_batch_until(
     let processed = IndexerPart::new(Arc::clone(store), None, false).process_batch(
         batch,
         true,
-        &mut |notification, sync| {
+        &mut |_, event, sync| {
             // P11: the whole batch is in the cache before the first notification.
             for delta in batch.iter().flat_map(|deltas| deltas.iter()) {
                 if let Delta::Added(object) = delta
@@ -287,7 +287,7 @@ fn process_batch_until(
                     assert_eq!(store.get_by_key(object.name()).as_ref(), Some(object));
                 }
             }
-            delivered.push(text(&notification, sync));
+            delivered.push(text(&event, sync));
             delivered.len() < enough
         },
     );
@@ -383,8 +383,8 @@ fn c4_batches_deliver_the_same_events_as_single_pops() {
             IndexerPart::new(Arc::clone(&store), None, false),
             RefCell::new(Vec::new()),
         );
-        let notify = |notification: KeyedNotification<DynamicObject>, sync| {
-            delivered.borrow_mut().push(text(&notification, sync));
+        let notify = |_: Key, event: Notification<DynamicObject>, sync: bool| {
+            delivered.borrow_mut().push(text(&event, sync));
             true
         };
         let mut one = |deltas: &Deltas<_>, initial| part.process(deltas, initial, &mut { notify });
@@ -456,7 +456,7 @@ fn part_knows_exactly_the_cached_objects_of_its_namespace() {
     };
     check(&["n/before"]);
     let queue = RealFifo::new(Accessor::object());
-    let mut notify = |_: KeyedNotification<DynamicObject>, _: bool| true;
+    let mut notify = |_: Key, _: Notification<DynamicObject>, _: bool| true;
     let mut pop = |queue: &RealFifo<DynamicObject>| {
         queue.pop(&mut |deltas, initial| part.process(deltas, initial, &mut notify))
     };
@@ -480,7 +480,7 @@ fn part_knows_exactly_the_cached_objects_of_its_namespace() {
         queue.add(in_namespace(key, "11")).unwrap();
     }
     let batch = queue.list();
-    part.process_batch(&batch, false, &mut |_, _| false)
+    part.process_batch(&batch, false, &mut |_, _, _| false)
         .unwrap_err();
     check(&["n/c", "n/d", "n/e"]);
     assert!(store.get_by_key("other/before").is_some());
@@ -510,7 +510,7 @@ fn list_of_a_namespace_reaches_the_cache_in_steps() {
     let queue = RealFifo::new(Accessor::object());
     let list = (0..2 * STEP + 1).map(|at| in_namespace(&format!("n/{at}"), "1"));
     queue.replace(list.collect(), "7").unwrap();
-    let mut notify = |_, _| {
+    let mut notify = |_, _, _| {
         assert_eq!(
             indexer.len(),
             2 * STEP + 1,

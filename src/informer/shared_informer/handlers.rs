@@ -132,7 +132,7 @@ impl<T: Object> SharedIndexInformer<T> {
             };
             processor
                 .add_listener(listener, initial)
-                .map_err(|error| thread_error(&name, error))?
+                .map_err(|error| InformerError::thread(&name, error))?
         };
         // Other handlers, and calls that need these locks, do not wait for the initial list.
         drop(lifecycle);
@@ -256,12 +256,5 @@ fn effective_resync_period(requested: Duration, check: Duration) -> Duration {
         Duration::ZERO
     } else {
         requested.max(check)
-    }
-}
-
-pub(super) fn thread_error(name: &Arc<str>, error: std::io::Error) -> InformerError {
-    InformerError::Thread {
-        name: Arc::clone(name),
-        source: Arc::new(error),
     }
 }

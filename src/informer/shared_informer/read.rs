@@ -282,38 +282,28 @@ impl<T: Object> SharedIndexInformer<T> {
 }
 
 /// Combines the statuses of two reflectors of one informer.
-fn combine(one: ReflectorStatus, other: ReflectorStatus) -> ReflectorStatus {
+fn combine(mut one: ReflectorStatus, other: ReflectorStatus) -> ReflectorStatus {
     use ReflectorState::{BackingOff, Created, Listing, Stopped, Watching};
     let worst_first = [BackingOff, Listing, Created, Watching, Stopped];
-    let rank = |state: ReflectorState| worst_first.iter().position(|other| *other == state);
-    let state = if rank(one.state) <= rank(other.state) {
-        one.state
-    } else {
-        other.state
-    };
-    let expected = one
-        .expected
-        .zip(other.expected)
-        .map(|(one, other)| one + other);
-    let mut combined = one;
-    combined.state = state;
-    combined.listed &= other.listed;
-    combined.received += other.received;
-    combined.expected = expected;
-    combined.complete &= other.complete;
-    combined.unreadable += other.unreadable;
-    combined.undecodable = combined.undecodable.or(other.undecodable);
-    combined.lists += other.lists;
-    combined.watches += other.watches;
-    combined.relists += other.relists;
-    combined.failures += other.failures;
-    combined.last_contact = combined.last_contact.max(other.last_contact);
-    combined.shard_applied = match (combined.shard_applied, other.shard_applied) {
+    let is_either = |state: &ReflectorState| [one.state, other.state].contains(state);
+    one.state = worst_first.into_iter().find(is_either).unwrap_or_default();
+    one.listed &= other.listed;
+    one.received += other.received;
+    one.expected = one.expected.zip(other.expected).map(|(a, b)| a + b);
+    one.complete &= other.complete;
+    one.unreadable += other.unreadable;
+    one.undecodable = one.undecodable.or(other.undecodable);
+    one.lists += other.lists;
+    one.watches += other.watches;
+    one.relists += other.relists;
+    one.failures += other.failures;
+    one.last_contact = one.last_contact.max(other.last_contact);
+    one.shard_applied = match (one.shard_applied, other.shard_applied) {
         (Some(one), Some(other)) => Some(one && other),
         (one, other) => one.or(other).filter(|applied| !applied),
     };
-    if other.last_error_at >= combined.last_error_at {
-        (combined.last_error, combined.last_error_at) = (other.last_error, other.last_error_at);
+    if other.last_error_at >= one.last_error_at {
+        (one.last_error, one.last_error_at) = (other.last_error, other.last_error_at);
     }
-    combined
+    one
 }

@@ -74,7 +74,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         } = &*self.shared;
         processor
             .start()
-            .map_err(|error| super::handlers::thread_error(name, error))?;
+            .map_err(|error| InformerError::thread(name, error))?;
         let metrics = shares(lifecycle.options.metrics.as_ref(), parts.len());
         let all = metrics.into_iter().enumerate();
         let (all, marks): (Vec<_>, Vec<_>) = all
@@ -248,7 +248,9 @@ impl<T: Object> PartProcessor<T> {
         // After a panic, the notifications distributed so far must still be sent.
         let processed = panic::catch(|| {
             let _blocked = self.shared.block_deltas.lock();
-            process(&mut |notification, is_sync| self.notify(notification, is_sync, &mut panics))
+            process(&mut |key, event, is_sync| {
+                self.notify(KeyedNotification { key, event }, is_sync, &mut panics)
+            })
         });
         self.shared.processor.flush();
         // After the unlock: a logger is user code and may add a handler.
@@ -312,11 +314,7 @@ fn run_all<T: Object>(controllers: &[Controller<T>], stop: &Stop) -> Result<(), 
             if let Err(error) =
                 thread.spawn_scoped(scope, || owners.clone().adopt(|| run(controller)))
             {
-                let name = controller.name().into();
-                let _ = failed.set(InformerError::Thread {
-                    name,
-                    source: Arc::new(error),
-                });
+                let _ = failed.set(InformerError::thread(controller.name(), error));
                 stop.stop();
                 break;
             }

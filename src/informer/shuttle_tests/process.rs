@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Thing, View};
 use crate::informer::InformerQueue;
-use crate::informer::handler::KeyedNotification;
+use crate::informer::handler::Notification;
 use crate::informer::process::IndexerPart;
 use crate::object::{Accessor, Deleted, Object};
 use crate::queue::{Deltas, PopError, Queue};
@@ -63,8 +63,8 @@ fn build(queue: InformerQueue, store: &Arc<Indexer<Thing>>) -> Arc<dyn Queue<Thi
 /// Pops single items or batches, as the schedule decides.
 fn consume(queue: &dyn Queue<Thing>, store: &Arc<Indexer<Thing>>, kind: InformerQueue) -> View {
     let (part, view) = (part(store), RefCell::new(View::default()));
-    let notify = |notification: KeyedNotification<Thing>, _| {
-        view.borrow_mut().apply(&notification.event);
+    let notify = |_, event: Notification<Thing>, _| {
+        view.borrow_mut().apply(&event);
         true
     };
     let mut one = |deltas: &Deltas<Thing>, is_in_initial_list| {
@@ -229,7 +229,7 @@ fn d3_deletion_during_failed_deletion_is_delivered() {
                             fails.set();
                             return Err("not now".into());
                         }
-                        part(&store).process(deltas, false, &mut |_, _| {
+                        part(&store).process(deltas, false, &mut |_, _, _| {
                             calls += 1;
                             true
                         })
