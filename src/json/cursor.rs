@@ -202,23 +202,11 @@ impl<'a> Text<'a> {
 
 /// Returns how deeply arrays and objects are nested in a JSON value.
 pub(crate) fn nesting(value: &[u8]) -> usize {
-    let (mut depth, mut deepest, mut at) = (0_usize, 0, 0);
-    while let Some(byte) = value.get(at) {
-        at += 1;
-        match byte {
-            b'"' => match string_end(value, at - 1) {
-                Some((end, _)) => at = end,
-                None => break,
-            },
-            b'{' | b'[' => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
+    let mut scanner = Scanner::default();
+    for byte in value {
+        scanner.step(*byte);
     }
-    deepest
+    scanner.deepest()
 }
 
 /// Returns the position after the string that starts at `quote`, and whether the string has

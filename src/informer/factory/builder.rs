@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::metrics::FactoryMetrics;
-use super::{Common, Factory, Informers, SharedInformerFactory};
+use super::{Common, Factory, SharedInformerFactory};
 use crate::derive::debug_fields;
 use crate::informer::queue::InformerQueue;
 use crate::informer::scope::InformerScope;
@@ -41,40 +41,40 @@ use crate::threads::{Owner, Threads};
 /// ```
 #[must_use]
 pub struct SharedInformerFactoryBuilder {
-    source: Arc<dyn ListerWatcherSource>,
-    scope: InformerScope,
-    common: Common,
-    metrics: Option<FactoryMetrics>,
+    factory: Factory,
 }
 
 impl SharedInformerFactoryBuilder {
     pub(super) fn new(source: Arc<dyn ListerWatcherSource>) -> Self {
-        let common = Common::default();
         Self {
-            source,
-            scope: InformerScope::all(),
-            common,
-            metrics: None,
+            factory: Factory {
+                source,
+                scope: InformerScope::all(),
+                common: Common::default(),
+                metrics: None,
+                informers: Mutex::default(),
+                threads: Threads::new(Owner::new()),
+            },
         }
     }
 
     /// Sets the resync period: the interval at which handlers receive an update for every object in
     /// the cache. By default there are no resyncs.
     pub fn resync(mut self, period: Duration) -> Self {
-        self.common.reflector.resync_period = period;
+        self.factory.common.reflector.resync_period = period;
         self
     }
 
     /// Restricts the factory to the objects of this namespace. Call it several times for several
     /// namespaces. By default the factory covers all namespaces.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.scope = self.scope.namespace(namespace);
+        self.factory.scope = self.factory.scope.clone().namespace(namespace);
         self
     }
 
     /// Sets the scope of informers that are requested without a scope. The default is all objects.
     pub fn scope(mut self, scope: InformerScope) -> Self {
-        self.scope = scope;
+        self.factory.scope = scope;
         self
     }
 
@@ -82,13 +82,13 @@ impl SharedInformerFactoryBuilder {
     /// also replaces the resync period set by [`resync`](Self::resync), and sets the stack sizes of
     /// the threads.
     pub fn reflector_options(mut self, options: ReflectorOptions) -> Self {
-        self.common.reflector = options;
+        self.factory.common.reflector = options;
         self
     }
 
     /// Sets the kind of queue between the reflectors and the caches.
     pub fn queue(mut self, queue: InformerQueue) -> Self {
-        self.common.queue = queue;
+        self.factory.common.queue = queue;
         self
     }
 
@@ -121,7 +121,7 @@ impl SharedInformerFactoryBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn transform<T: Object>(mut self, transform: Transform<T>) -> Self {
-        let transforms = &mut self.common.transforms;
+        let transforms = &mut self.factory.common.transforms;
         transforms.insert(TypeId::of::<T>(), Box::new(transform));
         self
     }
@@ -130,7 +130,7 @@ impl SharedInformerFactoryBuilder {
     /// a deletion and an add; see
     /// [`SharedIndexInformerOptions::recreation_as_delete_and_add`](crate::informer::SharedIndexInformerOptions::recreation_as_delete_and_add).
     pub fn recreation_as_delete_and_add(mut self, recreation_as_delete_and_add: bool) -> Self {
-        self.common.recreation_as_delete_and_add = recreation_as_delete_and_add;
+        self.factory.common.recreation_as_delete_and_add = recreation_as_delete_and_add;
         self
     }
 
@@ -141,32 +141,19 @@ impl SharedInformerFactoryBuilder {
     /// See [`MetricsProvider`]. client-go's `WithInformerName` and `SetInformerMetricsProvider`;
     /// here the provider belongs to the factory, not to the process.
     pub fn metrics(mut self, name: InformerName, provider: Arc<dyn MetricsProvider>) -> Self {
-        self.metrics = Some(FactoryMetrics::new(name, provider));
+        self.factory.metrics = Some(FactoryMetrics::new(name, provider));
         self
     }
 
     /// Builds the factory.
     pub fn build(self) -> SharedInformerFactory {
-        let Self {
-            source,
-            scope,
-            common,
-            metrics,
-        } = self;
         SharedInformerFactory {
-            factory: Arc::new(Factory {
-                source,
-                scope,
-                common,
-                metrics,
-                informers: Mutex::new(Informers::default()),
-                threads: Threads::new(Owner::new()),
-            }),
+            factory: Arc::new(self.factory),
         }
     }
 }
 
 debug_fields!(SharedInformerFactoryBuilder, this,
-    scope: this.scope,
-    reflector: this.common.reflector
+    scope: this.factory.scope,
+    reflector: this.factory.common.reflector
 );

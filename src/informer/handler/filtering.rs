@@ -1,7 +1,7 @@
-use std::fmt;
 use std::sync::Arc;
 
 use super::ResourceEventHandler;
+use crate::derive::debug_fields;
 use crate::object::Deleted;
 use crate::stop::Stop;
 
@@ -125,10 +125,4 @@ impl<T, H: ResourceEventHandler<T>> ResourceEventHandler<T> for FilteringHandler
     }
 }
 
-impl<T, H: fmt::Debug> fmt::Debug for FilteringHandler<T, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FilteringHandler")
-            .field("handler", &self.handler)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(FilteringHandler<T, H>:);
