@@ -1,5 +1,4 @@
 use std::fmt;
-use std::hash::Hash;
 use std::io;
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use super::priority::{PriorityOrder, RankedOrder, Unranked};
 use super::shared::Shared;
 use super::state::State;
 use super::{
-    DelayingQueue, Order, PriorityQueue, RateLimiter, RateLimitingQueue, WorkQueue,
+    DelayingQueue, Item, Order, PriorityQueue, RateLimiter, RateLimitingQueue, WorkQueue,
     WorkQueueMetrics,
 };
 use crate::log;
@@ -41,7 +40,7 @@ pub struct WorkQueueBuilder<T> {
     has_priorities: bool,
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
+impl<T: Item> WorkQueueBuilder<T> {
     pub(super) fn new() -> Self {
         Self {
             name: None,

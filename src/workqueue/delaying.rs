@@ -1,10 +1,9 @@
 use std::fmt;
-use std::hash::Hash;
 use std::io;
 use std::ops::Deref;
 use std::time::Duration;
 
-use super::WorkQueue;
+use super::{Item, WorkQueue};
 
 /// A [`WorkQueue`] that can also add items after a delay. client-go's `TypedDelayingInterface`.
 ///
@@ -33,11 +32,11 @@ use super::WorkQueue;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[doc(alias = "TypedDelayingInterface")]
-pub struct DelayingQueue<T: Clone + Eq + Hash + Send + 'static> {
+pub struct DelayingQueue<T: Item> {
     pub(super) queue: WorkQueue<T>,
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> DelayingQueue<T> {
+impl<T: Item> DelayingQueue<T> {
     /// Creates a queue with default options. client-go's `NewTypedDelayingQueue`.
     ///
     /// # Errors
@@ -57,7 +56,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> DelayingQueue<T> {
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> Deref for DelayingQueue<T> {
+impl<T: Item> Deref for DelayingQueue<T> {
     type Target = WorkQueue<T>;
 
     fn deref(&self) -> &WorkQueue<T> {
@@ -65,7 +64,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Deref for DelayingQueue<T> {
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> fmt::Debug for DelayingQueue<T> {
+impl<T: Item> fmt::Debug for DelayingQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("DelayingQueue").field(&self.queue).finish()
     }

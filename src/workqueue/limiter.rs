@@ -3,7 +3,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::BucketRateLimiter;
+use super::{BucketRateLimiter, Item};
 use crate::shrink::Shrink;
 use crate::sync::Mutex;
 use crate::time::{Clock, RealClock, nanoseconds};
@@ -145,9 +145,7 @@ impl<T: Clone + Eq + Hash> ItemExponentialFailureRateLimiter<T> {
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> RateLimiter<T>
-    for ItemExponentialFailureRateLimiter<T>
-{
+impl<T: Item> RateLimiter<T> for ItemExponentialFailureRateLimiter<T> {
     /// Returns the delay. Computes it in floating point like client-go, so that both return the
     /// same number of nanoseconds. A delay that overflows Go's `Duration` becomes the maximum
     /// (Q16).
@@ -205,7 +203,7 @@ impl<T: Clone + Eq + Hash> ItemFastSlowRateLimiter<T> {
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> RateLimiter<T> for ItemFastSlowRateLimiter<T> {
+impl<T: Item> RateLimiter<T> for ItemFastSlowRateLimiter<T> {
     fn when(&self, item: &T) -> Duration {
         if self.failures.count(item) < self.max_fast {
             self.fast
@@ -334,13 +332,12 @@ impl<T, L: RateLimiter<T>> RateLimiter<T> for WithMaxWaitRateLimiter<L> {
 /// assert_eq!(limiter.when(&"a"), Duration::from_millis(10));
 /// assert_eq!(limiter.when(&"b"), Duration::from_millis(5));
 /// ```
-pub fn default_controller_rate_limiter<T: Clone + Eq + Hash + Send + 'static>()
--> MaxOfRateLimiter<T> {
+pub fn default_controller_rate_limiter<T: Item>() -> MaxOfRateLimiter<T> {
     default_controller_rate_limiter_with_clock(Arc::new(RealClock))
 }
 
 /// Like [`default_controller_rate_limiter`], but with the given clock.
-pub fn default_controller_rate_limiter_with_clock<T: Clone + Eq + Hash + Send + 'static>(
+pub fn default_controller_rate_limiter_with_clock<T: Item>(
     clock: Arc<dyn Clock>,
 ) -> MaxOfRateLimiter<T> {
     let (base, most) = (Duration::from_millis(5), Duration::from_secs(1000));

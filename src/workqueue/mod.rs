@@ -182,5 +182,5 @@ pub use limiter::{
 };
 pub use order::Order;
 pub use priority_queue::{AddOptions, PriorityQueue};
-pub use queue::{WorkItem, WorkQueue};
+pub use queue::{Item, WorkItem, WorkQueue};
 pub use rate_limiting::RateLimitingQueue;

@@ -1,10 +1,9 @@
 use std::fmt;
-use std::hash::Hash;
 use std::io;
 use std::ops::Deref;
 use std::time::Duration;
 
-use super::{RateLimiter, WorkQueue};
+use super::{Item, RateLimiter, WorkQueue};
 
 /// A [`WorkQueue`] with priorities, delays and rate limits. It corresponds to the `PriorityQueue`
 /// of controller-runtime.
@@ -50,7 +49,7 @@ use super::{RateLimiter, WorkQueue};
 /// assert!(queue.is_empty());
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct PriorityQueue<T: Clone + Eq + Hash + Send + 'static> {
+pub struct PriorityQueue<T: Item> {
     pub(super) queue: WorkQueue<T>,
     /// Called without any lock.
     pub(super) limiter: Box<dyn RateLimiter<T>>,
@@ -101,7 +100,7 @@ impl AddOptions {
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> PriorityQueue<T> {
+impl<T: Item> PriorityQueue<T> {
     /// Creates a queue with default options. controller-runtime's `New`.
     ///
     /// # Errors
@@ -153,7 +152,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> PriorityQueue<T> {
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> Deref for PriorityQueue<T> {
+impl<T: Item> Deref for PriorityQueue<T> {
     type Target = WorkQueue<T>;
 
     fn deref(&self) -> &WorkQueue<T> {
@@ -161,7 +160,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Deref for PriorityQueue<T> {
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> fmt::Debug for PriorityQueue<T> {
+impl<T: Item> fmt::Debug for PriorityQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("PriorityQueue").field(&self.queue).finish()
     }

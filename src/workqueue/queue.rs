@@ -12,6 +12,11 @@ use crate::panic::catch;
 use crate::stop::Stop;
 use crate::threads::{Owner, Threads};
 
+/// An item of a [`WorkQueue`]. Every type with these traits is one.
+pub trait Item: Clone + Eq + Hash + Send + 'static {}
+
+impl<T: Clone + Eq + Hash + Send + 'static> Item for T {}
+
 /// A queue of items to process. It corresponds to client-go's `Interface` and `Typed`.
 ///
 /// - The queue holds an item at most once, however often you add it. It never gives an item to two
@@ -49,13 +54,13 @@ use crate::threads::{Owner, Threads};
 /// assert_eq!(seen, ["a", "b"]);
 /// ```
 #[doc(alias = "TypedInterface")]
-pub struct WorkQueue<T: Clone + Eq + Hash + Send + 'static> {
+pub struct WorkQueue<T: Item> {
     pub(super) shared: Arc<Shared<T>>,
     pub(super) owner: Owner,
     pub(super) threads: Threads,
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
+impl<T: Item> WorkQueue<T> {
     /// Creates a queue in order of arrival, without metrics. client-go's `NewTyped`.
     pub fn new() -> Self {
         Self::builder().assemble(false)
@@ -216,20 +221,20 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> Default for WorkQueue<T> {
+impl<T: Item> Default for WorkQueue<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> Drop for WorkQueue<T> {
+impl<T: Item> Drop for WorkQueue<T> {
     fn drop(&mut self) {
         self.shared.close();
         self.join();
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> fmt::Debug for WorkQueue<T> {
+impl<T: Item> fmt::Debug for WorkQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.shared.peek();
         f.debug_struct("WorkQueue")
@@ -258,14 +263,14 @@ impl<T: Clone + Eq + Hash + Send + 'static> fmt::Debug for WorkQueue<T> {
 /// assert_eq!(queue.len(), 1);
 /// ```
 #[must_use = "dropping the item marks it as done"]
-pub struct WorkItem<'a, T: Clone + Eq + Hash + Send + 'static> {
+pub struct WorkItem<'a, T: Item> {
     shared: &'a Shared<T>,
     item: T,
     ticket: Ticket,
     priority: i32,
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> WorkItem<'_, T> {
+impl<T: Item> WorkItem<'_, T> {
     /// Returns the priority with which the item left a [`PriorityQueue`](super::PriorityQueue). Items
     /// of other queues have the priority 0.
     ///
@@ -286,7 +291,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkItem<'_, T> {
     pub fn done(self) {}
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> Deref for WorkItem<'_, T> {
+impl<T: Item> Deref for WorkItem<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -294,7 +299,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Deref for WorkItem<'_, T> {
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> Drop for WorkItem<'_, T> {
+impl<T: Item> Drop for WorkItem<'_, T> {
     fn drop(&mut self) {
         // Catch panics, because a second panic while unwinding would abort the process.
         if let Err(panic) = catch(|| self.shared.done(&self.item, Some(self.ticket))) {
@@ -308,7 +313,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Drop for WorkItem<'_, T> {
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + fmt::Debug + 'static> fmt::Debug for WorkItem<'_, T> {
+impl<T: Item + fmt::Debug> fmt::Debug for WorkItem<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("WorkItem").field(&self.item).finish()
     }

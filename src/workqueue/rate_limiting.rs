@@ -1,9 +1,8 @@
 use std::fmt;
-use std::hash::Hash;
 use std::io;
 use std::ops::Deref;
 
-use super::{DelayingQueue, RateLimiter, WorkQueue};
+use super::{DelayingQueue, Item, RateLimiter, WorkQueue};
 
 /// A [`DelayingQueue`] that retries failed items with the delays of a [`RateLimiter`]. client-go's
 /// `TypedRateLimitingInterface`.
@@ -30,13 +29,13 @@ use super::{DelayingQueue, RateLimiter, WorkQueue};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[doc(alias = "TypedRateLimitingInterface")]
-pub struct RateLimitingQueue<T: Clone + Eq + Hash + Send + 'static> {
+pub struct RateLimitingQueue<T: Item> {
     pub(super) queue: DelayingQueue<T>,
     /// Called without any lock.
     pub(super) limiter: Box<dyn RateLimiter<T>>,
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> RateLimitingQueue<T> {
+impl<T: Item> RateLimitingQueue<T> {
     /// Creates a queue with default options. client-go's `NewTypedRateLimitingQueue`.
     ///
     /// # Errors
@@ -70,7 +69,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> RateLimitingQueue<T> {
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> Deref for RateLimitingQueue<T> {
+impl<T: Item> Deref for RateLimitingQueue<T> {
     type Target = DelayingQueue<T>;
 
     fn deref(&self) -> &DelayingQueue<T> {
@@ -78,7 +77,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Deref for RateLimitingQueue<T> {
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> fmt::Debug for RateLimitingQueue<T> {
+impl<T: Item> fmt::Debug for RateLimitingQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("RateLimitingQueue")
             .field(&*self.queue)

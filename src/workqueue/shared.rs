@@ -1,11 +1,10 @@
-use std::hash::Hash;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::WorkQueueMetrics;
 use super::delayed::Delayed;
 use super::state::{DoneOutcome, Effects, State, Taken, Ticket};
+use super::{Item, WorkQueueMetrics};
 use crate::log;
 use crate::metrics::Meter;
 use crate::stop::Stop;
@@ -68,7 +67,7 @@ impl<T> PendingShutdown<T> {
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
+impl<T: Item> Shared<T> {
     pub(super) fn new(
         name: String,
         clock: Arc<dyn Clock>,

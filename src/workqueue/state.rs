@@ -1,9 +1,9 @@
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap, hash_map};
-use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
+use super::Item;
 use super::delayed::{Delayed, Removed};
 use super::priority::{Rank, RankedOrder};
 use crate::panic;
@@ -121,7 +121,7 @@ pub(super) struct Unfinished {
     pub(super) longest: Duration,
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
+impl<T: Item> State<T> {
     pub(super) fn new(order: Box<dyn RankedOrder<T>>, has_priorities: bool) -> Self {
         Self {
             items: HashMap::new(),
