@@ -68,7 +68,7 @@ use self::config::server_url;
 use self::connections::Connections;
 use self::credential_data::config_error;
 use self::policy::Policy;
-use self::resource::ResourceListerWatcher;
+use self::resource::{JSON, PARTIAL, ResourceListerWatcher};
 use crate::error::Error;
 use crate::log;
 use crate::object::{DynamicObject, GroupVersionResource, Object, PartialObjectMetadata, Resource};
@@ -284,7 +284,7 @@ impl Client {
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Api<T> {
-        Api::dynamic(self.clone(), resource, namespace)
+        Api::new(self.clone(), resource.clone(), namespace, JSON)
     }
 
     /// Returns an [`Api`] that reads only the metadata of objects.
@@ -296,7 +296,7 @@ impl Client {
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Api<PartialObjectMetadata> {
-        Api::metadata(self.clone(), resource, namespace)
+        Api::new(self.clone(), resource.clone(), namespace, PARTIAL)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::wire::{EscapedName, ListOptions};
 
 /// The `Accept` header that requests only the metadata of an object. Servers that do not support it
 /// return the whole object.
+pub(super) const JSON: &str = "application/json";
 pub(super) const PARTIAL: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
 pub(super) const PARTIAL_LIST: &str =

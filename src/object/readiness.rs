@@ -167,14 +167,6 @@ fn failed(reason: &str, message: impl Into<String>) -> Readiness {
     }
 }
 
-/// Returns the first of these counts that is too low.
-fn first_lack(counts: &[(&str, &str, i64, i64)]) -> Option<Readiness> {
-    let lack = counts.iter().find(|(.., count, wanted)| wanted > count);
-    lack.map(|(reason, what, count, wanted)| {
-        in_progress(reason, format!("{what}: {count}/{wanted}"))
-    })
-}
-
 /// A condition in the status of an object.
 #[derive(Clone, Copy)]
 pub(crate) struct ConditionFields<'a>(&'a Value);
@@ -219,8 +211,8 @@ impl<'a> Fields<'a> {
         self.0.pointer(pointer).and_then(Value::as_i64)
     }
 
-    fn count(&self, pointer: &str) -> i64 {
-        self.number(pointer).unwrap_or_default()
+    fn count(&self, field: &str) -> i64 {
+        self.number(&format!("/status/{field}")).unwrap_or_default()
     }
 
     /// The replicas that the object declares. Controllers use 1 if there is no number.
@@ -327,8 +319,20 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn extra_pods(replicas: i64, wanted: i64) -> Option<Readiness> {
-        let extra = replicas.saturating_sub(wanted);
+    /// Returns the first of these numbers that is too low. Each has its name in reasons, its field
+    /// in the status, and the wanted number.
+    fn first_lack(&self, numbers: &[(&str, &str, i64)]) -> Option<Readiness> {
+        numbers.iter().find_map(|(what, field, wanted)| {
+            let number = self.count(field);
+            (wanted > &number).then(|| {
+                let message = format!("{what}: {number}/{wanted}");
+                in_progress(&format!("Less{what}"), message)
+            })
+        })
+    }
+
+    fn extra_pods(&self, wanted: i64) -> Option<Readiness> {
+        let extra = self.count("replicas").saturating_sub(wanted);
         (extra > 0).then(|| in_progress("ExtraPods", format!("pending termination: {extra}")))
     }
 
@@ -339,10 +343,6 @@ impl<'a> Fields<'a> {
             return Some(failed(EXCEEDED, progressing.message()));
         }
         let wanted = self.wanted_replicas();
-        let replicas = self.count("/status/replicas");
-        let updated = self.count("/status/updatedReplicas");
-        let available = self.count("/status/availableReplicas");
-        let ready = self.count("/status/readyReplicas");
         // The controller reports progress only if there is a deadline, and takes this number for
         // none.
         let deadline = self.number("/spec/progressDeadlineSeconds");
@@ -351,15 +351,19 @@ impl<'a> Fields<'a> {
             || self.conditions().any(|one| {
                 one.is("Progressing", "True") && one.reason() == "NewReplicaSetAvailable"
             });
-        first_lack(&[
-            ("LessReplicas", "Replicas", replicas, wanted),
-            ("LessUpdated", "Updated", updated, wanted),
+        self.first_lack(&[
+            ("Replicas", "replicas", wanted),
+            ("Updated", "updatedReplicas", wanted),
         ])
-        .or_else(|| Self::extra_pods(replicas, wanted))
+        .or_else(|| self.extra_pods(wanted))
         .or_else(|| {
-            first_lack(&[
-                ("LessAvailable", "Available", available, updated),
-                ("LessReady", "Ready", ready, wanted),
+            self.first_lack(&[
+                (
+                    "Available",
+                    "availableReplicas",
+                    self.count("updatedReplicas"),
+                ),
+                ("Ready", "readyReplicas", wanted),
             ])
         })
         .or_else(|| (!has_progressed).then(|| in_progress("ReplicaSetNotAvailable", "")))
@@ -374,15 +378,12 @@ impl<'a> Fields<'a> {
             return Some(in_progress("ReplicaFailure", ""));
         }
         let wanted = self.wanted_replicas();
-        let labeled = self.count("/status/fullyLabeledReplicas");
-        let available = self.count("/status/availableReplicas");
-        let ready = self.count("/status/readyReplicas");
-        first_lack(&[
-            ("LessLabelled", "Labelled", labeled, wanted),
-            ("LessAvailable", "Available", available, wanted),
-            ("LessReady", "Ready", ready, wanted),
+        self.first_lack(&[
+            ("Labelled", "fullyLabeledReplicas", wanted),
+            ("Available", "availableReplicas", wanted),
+            ("Ready", "readyReplicas", wanted),
         ])
-        .or_else(|| Self::extra_pods(self.count("/status/replicas"), wanted))
+        .or_else(|| self.extra_pods(wanted))
     }
 
     fn stateful_set(&self) -> Option<Readiness> {
@@ -391,27 +392,27 @@ impl<'a> Fields<'a> {
             return None;
         }
         let wanted = self.wanted_replicas();
-        let replicas = self.count("/status/replicas");
-        let ready = self.count("/status/readyReplicas");
-        let counts = first_lack(&[
-            ("LessReplicas", "Replicas", replicas, wanted),
-            ("LessReady", "Ready", ready, wanted),
-        ])
-        .or_else(|| Self::extra_pods(replicas, wanted));
+        let counts = self
+            .first_lack(&[
+                ("Replicas", "replicas", wanted),
+                ("Ready", "readyReplicas", wanted),
+            ])
+            .or_else(|| self.extra_pods(wanted));
         if counts.is_some() {
             return counts;
         }
         if let Some(partition) = self.number("/spec/updateStrategy/rollingUpdate/partition") {
-            let updated = self.count("/status/updatedReplicas");
+            let updated = self.count("updatedReplicas");
             let wanted = wanted.saturating_sub(partition);
-            return first_lack(&[("PartitionRollout", "Updated", updated, wanted)]);
+            return (updated < wanted)
+                .then(|| in_progress("PartitionRollout", format!("Updated: {updated}/{wanted}")));
         }
-        let current = self.count("/status/currentReplicas");
-        first_lack(&[("LessCurrent", "Current", current, wanted)]).or_else(|| {
-            let (current, updated) = ("/status/currentRevision", "/status/updateRevision");
-            let is_other = self.text(current) != self.text(updated);
-            is_other.then(|| in_progress("RevisionMismatch", ""))
-        })
+        self.first_lack(&[("Current", "currentReplicas", wanted)])
+            .or_else(|| {
+                let (current, updated) = ("/status/currentRevision", "/status/updateRevision");
+                let is_other = self.text(current) != self.text(updated);
+                is_other.then(|| in_progress("RevisionMismatch", ""))
+            })
     }
 
     fn daemon_set(&self) -> Option<Readiness> {
@@ -421,27 +422,11 @@ impl<'a> Fields<'a> {
         let Some(wanted) = self.number("/status/desiredNumberScheduled") else {
             return Some(in_progress("NoDesiredNumber", ""));
         };
-        let count = |field: &str| self.count(&format!("/status/{field}"));
-        first_lack(&[
-            (
-                "LessCurrent",
-                "Current",
-                count("currentNumberScheduled"),
-                wanted,
-            ),
-            (
-                "LessUpdated",
-                "Updated",
-                count("updatedNumberScheduled"),
-                wanted,
-            ),
-            (
-                "LessAvailable",
-                "Available",
-                count("numberAvailable"),
-                wanted,
-            ),
-            ("LessReady", "Ready", count("numberReady"), wanted),
+        self.first_lack(&[
+            ("Current", "currentNumberScheduled", wanted),
+            ("Updated", "updatedNumberScheduled", wanted),
+            ("Available", "numberAvailable", wanted),
+            ("Ready", "numberReady", wanted),
         ])
     }
 
@@ -489,7 +474,7 @@ impl<'a> Fields<'a> {
             if one.is("Failed", "True") {
                 let parallelism = self.number("/spec/parallelism").unwrap_or(1);
                 let completions = self.number("/spec/completions").unwrap_or(parallelism);
-                let count = self.count("/status/failed");
+                let count = self.count("failed");
                 return Some(failed(
                     "JobFailed",
                     format!("failed: {count}/{completions}"),

@@ -1,8 +1,8 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use super::Api;
 use super::observer::{WriteOutcome, report_deletion};
-use super::{Api, request_error};
 use crate::client::Request;
 use crate::client::resource::{PARTIAL, PARTIAL_LIST, with_selectors};
 use crate::error::Error;
@@ -172,7 +172,7 @@ impl<T> Api<T> {
     ) -> Result<(), Error> {
         self.with_context("delete all", "", || {
             if !which.shard_selector.is_empty() {
-                return Err(request_error(
+                return Err(Error::other(
                     "a shard selector is not allowed: a server without sharding would delete the objects of all shards",
                 ));
             }
@@ -193,7 +193,7 @@ impl<T> Api<T> {
     /// the query if a deletion has a body.
     pub(super) fn delete_body(&self, options: &DeleteOptions) -> Result<Value, Error> {
         let mut body = serde_json::to_value(options)
-            .map_err(|_| request_error("the options can't be serialized as JSON"))?;
+            .map_err(|_| Error::other("the options can't be serialized as JSON"))?;
         if self.options.dry_run {
             body["dryRun"] = json!(["All"]);
         }

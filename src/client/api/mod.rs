@@ -51,12 +51,11 @@ pub use watch::{WatchEvent, WatchEvents};
 
 use self::options::WriteOptions;
 use super::request::Purpose;
-use super::resource::{PARTIAL, describe};
+use super::resource::{JSON, describe};
 use super::{Client, Request, Response};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::object::{
-    GroupVersionKind, GroupVersionResource, Object, ObjectName, PartialObjectMetadata, Resource,
-    Scope, WholeObject, path_segment,
+    GroupVersionKind, GroupVersionResource, Object, ObjectName, Resource, Scope, WholeObject, path_segment,
 };
 use crate::stop::Stop;
 
@@ -132,51 +131,21 @@ pub struct Api<T> {
     objects: PhantomData<fn() -> T>,
 }
 
-impl Api<PartialObjectMetadata> {
-    pub(super) fn metadata(
-        client: Client,
-        resource: &GroupVersionResource,
-        namespace: Option<&str>,
-    ) -> Self {
-        Self::new(client, resource.clone(), None, None, namespace, PARTIAL)
-    }
-}
-
 impl<T: Resource> Api<T> {
     pub(super) fn typed(client: Client, namespace: Option<&str>) -> Self {
-        let (kind, scope) = (Some(T::group_version_kind()), Some(T::scope()));
-        Self::new(
-            client,
-            T::group_version_resource(),
-            kind,
-            scope,
-            namespace,
-            "application/json",
-        )
+        Self {
+            kind: Some(T::group_version_kind()),
+            scope: Some(T::scope()),
+            ..Self::new(client, T::group_version_resource(), namespace, JSON)
+        }
     }
 }
 
 impl<T> Api<T> {
-    pub(super) fn dynamic(
-        client: Client,
-        resource: &GroupVersionResource,
-        namespace: Option<&str>,
-    ) -> Self {
-        Self::new(
-            client,
-            resource.clone(),
-            None,
-            None,
-            namespace,
-            "application/json",
-        )
-    }
-
-    fn new(
+    /// An API for objects of any kind and scope.
+    pub(super) fn new(
         client: Client,
         resource: GroupVersionResource,
-        kind: Option<GroupVersionKind>,
-        scope: Option<Scope>,
         namespace: Option<&str>,
         accept: &'static str,
     ) -> Self {
@@ -186,8 +155,8 @@ impl<T> Api<T> {
         Self {
             client,
             resource,
-            kind,
-            scope,
+            kind: None,
+            scope: None,
             namespace,
             subresource: None,
             accept,
@@ -288,7 +257,7 @@ impl<T> Api<T> {
     /// Returns the path of the collection.
     fn collection(&self) -> Result<String, Error> {
         if (self.scope, self.namespace()) == (Some(Scope::Namespaced), None) {
-            return Err(request_error(
+            return Err(Error::other(
                 "this kind is namespaced, but no namespace was given",
             ));
         }
@@ -311,7 +280,7 @@ impl<T> Api<T> {
     /// Rejects a namespace for a cluster-scoped kind.
     fn check_namespace(&self) -> Result<(), Error> {
         match (self.scope, self.namespace()) {
-            (Some(Scope::Cluster), Some(_)) => Err(request_error(
+            (Some(Scope::Cluster), Some(_)) => Err(Error::other(
                 "this kind is cluster-scoped by its type, but a namespace was given: use no namespace, or \
                  correct the scope of the type",
             )),
@@ -324,7 +293,7 @@ impl<T> Api<T> {
         let path = format!("{}/{}", self.collection()?, path_segment("name", name)?);
         match self.subresource.as_deref() {
             None => Ok(path),
-            Some("") => Err(request_error("the name of the subresource is empty")),
+            Some("") => Err(Error::other("the name of the subresource is empty")),
             Some(subresource) => {
                 let subresource = path_segment("subresource", subresource)?;
                 Ok(format!("{path}/{subresource}"))
@@ -336,12 +305,12 @@ impl<T> Api<T> {
     fn body<B: Serialize + ?Sized>(&self, body: &B) -> Result<Value, Error> {
         let mut body = serde_json::to_value(body)
             .map_err(|_| {
-                request_error(
+                Error::other(
                     "the body can't be serialized as JSON: its Serialize implementation failed, or a map key is not a string",
                 )
             })?;
         let Value::Object(fields) = &mut body else {
-            return Err(request_error("the body is not a JSON object"));
+            return Err(Error::other("the body is not a JSON object"));
         };
         if let Some(kind) = &self.kind {
             fields
@@ -653,9 +622,4 @@ impl<T> fmt::Debug for Api<T> {
             .field("namespace", &self.namespace)
             .finish_non_exhaustive()
     }
-}
-
-/// An error of a request that is rejected before it is sent.
-fn request_error(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Other(message.into()))
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Api, DeleteOptions, request_error};
+use super::{Api, DeleteOptions};
 use crate::client::Request;
 use crate::error::Error;
 use crate::reflector::Body;
@@ -181,7 +181,7 @@ impl<T> Api<T> {
     fn check_pods(&self, what: &str) -> Result<(), Error> {
         match (&*self.resource.group, &*self.resource.resource) {
             ("", "pods") => Ok(()),
-            _ => Err(request_error(format!("only pods {what}"))),
+            _ => Err(Error::other(format!("only pods {what}"))),
         }
     }
 }

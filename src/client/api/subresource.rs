@@ -7,6 +7,7 @@ use serde_json::json;
 use super::{Api, Fetched, Patch, Scale};
 use crate::client::Request;
 use crate::client::request::Purpose;
+use crate::client::resource::JSON;
 use crate::error::Error;
 use crate::object::{GroupVersionKind, Object, WholeObject};
 use crate::stop::Stop;
@@ -92,7 +93,7 @@ impl<T> Api<T> {
         let api = self.view(Some(kind), Some("scale".into()));
         Subresource {
             api: Api {
-                accept: "application/json",
+                accept: JSON,
                 ..api
             },
         }
@@ -121,7 +122,7 @@ impl<T> Api<T> {
         let api = self.view(None, Some(name.into()));
         Subresource {
             api: Api {
-                accept: "application/json",
+                accept: JSON,
                 ..api
             },
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Api, Fetched, WatchEvent, request_error};
+use super::{Api, Fetched, WatchEvent};
 use crate::client::resource::{PARTIAL, describe};
 use crate::client::wait::{Ended, Wait, WaitError};
 use crate::error::Error;
@@ -356,7 +356,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
         Wait::run(&self.client, doing, wanted.timeout, wanted.stop, |wait| {
             self.path_of(name)?;
             if let Some(refusal) = wanted.refusal {
-                return Err(request_error(refusal).into());
+                return Err(Error::other(refusal).into());
             }
             let selector = format!("metadata.name={}", escaped(name));
             self.follow(&selector, wait, |update, wait| {
@@ -395,7 +395,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
             Some(object.name()),
             Some(object.namespace()),
         );
-        Err(request_error(format!(
+        Err(Error::other(format!(
             "the server sent {found}; wait for an object of one namespace"
         )))
     }

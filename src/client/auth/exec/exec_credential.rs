@@ -17,12 +17,13 @@ pub(super) const API_VERSIONS: [&str; 2] = [
 
 type Object = Map<String, Value>;
 
-/// The `status` of the output: a token, a certificate, or both.
+/// The `status` of the output of one run: a token, a certificate, or both. It is shared, and
+/// compared by address: see [`Plugin::reject`](super::Plugin::reject).
 #[derive(Debug)]
-pub(super) struct ExecCredential {
-    pub(super) token: Option<Secret>,
-    pub(super) certificate: Option<Identity>,
-    pub(super) expires: Option<SystemTime>,
+pub(in crate::client) struct Credential {
+    pub(in crate::client) token: Option<Secret>,
+    pub(in crate::client) certificate: Option<Identity>,
+    pub(in crate::client) expires: Option<SystemTime>,
 }
 
 /// A client certificate (a chain, leaf first) and its key, both PEM and not validated yet.
@@ -39,7 +40,7 @@ impl fmt::Debug for Identity {
 }
 
 /// Parses the output. An error message completes a sentence that starts with "exec plugin x".
-pub(super) fn parse(output: &[u8], api_version: &str) -> Result<ExecCredential, String> {
+pub(super) fn parse(output: &[u8], api_version: &str) -> Result<Credential, String> {
     let credential = decode(output)?;
     // As in client-go, a missing kind is accepted, but a missing version is not.
     if text(&credential, "kind")?.is_some_and(|kind| kind != "ExecCredential") {
@@ -82,7 +83,7 @@ pub(super) fn parse(output: &[u8], api_version: &str) -> Result<ExecCredential, 
         None | Some(Value::Null) => None,
         Some(time) => expiry(time.as_str().unwrap_or_default())?,
     };
-    Ok(ExecCredential {
+    Ok(Credential {
         token,
         certificate,
         expires,

@@ -8,33 +8,22 @@ mod process;
 #[cfg(unix)]
 mod tests;
 
-use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use self::exec_credential::ExecCredential;
-pub(in crate::client) use self::exec_credential::Identity;
 pub use self::exec_credential::exec_credential;
+pub(in crate::client) use self::exec_credential::{Credential, Identity};
 pub(in crate::client) use self::exec_info::ClusterInfo;
 
 use crate::client::config::{ExecConfig, InteractiveMode};
-use crate::client::credential_data::{Secret, config_error, credentials_error};
+use crate::client::credential_data::{config_error, credentials_error};
 use crate::error::Error;
 use crate::metrics::{ClientMetrics, Meter};
 use crate::panic;
 use crate::stop::{Done, Stop};
 use crate::sync::Mutex;
-
-/// A credential from one run of a plugin. It is shared, and compared by address: see
-/// [`Plugin::reject`].
-#[derive(Debug)]
-pub(in crate::client) struct Credential {
-    pub(in crate::client) token: Option<Secret>,
-    pub(in crate::client) certificate: Option<Identity>,
-    pub(in crate::client) expires: Option<SystemTime>,
-}
 
 /// A credential plugin and its last credential. The client-go counterpart is `Authenticator`.
 ///
@@ -255,7 +244,7 @@ impl Shared {
         run.ended.set();
     }
 
-    fn execute(&self, stop: &Stop) -> Result<ExecCredential, Error> {
+    fn execute(&self, stop: &Stop) -> Result<Credential, Error> {
         let config = &self.config;
         let name = display_name(config);
         let interactive = match config.interactive_mode {
@@ -291,17 +280,8 @@ impl Shared {
             .map_err(|problem| credentials_error(format!("{name} {problem}")))
     }
 
-    fn cache(&self, credential: ExecCredential) -> Arc<Credential> {
-        let ExecCredential {
-            token,
-            certificate,
-            expires,
-        } = credential;
-        let credential = Arc::new(Credential {
-            token,
-            certificate,
-            expires,
-        });
+    fn cache(&self, credential: Credential) -> Arc<Credential> {
+        let credential = Arc::new(credential);
         let now = Instant::now();
         let mut age = None;
         let mut state = self.state.lock();
@@ -326,14 +306,5 @@ impl Shared {
                 .event(|metrics| metrics.certificate_expiry(credential.expires));
         }
         credential
-    }
-}
-
-/// Leaves out the credential.
-impl fmt::Debug for Plugin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plugin")
-            .field("config", &self.shared.config)
-            .finish_non_exhaustive()
     }
 }

@@ -120,7 +120,7 @@ fn plugin_runs_once_while_token_is_valid() {
         assert_eq!(token(&plugin).unwrap(), "s3cret");
     }
     assert_eq!(folder.runs(), 1);
-    let shown = format!("{plugin:?} {:?}", plugin.credential(&Stop::new()));
+    let shown = format!("{:?}", plugin.credential(&Stop::new()));
     assert!(!shown.contains("s3cret"), "{shown}");
 }
 
@@ -400,7 +400,8 @@ fn missing_command_error_contains_install_hint() {
 #[test]
 fn invalid_exec_configs_are_rejected() {
     let refused = |config: ExecConfig| {
-        let error = Plugin::new(&config, ClusterInfo::default(), None).unwrap_err();
+        let plugin = Plugin::new(&config, ClusterInfo::default(), None);
+        let error = plugin.err().unwrap();
         assert!(error.is_config());
         error.to_string()
     };
