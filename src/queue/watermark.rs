@@ -43,14 +43,9 @@ use crate::sync::{Condvar, Mutex};
 /// ```
 #[derive(Clone, Default)]
 pub struct Watermark {
-    shared: Arc<Shared>,
-}
-
-#[derive(Default)]
-struct Shared {
     /// The innermost lock. A queue sets the version under its own lock; no other lock is taken
     /// under this one.
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
@@ -108,7 +103,7 @@ impl Watermark {
     /// Returns the version that has been reached. It is empty if no version has been reached yet,
     /// or if the server sends no versions.
     pub fn current(&self) -> String {
-        self.shared.state.lock().reached.to_string()
+        self.state.lock().reached.to_string()
     }
 
     /// Sets the version up to which everything has been processed. Call it only for a custom queue:
@@ -118,7 +113,7 @@ impl Watermark {
     }
 
     pub(super) fn set_reached(&self, version: ResourceVersion) {
-        let mut state = self.shared.state.lock();
+        let mut state = self.state.lock();
         state.reached = version;
         state.wake();
     }
@@ -166,7 +161,7 @@ impl Watermark {
     /// It is empty if one of them has reached no version, or if they cannot be compared.
     pub(crate) fn lowest<'a>(watermarks: impl IntoIterator<Item = &'a Self>) -> String {
         let all = watermarks.into_iter();
-        ResourceVersion::lowest(all.map(|one| one.shared.state.lock().reached.clone()))
+        ResourceVersion::lowest(all.map(|one| one.state.lock().reached.clone()))
     }
 
     fn wait_until(
@@ -176,20 +171,20 @@ impl Watermark {
         stop: &Stop,
     ) -> Result<(), WaitError> {
         // In most calls the version has been reached already, and no subscription is needed.
-        if self.shared.state.lock().has_reached(wanted)? {
+        if self.state.lock().has_reached(wanted)? {
             return Ok(());
         }
         let changed = Arc::new(Condvar::new());
         let _stopped = stop.on_stop({
-            let (shared, changed) = (Arc::clone(&self.shared), Arc::clone(&changed));
+            let (state, changed) = (Arc::clone(&self.state), Arc::clone(&changed));
             // Notify under the lock, so that the waiter does not miss the notification between its
             // check and its wait.
             move || {
-                let _state = shared.state.lock();
+                let _state = state.lock();
                 changed.notify_one();
             }
         });
-        let mut state = self.shared.state.lock();
+        let mut state = self.state.lock();
         state.waits += 1;
         let key = (digits(wanted), state.waits);
         let mut timed_out = false;
@@ -317,20 +312,20 @@ mod tests {
         versions: &[&'static str],
         stop: &Stop,
     ) -> Vec<thread::JoinHandle<Result<(), WaitError>>> {
-        let before = watermark.shared.state.lock().waiting.len();
+        let before = watermark.state.lock().waiting.len();
         let wait = |version: &&'static str| {
             let (watermark, version, stop) = (watermark.clone(), *version, stop.clone());
             thread::spawn(move || watermark.wait(version, Duration::MAX, &stop))
         };
         let waits = versions.iter().map(wait).collect();
-        while watermark.shared.state.lock().waiting.len() < before + versions.len() {
+        while watermark.state.lock().waiting.len() < before + versions.len() {
             thread::yield_now();
         }
         waits
     }
 
     fn waiting(watermark: &Watermark) -> Vec<String> {
-        let state = watermark.shared.state.lock();
+        let state = watermark.state.lock();
         state.waiting.keys().map(|key| key.0.1.clone()).collect()
     }
 
