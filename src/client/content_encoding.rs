@@ -3,7 +3,6 @@ use std::io::{self, Read};
 #[cfg(feature = "gzip")]
 use flate2::read::MultiGzDecoder;
 
-use super::response_checks::Encoding;
 #[cfg(feature = "gzip")]
 use crate::error::{Error, ErrorKind};
 
@@ -54,11 +53,11 @@ impl DecodedBody {
         not(feature = "gzip"),
         expect(unused_variables, reason = "only the feature `gzip` decompresses")
     )]
-    pub(super) fn new(body: ureq::Body, encoding: Encoding, limit: u64) -> Self {
+    pub(super) fn new(body: ureq::Body, gzip: bool, limit: u64) -> Self {
         let reader = body.into_reader();
-        match encoding {
+        match gzip {
             #[cfg(feature = "gzip")]
-            Encoding::Gzip => {
+            true => {
                 let decoder = MultiGzDecoder::new(CountingReader {
                     reader,
                     bytes: 0,

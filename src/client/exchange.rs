@@ -15,7 +15,7 @@ use super::error::from_response;
 use super::policy::RequestMetrics;
 use super::request::Purpose;
 use super::response::Incoming;
-use super::response_checks::{check_framing, check_purpose, encoding};
+use super::response_checks::{check_framing, check_purpose, is_gzip};
 use super::transport::BUFFER;
 use super::transport::cancel::Running;
 use super::transport::error::{from_ureq, is_broken_connection};
@@ -279,9 +279,9 @@ impl<'a> Attempt<'a> {
         client.policy.warn(&head.headers, self.context);
         let status = head.status.as_u16();
         let is_success = head.status.is_success();
-        let encoding = match encoding(&head.headers, self.requests_gzip()) {
+        let gzip = match is_gzip(&head.headers, self.requests_gzip()) {
             Err(error) if is_success => return Err(error),
-            encoding => encoding,
+            gzip => gzip,
         };
         if is_success {
             check_purpose(request.purpose, status, &head.headers)?;
@@ -293,7 +293,7 @@ impl<'a> Attempt<'a> {
             (true, _) => None,
             (false, _) => time_limit,
         };
-        let body = encoding.map(|encoding| DecodedBody::new(body, encoding, body_limit));
+        let body = gzip.map(|gzip| DecodedBody::new(body, gzip, body_limit));
         let body = Incoming {
             // If the body of an error response can't be decoded, it is ignored: the status is still
             // reported.

@@ -55,7 +55,8 @@ use super::resource::{JSON, describe};
 use super::{Client, Request, Response};
 use crate::error::Error;
 use crate::object::{
-    GroupVersionKind, GroupVersionResource, Object, ObjectName, Resource, Scope, WholeObject, path_segment,
+    GroupVersionKind, GroupVersionResource, Object, ObjectName, Resource, Scope, WholeObject,
+    path_segment,
 };
 use crate::stop::Stop;
 

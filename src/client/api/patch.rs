@@ -128,28 +128,25 @@ impl<B: Serialize> Patch<B> {
         options: &WriteOptions,
         whole: impl FnOnce(&B) -> Result<Value, Error>,
     ) -> Result<Request, Error> {
-        let request = match &self.kind {
-            Kind::Apply { field_manager, .. } => {
-                options.with_field_manager(field_manager).add_to(request)
+        if let Kind::Apply {
+            field_manager,
+            force,
+        } = &self.kind
+        {
+            let options = options.with_field_manager(field_manager);
+            let mut request = options.add_to(request).json(&whole(&self.body)?)?;
+            if *force {
+                request = request.query("force", "true");
             }
-            _ => options.add_to(request),
+            // The body is JSON, which is valid YAML.
+            return Ok(request.content_type("application/apply-patch+yaml"));
+        }
+        let media_type = match &self.kind {
+            Kind::Merge => "application/merge-patch+json",
+            Kind::Json => "application/json-patch+json",
+            _ => "application/strategic-merge-patch+json",
         };
-        let (request, media_type) = match &self.kind {
-            Kind::Merge => (request.json(&self.body)?, "application/merge-patch+json"),
-            Kind::Json => (request.json(&self.body)?, "application/json-patch+json"),
-            Kind::StrategicMerge => (
-                request.json(&self.body)?,
-                "application/strategic-merge-patch+json",
-            ),
-            Kind::Apply { force, .. } => {
-                let mut request = request.json(&whole(&self.body)?)?;
-                if *force {
-                    request = request.query("force", "true");
-                }
-                // The body is JSON, which is valid YAML.
-                (request, "application/apply-patch+yaml")
-            }
-        };
+        let request = options.add_to(request).json(&self.body)?;
         Ok(request.content_type(media_type))
     }
 }

@@ -11,15 +11,9 @@ const MAX_LISTED: usize = 5;
 /// The maximum length of a name, in characters. A longer one is not similar to any name.
 const MAX_NAME_LENGTH: usize = 63;
 
-/// The parts of a name to find.
-#[derive(Clone, Copy)]
-struct Name<'a> {
-    /// `deployments`, `deployment`, `deploy` or `Deployment`.
-    name: &'a str,
-    version: Option<&'a str>,
-    /// Empty for any group.
-    group: &'a str,
-}
+/// The parts of a name: its first part, the version if the name contains one, and the group, which
+/// can be abbreviated or empty.
+type Name<'a> = (&'a str, Option<&'a str>, &'a str);
 
 impl Discovery {
     /// Finds the resource that kubectl would use for a name. These names are equivalent:
@@ -60,19 +54,11 @@ impl Discovery {
     pub fn find(&self, name: &str) -> Result<&DiscoveredResource, Error> {
         let mut parts = name.splitn(3, '.');
         let full = match (parts.next(), parts.next(), parts.next()) {
-            (Some(name), Some(version), Some(group)) => Some(Name {
-                name,
-                version: Some(version),
-                group,
-            }),
+            (Some(name), Some(version), Some(group)) => Some((name, Some(version), group)),
             _ => None,
         };
         let (first, rest) = name.split_once('.').unwrap_or((name, ""));
-        let short = Name {
-            name: first,
-            version: None,
-            group: rest,
-        };
+        let short = (first, None, rest);
         // Resource names contain no capital letters, so a full kind is unambiguous and comes first.
         let found = full
             .and_then(|full| self.find_by_kind(full, true))
@@ -84,7 +70,7 @@ impl Discovery {
         if let Some(found) = found {
             return Ok(found);
         }
-        let requested = [full.map_or("", |full| full.group), short.group];
+        let requested = [full.map_or("", |(_, _, group)| group), rest];
         let failed = self
             .failures()
             .iter()
@@ -166,12 +152,7 @@ impl Discovery {
     }
 
     /// Finds a resource by its plural, singular or short name.
-    fn find_by_resource(&self, requested: Name<'_>) -> Option<&DiscoveredResource> {
-        let Name {
-            name,
-            version,
-            group,
-        } = requested;
+    fn find_by_resource(&self, (name, version, group): Name<'_>) -> Option<&DiscoveredResource> {
         if name.is_empty() {
             return None;
         }
@@ -227,12 +208,11 @@ impl Discovery {
 
     /// Finds a resource by its kind. With `exact`, the kind must match in case, and an
     /// empty group means the core group.
-    fn find_by_kind(&self, requested: Name<'_>, exact: bool) -> Option<&DiscoveredResource> {
-        let Name {
-            name,
-            version,
-            group,
-        } = requested;
+    fn find_by_kind(
+        &self,
+        (name, version, group): Name<'_>,
+        exact: bool,
+    ) -> Option<&DiscoveredResource> {
         let any_group = group.is_empty() && !exact;
         self.resources().iter().find(|found| {
             (found.kind.kind == name || !exact && found.kind.kind.to_lowercase() == name)
