@@ -242,11 +242,6 @@ impl Shared {
         }
     }
 
-    /// Returns the steps of a candidate that knows nothing of the Lease.
-    pub(super) fn steps(&self) -> Steps {
-        steps(&self.identity, self.options.times)
-    }
-
     pub(super) fn error(&self, kind: Kind, last_error: Option<Error>) -> LeaderElectionError {
         LeaderElectionError::new(&self.name, kind, last_error)
     }
@@ -258,11 +253,6 @@ impl Shared {
             log::error!("leader election {}: the metrics {panic}", self.name);
         }
     }
-}
-
-fn steps(identity: &str, times: Times) -> Steps {
-    let random = || (random() >> 11) as f64 / (1u64 << 53) as f64;
-    Steps::new(identity.to_owned(), times, Policy::SAFE, Box::new(random))
 }
 
 impl Status {
@@ -434,7 +424,7 @@ impl LeaderElectorBuilder {
         let status = Status {
             is_running: false,
             is_stuck: false,
-            steps: steps(&identity, self.times),
+            steps: self.steps(&identity),
             leader: String::new(),
             last_error: None,
         };
@@ -450,6 +440,13 @@ impl LeaderElectorBuilder {
         Ok(LeaderElector {
             shared: Arc::new(shared),
         })
+    }
+
+    /// Returns the steps of a candidate that knows nothing of the Lease.
+    pub(super) fn steps(&self, identity: &str) -> Steps {
+        let random = || (random() >> 11) as f64 / (1u64 << 53) as f64;
+        let identity = identity.to_owned();
+        Steps::new(identity, self.times, Policy::SAFE, Box::new(random))
     }
 
     /// What is wrong with the options. client-go's `NewLeaderElector` checks less.

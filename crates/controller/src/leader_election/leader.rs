@@ -303,7 +303,7 @@ impl<'a> Run<'a> {
                 self.shared.name
             );
             self.record_event("stopped leading");
-            self.shared.status.lock().steps = self.shared.steps();
+            self.reset(&mut self.shared.status.lock());
         };
         let (thread, ended) = match self.start(leading.clone(), work) {
             Ok(started) => started,
@@ -486,6 +486,11 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Forgets the Lease and the term.
+    fn reset(&self, status: &mut Status) {
+        status.steps = self.shared.options.steps(&self.shared.identity);
+    }
+
     fn next(&self, now: Now) -> Next {
         self.shared.status.lock().steps.next(now)
     }
@@ -618,7 +623,7 @@ impl Drop for Run<'_> {
         // Stuck work still runs, so the elector can't run again, and stays unhealthy.
         if !status.is_stuck {
             status.is_running = false;
-            status.steps = self.shared.steps();
+            self.reset(&mut status);
         }
         drop(status);
         // A logger or a clock can have panicked while the work runs.

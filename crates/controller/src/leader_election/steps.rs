@@ -303,7 +303,7 @@ impl Steps {
         }
     }
 
-    /// Ends the term for good. Returns `false` if it has ended already, or if there is none.
+    /// Ends the term for good. Returns whether there was one that had not ended.
     pub fn end_term(&mut self) -> bool {
         let term = self.term.as_mut();
         term.is_some_and(|term| !std::mem::replace(&mut term.has_ended, true))
