@@ -86,7 +86,7 @@ pub mod guide;
 /// Support for `ControllerTest`, for the replay of traces and for fuzz targets.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::controller::probe::Probe;
+    pub use crate::controller::Drive;
 
     /// The decisions of elections.
     pub mod steps {

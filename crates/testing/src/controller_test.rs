@@ -20,6 +20,7 @@ use k8s_informer::informer::{SharedInformerFactory, Source};
 use k8s_informer::object::{Key, Object};
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::time::{Backoff, Clock};
+use k8s_informer_controller::__private::Drive;
 use k8s_informer_controller::{Controller, ControllerBuilder, ControllerError};
 use parking_lot::Mutex;
 
@@ -513,19 +514,19 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
                 }
             }
             let now = self.clock.now();
-            let controller = &self.running.controller;
+            let drive = &self.running.drive;
             let next = match target > now {
                 true => {
                     calls.clear();
-                    Some(controller.next_due().map_or(target, |due| due.min(target)))
+                    Some(drive.next_due().map_or(target, |due| due.min(target)))
                 }
-                false => controller.next_work(),
+                false => drive.next_work(),
             };
             let Some(next) = next else {
                 return Ok(());
             };
             self.clock.advance(next.saturating_duration_since(now));
-            let timers = controller.due_timers_done();
+            let timers = drive.due_timers_done();
             if !timers.wait_timeout(deadline.saturating_duration_since(Instant::now())) {
                 return Err(self.error("the timers did not run in time"));
             }
@@ -555,7 +556,7 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
             .wait_for_end(deadline.min(Instant::now() + TICK * 100))
         {
             // The clock may have reached the time limit of the call.
-            self.controller().due_timers_done();
+            self.running.drive.due_timers_done();
             if Instant::now() < deadline {
                 continue;
             }
@@ -577,7 +578,7 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
         loop {
             let version = self.server.resource_version();
             self.server.request_progress();
-            let is_exact = self.controller().wait_for_caches(version, deadline);
+            let is_exact = self.running.drive.wait_for_caches(version, deadline);
             let is_exact = is_exact.map_err(|problem| match self.running.pace.has_ended() {
                 true => self.ended(),
                 false => self.error(problem),
@@ -662,16 +663,24 @@ fn start<T: Object + DeserializeOwned>(
     let name = source.resource().resource.clone();
     let builder = Controller::builder(&client, source.clone(), name)
         .factory(&factory)
-        .clock(Arc::clone(shared_clock))
-        .probe(Arc::clone(&pace) as _);
+        .clock(Arc::clone(shared_clock));
+    let [added, begin, ended] = [(); 3].map(|()| Arc::clone(&pace));
+    let builder = Drive::attach(
+        builder,
+        move |registration| added.handler_added(registration),
+        move || begin.wait_to_begin(),
+        move |key, is_called| ended.ended(key, is_called),
+    );
     let controller = build(builder).map_err(ControllerTestError::new)?;
-    if !controller.is_driven_by(shared_clock) {
+    let drive = Drive::of(&controller);
+    if !drive.is_driven_by(shared_clock) {
         return Err(ControllerTestError::new(format_args!(
             "controller {:?}: the function must use the builder that it receives, and must not set its clock",
             controller.name()
         )));
     }
-    Running::start(controller, pace, factory, clock.clone()).map_err(ControllerTestError::new)
+    Running::start(controller, drive, pace, factory, clock.clone())
+        .map_err(ControllerTestError::new)
 }
 
 impl<T: Object + DeserializeOwned> fmt::Debug for ControllerTest<T> {

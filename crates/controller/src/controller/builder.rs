@@ -1,25 +1,28 @@
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
+use super::calls::Calls;
 use super::context::Context;
 use super::enqueue::{Enqueue, UpdateFilter};
 use super::error::ControllerError;
-use super::finalize::{Finalized, Finalizer};
-use super::handle::{AddHandler, Controller, RemoveHandler, Runner};
-use super::named_handlers::NamedHandlers;
+use super::finalize::Finalizer;
+use super::handle::Controller;
+use super::named_handlers::{NamedHandlers, ScheduledHandlers};
 use super::outcome::{Failure, Next};
 use super::predicate::Predicate;
 use super::probe::{KeyOrder, Probe};
-use super::reconcile_loop::{Outcome, ReconcileLoop, Settings};
-use super::schedule::{Due, Schedule};
+use super::reconcile::{Functions, Reconciler};
+use super::reconcile_loop::{ReconcileLoop, Settings};
+use super::runner::{AddHandler, RemoveHandler, Runner};
 use super::source::{AnySource, InformerSource};
 use super::{finalizer, owner};
 use crate::log;
 use crate::metrics::ControllerMetricsProvider;
-use k8s_informer::__private::sync::Mutex;
 use k8s_informer::client::Client;
 use k8s_informer::handler::HandlerOptions;
 use k8s_informer::informer::{InformerError, InformerScope, SharedInformerFactory, Source};
@@ -117,16 +120,13 @@ pub struct ControllerBuilder<T> {
     finalizer: Option<Finalizer<T>>,
     former_finalizers: Vec<String>,
     on_gone: Box<dyn Fn(&Key) + Send + Sync>,
-    workers: usize,
-    time_limit: Option<Duration>,
-    grace_period: Duration,
-    own_writes_timeout: Duration,
+    settings: Settings,
     sync_timeout: Duration,
     clock: Arc<dyn Clock>,
     limiter: Box<dyn RateLimiter<Key>>,
     starvation_limit: usize,
     metrics: Option<Arc<dyn ControllerMetricsProvider>>,
-    probe: Option<Arc<dyn Probe>>,
+    pub(super) probe: Option<Probe>,
     /// Adds the built controller to its manager.
     register: Option<Box<Register>>,
 }
@@ -150,12 +150,18 @@ struct Setup<'a> {
     kind_scope: Option<Scope>,
 }
 
-impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
-    pub(super) fn new(client: Client, source: Source<T>, name: String) -> Self {
+impl<T: Object + DeserializeOwned> Controller<T> {
+    /// Returns a builder for a controller of the objects of `source`. The name appears in logs,
+    /// metrics and thread names.
+    pub fn builder(
+        client: &Client,
+        source: Source<T>,
+        name: impl Into<String>,
+    ) -> ControllerBuilder<T> {
         let (base, most) = (Duration::from_millis(5), Duration::from_secs(1000));
-        Self {
-            name,
-            client,
+        ControllerBuilder {
+            name: name.into(),
+            client: client.clone(),
             factory: None,
             kind: source.kind().cloned(),
             kind_scope: source.kind_scope(),
@@ -165,10 +171,12 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             finalizer: None,
             former_finalizers: Vec::new(),
             on_gone: Box::new(|_| {}),
-            workers: 1,
-            time_limit: None,
-            grace_period: Duration::from_secs(15),
-            own_writes_timeout: Duration::from_secs(10),
+            settings: Settings {
+                workers: 1,
+                time_limit: None,
+                grace_period: Duration::from_secs(15),
+                own_writes_timeout: Duration::from_secs(10),
+            },
             sync_timeout: Duration::from_secs(120),
             clock: Arc::new(RealClock),
             limiter: Box::new(ItemExponentialFailureRateLimiter::new(base, most)),
@@ -178,7 +186,9 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             register: None,
         }
     }
+}
 
+impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// Adds the built controller to its manager.
     pub(super) fn register(mut self, register: Box<Register>) -> Self {
         self.register = Some(register);
@@ -384,7 +394,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// Sets the number of calls that can run at the same time. The default is 1. Calls for the same
     /// key never overlap.
     pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = workers;
+        self.settings.workers = workers;
         self
     }
 
@@ -401,7 +411,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// Sets the time limit of a call. When it elapses, [`Context::stop`] is set, and the excess
     /// is logged and counted. By default there is no limit.
     pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.time_limit = Some(limit);
+        self.settings.time_limit = Some(limit);
         self
     }
 
@@ -412,7 +422,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// returns an error with the keys of the calls. The sum should be shorter than the
     /// `terminationGracePeriodSeconds` of the Pod.
     pub fn grace_period(mut self, period: Duration) -> Self {
-        self.grace_period = period;
+        self.settings.grace_period = period;
         self
     }
 
@@ -423,7 +433,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// for a known version of an object has no limit. After this duration, the log has a warning,
     /// and later ones at growing intervals.
     pub fn own_writes_timeout(mut self, timeout: Duration) -> Self {
-        self.own_writes_timeout = timeout;
+        self.settings.own_writes_timeout = timeout;
         self
     }
 
@@ -453,13 +463,6 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self
     }
 
-    /// Lets a test observe the controller and start its calls one by one, in the order of the keys.
-    #[doc(hidden)]
-    pub fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
-        self.probe = Some(probe);
-        self
-    }
-
     /// Sets the reconcile function, and builds the controller.
     ///
     /// The function receives the cached object and makes the actual state equal to the desired
@@ -475,10 +478,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self,
         reconcile: impl Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync + 'static,
     ) -> Result<Controller<T>, ControllerError> {
-        self.build(None, move |cx, _, object| match object {
-            Some(object) => reconcile(&cx, &object).into(),
-            None => Ok(Next::Done).into(),
-        })
+        self.build(Functions::One(Box::new(reconcile)))
     }
 
     /// Sets named handlers instead of a reconcile function, and builds the controller.
@@ -507,18 +507,11 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         }
         let limiter: Arc<dyn RateLimiter<Key>> = Arc::from(self.limiter);
         self.limiter = Box::new(Arc::clone(&limiter));
-        self.build(Some(Mutex::default()), move |cx, due, object| {
-            handlers.run(cx, due, object, &*limiter)
-        })
+        let handlers = ScheduledHandlers::new(handlers, limiter, Arc::clone(&self.clock));
+        self.build(Functions::Named(handlers))
     }
 
-    /// Builds the controller. `reconcile` gets `None` for an object that is gone. `schedule` is for
-    /// named handlers.
-    fn build(
-        self,
-        schedule: Option<Mutex<Schedule>>,
-        reconcile: impl Fn(Context, Due, Option<Arc<T>>) -> Outcome + Send + Sync + 'static,
-    ) -> Result<Controller<T>, ControllerError> {
+    fn build(self, functions: Functions<T>) -> Result<Controller<T>, ControllerError> {
         self.check()?;
         let owns_factory = self.factory.is_none();
         let factory = self
@@ -558,54 +551,39 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             .into_iter()
             .map(|added| (added.source, added.add_handler))
             .unzip();
-        let settings = Settings {
-            name: self.name.clone(),
-            kind: self.kind,
-            workers: self.workers,
-            time_limit: self.time_limit,
-            grace_period: self.grace_period,
-            own_writes_timeout: self.own_writes_timeout,
-            clock: self.clock,
-            metrics,
-            probe: self.probe,
-            schedule,
-        };
-        let reconcile_loop = Arc::new(ReconcileLoop::new(settings, self.client, queue, sources));
-        let (lister, on_gone) = (informer.lister(), self.on_gone);
-        let mut finalizer = self.finalizer;
+        let (mut finalizer, former) = (self.finalizer, self.former_finalizers);
         if let Some(finalizer) = &mut finalizer {
-            finalizer.former = self.former_finalizers;
+            finalizer.former = former;
         }
-        reconcile_loop.set_reconcile(Box::new(move |cx, key| {
-            // Before the cache is read, so that a later change calls all handlers again.
-            let due = cx.take_due();
-            let Some(object) = lister.get_by_key(key) else {
-                on_gone(key);
-                return reconcile(cx, due, None);
-            };
-            let cx = cx.of_object(&*object);
-            let result = match finalizer.as_ref().map(|of| of.run(&cx, &object)) {
-                None => return reconcile(cx, due, Some(object)),
-                Some(Ok(Finalized::Live(object))) => return reconcile(cx, due, Some(object)),
-                Some(Ok(Finalized::Deleted(next, _))) => Ok(next),
-                Some(Err(failure)) => Err(failure),
-            };
-            cx.restore_due(due);
-            result.into()
-        }));
-        let sync_timeout = self.sync_timeout;
-        let runner = Runner::new(
-            reconcile_loop,
+        let reconciler = Reconciler {
+            lister: informer.lister(),
+            on_gone: self.on_gone,
+            finalizer,
+            functions,
+        };
+        let calls = Calls::new(
+            self.name,
+            self.kind,
+            self.client,
+            sources,
+            self.clock,
+            metrics,
+        );
+        let reconciler = Box::new(reconciler);
+        let reconcile_loop =
+            ReconcileLoop::new(self.settings, calls, queue, reconciler, self.probe);
+        let runner = Arc::new(Runner {
+            reconcile_loop: Arc::new(reconcile_loop),
             factory,
             owns_factory,
-            sync_timeout,
-            handlers,
-        );
-        let runner = Arc::new(runner);
+            sync_timeout: self.sync_timeout,
+            handlers: Mutex::new(handlers),
+            has_run: AtomicBool::new(false),
+        });
         if let Some(register) = self.register {
             register(&runner)?;
         }
-        Ok(Controller::new(runner, informer))
+        Ok(Controller { runner, informer })
     }
 
     fn check(&self) -> Result<(), ControllerError> {
@@ -613,10 +591,10 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         if self.name.is_empty() {
             return invalid("the name is empty".to_owned());
         }
-        if self.workers == 0 {
+        if self.settings.workers == 0 {
             return invalid("0 workers would reconcile nothing: use at least 1".to_owned());
         }
-        if self.time_limit == Some(Duration::ZERO) {
+        if self.settings.time_limit == Some(Duration::ZERO) {
             return invalid("a time limit of 0 would end every call at once".to_owned());
         }
         let Some(of) = &self.finalizer else {
@@ -679,13 +657,13 @@ impl AddedSource {
                 filter,
             };
             let mut options = HandlerOptions::default();
-            options.name.clone_from(&reconcile_loop.settings.name);
+            options.name.clone_from(&reconcile_loop.calls.controller);
             let registration = informer.add_handler_with_options(handler, options)?;
-            let probe = reconcile_loop.settings.probe.as_ref();
-            probe.inspect(|probe| probe.handler_added(registration.clone()));
-            let waiting = Arc::downgrade(reconcile_loop);
+            let probe = reconcile_loop.probe.as_ref();
+            probe.inspect(|probe| (probe.handler_added)(registration.clone()));
+            let postponed = Arc::downgrade(&reconcile_loop.postponed);
             let errors = informer.on_error(move |_| {
-                waiting.upgrade().inspect(|of| of.check_all_again(at));
+                postponed.upgrade().inspect(|of| of.check_all_again(at));
             });
             let remove = move || {
                 drop(errors);

@@ -1,15 +1,14 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::calls::Call;
 use super::outcome::Failure;
 use super::owner;
-use super::reconcile_loop::{CallName, KeyWrites, ReconcileLoop};
-use super::schedule::Due;
+use super::postponed::KeyWrites;
 use super::source::{InformerSource, OWNER_INDEX};
 use k8s_informer::client::Client;
 use k8s_informer::client::api::Api;
@@ -73,60 +72,50 @@ use k8s_informer::time::Clock;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Context {
-    reconcile_loop: Arc<ReconcileLoop>,
-    key: Key,
-    attempt: usize,
-    stop: Stop,
+    call: Call,
+    pub(super) writes: Arc<KeyWrites>,
     /// The UID of the object. Empty if it is gone.
     uid: String,
 }
 
 impl Context {
-    pub(super) fn new(
-        reconcile_loop: Arc<ReconcileLoop>,
-        key: Key,
-        attempt: usize,
-        stop: Stop,
-    ) -> Self {
+    pub(super) fn new(call: Call, writes: KeyWrites) -> Self {
         Self {
-            reconcile_loop,
-            key,
-            attempt,
-            stop,
+            call,
+            writes: Arc::new(writes),
             uid: String::new(),
         }
     }
 
     /// Sets the object of the call.
-    pub(super) fn of_object(mut self, object: &impl Object) -> Self {
+    pub(super) fn set_object(&mut self, object: &impl Object) {
         object.uid().clone_into(&mut self.uid);
-        self
     }
 
     /// Returns the key of the object.
     pub fn key(&self) -> &Key {
-        &self.key
+        &self.call.key
     }
 
     /// Returns the namespace of the object, empty for a cluster-scoped object.
     pub fn namespace(&self) -> &str {
-        split_meta_namespace_key(&self.key).map_or("", |(namespace, _)| namespace)
+        split_meta_namespace_key(self.key()).map_or("", |(namespace, _)| namespace)
     }
 
     /// Returns the name of the object.
     pub fn name(&self) -> &str {
-        split_meta_namespace_key(&self.key).map_or(&self.key, |(_, name)| name)
+        split_meta_namespace_key(self.key()).map_or(self.key(), |(_, name)| name)
     }
 
     /// Returns the name of the controller.
     pub fn controller(&self) -> &str {
-        &self.reconcile_loop.settings.name
+        &self.call.of.controller
     }
 
     /// Returns the number of this call: 1 for the first call after a success, 2 for the first
     /// retry.
     pub fn attempt(&self) -> usize {
-        self.attempt
+        self.call.attempt
     }
 
     /// Returns the signal that ends this call. Pass it to requests and waits.
@@ -134,7 +123,7 @@ impl Context {
     /// It is set when the [time limit](super::ControllerBuilder::time_limit) of the call elapses,
     /// when the grace period after a stop elapses, and when the program loses its leadership.
     pub fn stop(&self) -> &Stop {
-        &self.stop
+        &self.call.stop
     }
 
     /// Returns the clock of the controller. Read the time from it, so that a test can set it:
@@ -167,7 +156,7 @@ impl Context {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn clock(&self) -> &dyn Clock {
-        &*self.reconcile_loop.settings.clock
+        &*self.call.of.clock
     }
 
     /// Returns an error if this program is not the leader any more. Call it before an effect
@@ -178,7 +167,7 @@ impl Context {
     ///
     /// [`Leading::ensure`]: crate::leader_election::Leading::ensure
     pub fn ensure(&self) -> Result<(), Failure> {
-        match self.reconcile_loop.leading.get() {
+        match self.call.of.leading.get() {
             Some(leading) => Ok(leading.ensure()?),
             None => Ok(()),
         }
@@ -211,26 +200,11 @@ impl Context {
 
     /// Returns the resource of the objects of the controller.
     pub(super) fn resource(&self) -> &GroupVersionResource {
-        self.reconcile_loop.sources[0].resource()
-    }
-
-    /// Returns the named handlers that this call runs.
-    pub(super) fn take_due(&self) -> Due {
-        self.reconcile_loop.take_due(&self.key)
-    }
-
-    /// Ends a call that has run no handler.
-    pub(super) fn restore_due(&self, due: Due) {
-        self.reconcile_loop.restore_due(&self.key, due);
-    }
-
-    /// Ends the run of named handlers. Returns the time until the next one.
-    pub(super) fn put_due(&self, due: Due) -> Option<Duration> {
-        self.reconcile_loop.put_due(&self.key, due)
+        self.call.of.sources[0].resource()
     }
 
     pub(super) fn set_attempt(&mut self, attempt: usize) {
-        self.attempt = attempt;
+        self.call.attempt = attempt;
     }
 
     /// Calls user code. A panic becomes a failure.
@@ -239,29 +213,22 @@ impl Context {
         what: &str,
         call: impl FnOnce() -> Result<R, Failure>,
     ) -> Result<R, Failure> {
-        self.reconcile_loop.guarded(what, call)
+        self.call.of.guarded(what, call)
     }
 
     /// Records that this call has removed its object.
     pub(super) fn deleted(&self, resource: &GroupVersionResource, uid: &str) {
         let object = ObjectName::new(self.namespace(), self.name());
-        self.own_writes().deleted(resource, &object, uid);
+        self.writes.deleted(resource, &object, uid);
     }
 
     fn observed<C>(&self, api: Api<C>) -> Api<C> {
-        api.observed_by(Arc::new(self.own_writes()))
-    }
-
-    fn own_writes(&self) -> KeyWrites {
-        KeyWrites {
-            reconcile_loop: Arc::downgrade(&self.reconcile_loop),
-            key: Key::clone(&self.key),
-        }
+        api.observed_by(Arc::clone(&self.writes) as _)
     }
 
     /// Returns the client. Writes through it are not recorded.
     pub fn client(&self) -> &Client {
-        &self.reconcile_loop.client
+        &self.call.of.client
     }
 
     /// Returns the cached objects of type `C` that this object controls, sorted by key: their
@@ -353,7 +320,7 @@ impl Context {
     }
 
     fn sources<C: 'static>(&self) -> impl Iterator<Item = &InformerSource<C>> {
-        let sources = self.reconcile_loop.sources.iter();
+        let sources = self.call.of.sources.iter();
         sources.filter_map(|source| source.as_any().downcast_ref())
     }
 
@@ -374,7 +341,7 @@ impl Context {
                 "the child can't be serialized as JSON: its Serialize implementation failed",
             )
         })?;
-        let Some(kind) = &self.reconcile_loop.settings.kind else {
+        let Some(kind) = &self.call.of.kind else {
             return Err(Failure::terminal(
                 "the kind of the owner is unknown: call `kind` when you build the controller",
             ));
@@ -386,21 +353,12 @@ impl Context {
 
 impl fmt::Display for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let call = CallName {
-            controller: self.controller(),
-            key: &self.key,
-            attempt: self.attempt,
-        };
-        call.fmt(f)
+        fmt::Display::fmt(&self.call, f)
     }
 }
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
-            .field("controller", &self.controller())
-            .field("key", &self.key)
-            .field("attempt", &self.attempt)
-            .finish_non_exhaustive()
+        fmt::Display::fmt(&self.call, f)
     }
 }

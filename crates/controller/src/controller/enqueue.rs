@@ -46,7 +46,7 @@ impl<C: Object> Enqueue<C> {
     /// keys of other states are not lost.
     fn keys_of(&self, of: &ReconcileLoop, object: &C) -> Vec<Key> {
         catch(|| (self.keys)(object)).unwrap_or_else(|panic| {
-            let (controller, source) = (&of.settings.name, of.sources[self.source].name());
+            let (controller, source) = (&of.calls.controller, of.calls.sources[self.source].name());
             let key = meta_namespace_key(object);
             log::error!("controller {controller:?}: the function that returns the keys for {key:?} of {source} {panic}; this state of it causes no call");
             Vec::new()
@@ -54,8 +54,9 @@ impl<C: Object> Enqueue<C> {
     }
 
     fn observe(&self, of: &ReconcileLoop, object: &C, change: Observed<'_>) {
-        if of.awaits_writes() {
-            of.observed(self.source, &meta_namespace_key(object), change);
+        if of.postponed.awaits_writes() {
+            let key = meta_namespace_key(object);
+            of.postponed.observed(self.source, &key, change);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Which failures of a controller are lines in the log.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
 #[derive(Default)]
 pub(super) struct FailureLog {
     /// The failing keys that have a line about this topic.
-    keys: HashMap<(Key, Topic), Repeat>,
+    keys: BTreeMap<(Key, Topic), Repeat>,
     /// `None` before the first line.
     period_end: Option<Instant>,
     /// The number of lines in this period.
@@ -38,7 +38,7 @@ pub(super) struct FailureLog {
 }
 
 /// What a line is about. A line about one topic does not delay the first one about another.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Topic {
     Calls,
     OwnWrites,
@@ -116,9 +116,6 @@ impl FailureLog {
         let topics = [Topic::Calls, Topic::OwnWrites];
         let removed = topics.map(|topic| self.keys.remove(&(Key::clone(key), topic)));
         let is_logged = removed.iter().any(Option::is_some);
-        if self.keys.is_empty() {
-            self.keys.shrink_to_fit();
-        }
         let reports = is_last && self.hidden > 0 && !self.has_reported;
         self.has_reported |= reports;
         Recovery {

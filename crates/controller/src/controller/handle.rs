@@ -2,19 +2,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
-
-use super::builder::ControllerBuilder;
 use super::error::ControllerError;
-use super::reconcile_loop::{ControllerStatus, LastFailure, ReconcileLoop};
+use super::runner::Runner;
+use super::status::{ControllerStatus, LastFailure};
 use crate::leader_election::Leading;
-use crate::log;
-use k8s_informer::__private::sync::Mutex;
-use k8s_informer::__private::sync::atomic::{AtomicBool, Ordering};
-use k8s_informer::client::Client;
-use k8s_informer::informer::{
-    InformerError, SharedIndexInformer, SharedInformerFactory, Source, SyncOptions,
-};
+use k8s_informer::informer::SharedIndexInformer;
 use k8s_informer::object::{Key, Object};
 use k8s_informer::stop::Stop;
 use k8s_informer::store::Lister;
@@ -64,24 +56,10 @@ use k8s_informer::store::Lister;
 /// ```
 pub struct Controller<T> {
     pub(super) runner: Arc<Runner>,
-    informer: SharedIndexInformer<T>,
+    pub(super) informer: SharedIndexInformer<T>,
 }
 
-impl<T: Object + DeserializeOwned> Controller<T> {
-    pub(super) fn new(runner: Arc<Runner>, informer: SharedIndexInformer<T>) -> Self {
-        Self { runner, informer }
-    }
-
-    /// Returns a builder for a controller of the objects of `source`. The name appears in logs,
-    /// metrics and thread names.
-    pub fn builder(
-        client: &Client,
-        source: Source<T>,
-        name: impl Into<String>,
-    ) -> ControllerBuilder<T> {
-        ControllerBuilder::new(client.clone(), source, name.into())
-    }
-
+impl<T: Object> Controller<T> {
     /// Returns the name.
     pub fn name(&self) -> &str {
         self.runner.name()
@@ -92,7 +70,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
     /// returned.
     ///
     /// A stop drops the waiting keys, because the next start lists all objects. It lets calls in
-    /// progress finish within the [grace period](ControllerBuilder::grace_period).
+    /// progress finish within the [grace period](super::ControllerBuilder::grace_period).
     ///
     /// # Errors
     ///
@@ -152,12 +130,12 @@ impl<T: Object + DeserializeOwned> Controller<T> {
     /// Returns the failure of the last call for a key. `None` if it succeeded, or if there was
     /// none.
     pub fn last_failure(&self, key: &str) -> Option<LastFailure> {
-        self.runner.reconcile_loop.last_failure(key)
+        self.runner.reconcile_loop.calls.last_failure(key)
     }
 
     /// Returns the failures of all keys whose last call failed, sorted by key.
     pub fn failures(&self) -> Vec<(Key, LastFailure)> {
-        self.runner.reconcile_loop.failures()
+        self.runner.reconcile_loop.calls.failures(usize::MAX)
     }
 
     /// Returns what the controller is doing.
@@ -181,133 +159,5 @@ impl<T> fmt::Debug for Controller<T> {
             .field("name", &self.runner.name())
             .field("status", &self.runner.reconcile_loop.status())
             .finish_non_exhaustive()
-    }
-}
-
-/// Registers the handler of a source. The second argument is the position of the source.
-pub(super) type AddHandler =
-    dyn FnOnce(&Arc<ReconcileLoop>, usize) -> Result<RemoveHandler, InformerError> + Send;
-
-/// Removes a handler from its informer.
-pub(super) type RemoveHandler = Box<dyn FnOnce() + Send>;
-
-/// A controller without its object type.
-pub(super) struct Runner {
-    pub(super) reconcile_loop: Arc<ReconcileLoop>,
-    factory: SharedInformerFactory,
-    /// Whether the informers belong to this controller, so that they end with it.
-    owns_factory: bool,
-    sync_timeout: Duration,
-    /// The handlers of the sources. They are added by the run, because nothing empties the queue
-    /// of a standby.
-    handlers: Mutex<Vec<Box<AddHandler>>>,
-    has_run: AtomicBool,
-}
-
-impl Runner {
-    pub(super) fn new(
-        reconcile_loop: Arc<ReconcileLoop>,
-        factory: SharedInformerFactory,
-        owns_factory: bool,
-        sync_timeout: Duration,
-        handlers: Vec<Box<AddHandler>>,
-    ) -> Self {
-        Self {
-            reconcile_loop,
-            factory,
-            owns_factory,
-            sync_timeout,
-            handlers: Mutex::new(handlers),
-            has_run: AtomicBool::new(false),
-        }
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.reconcile_loop.settings.name
-    }
-
-    /// Runs the informers and the workers.
-    pub(super) fn run(
-        &self,
-        stop: &Stop,
-        leading: Option<&Leading>,
-    ) -> Result<(), ControllerError> {
-        if self.has_run.swap(true, Ordering::Relaxed) {
-            return Err(ControllerError::AlreadyRan {
-                controller: self.name().to_owned(),
-            });
-        }
-        let mut remove_handlers = Vec::new();
-        let result = self
-            .add_handlers(&mut remove_handlers)
-            .and_then(|()| self.run_once(stop, leading));
-        self.reconcile_loop.queue.shut_down();
-        remove_handlers.into_iter().for_each(|remove| remove());
-        if self.owns_factory {
-            self.factory.shutdown();
-        }
-        if let (Err(ControllerError::Stuck { .. }), Some(leading)) = (&result, leading) {
-            leading.keep_lease();
-        }
-        result
-    }
-
-    /// Adds the handlers. If the informers run already, each handler gets the cached objects as an
-    /// initial list.
-    fn add_handlers(&self, remove: &mut Vec<RemoveHandler>) -> Result<(), ControllerError> {
-        let handlers = std::mem::take(&mut *self.handlers.lock());
-        for (at, add) in handlers.into_iter().enumerate() {
-            let added = add(&self.reconcile_loop, at);
-            remove.push(added.map_err(|source| ControllerError::Informer {
-                controller: self.name().to_owned(),
-                source,
-            })?);
-        }
-        Ok(())
-    }
-
-    fn run_once(&self, stop: &Stop, leading: Option<&Leading>) -> Result<(), ControllerError> {
-        let controller = || self.name().to_owned();
-        // The informers do not end with `stop`: calls in progress need the caches.
-        let started = self.factory.start(&Stop::new());
-        started.map_err(|source| ControllerError::Informer {
-            controller: controller(),
-            source,
-        })?;
-        let options = SyncOptions::new().timeout(self.sync_timeout);
-        // Other informers of a shared factory may be unable to sync.
-        let sources = &self.reconcile_loop.sources;
-        let synced = sources.iter().map(|source| source.synced());
-        match self.factory.wait_for_cache_sync_of(synced, stop, options) {
-            Ok(()) => {}
-            Err(error) if error.is_stopped() => return Ok(()),
-            Err(source) => {
-                return Err(ControllerError::Sync {
-                    controller: controller(),
-                    source: Arc::new(source),
-                });
-            }
-        }
-        // `stop_informer` removes an informer from its factory.
-        if let Some(removed) = sources.iter().find(|source| !source.has_synced()) {
-            return Err(ControllerError::Informer {
-                controller: controller(),
-                source: InformerError::Stopped {
-                    name: removed.name().into(),
-                    what: "the controller was not started",
-                },
-            });
-        }
-        let abort = match leading {
-            Some(leading) => {
-                let _ = self.reconcile_loop.leading.set(leading.clone());
-                leading.lost().child()
-            }
-            None => Stop::new(),
-        };
-        log::info!("controller {:?}: started", self.name());
-        let result = self.reconcile_loop.run(stop, &abort);
-        log::info!("controller {:?}: stopped", self.name());
-        result
     }
 }

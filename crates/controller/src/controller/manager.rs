@@ -1,14 +1,17 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use super::builder::{ControllerBuilder, Register};
 use super::error::ControllerError;
-use super::handle::{Controller, Runner};
+use super::handle::Controller;
+use super::runner::Runner;
 use super::source::AnySource;
 use crate::leader_election::{Ended, LeaderElector, LeaderElectorBuilder, Leading, LeaseLock};
 use crate::log;
@@ -17,8 +20,6 @@ use crate::serve::checks::Checks;
 use crate::serve::endpoints::Endpoints;
 use crate::serve::http::{self, HttpServer};
 use crate::serve::status_page::{self, InformerStatus, LeaderStatus, Status};
-use k8s_informer::__private::sync::Mutex;
-use k8s_informer::__private::sync::atomic::{AtomicBool, Ordering};
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::client::Client;
 use k8s_informer::informer::{SharedInformerFactory, SharedInformerFactoryBuilder, Source};
@@ -307,7 +308,7 @@ impl Shared {
         let controllers = self.controllers.lock().clone();
         let sources = controllers
             .iter()
-            .flat_map(|runner| &runner.reconcile_loop.sources);
+            .flat_map(|runner| &runner.reconcile_loop.calls.sources);
         let mut seen = HashSet::new();
         let is_first =
             |source: &&Arc<dyn AnySource>| seen.insert(std::ptr::from_ref(source.synced()));
@@ -366,7 +367,7 @@ fn controller_status(runner: &Runner) -> status_page::ControllerStatus {
         seconds: write.since.as_secs(),
     });
     page.awaited_writes = awaited.collect();
-    let failures = of.first_failures(status_page::ControllerStatus::MAX_ERRORS);
+    let failures = of.calls.failures(status_page::ControllerStatus::MAX_ERRORS);
     let failures = failures.into_iter();
     let errors = failures.map(|(key, last)| (key.to_string(), last.failure));
     page.set_errors(status.failing, errors);

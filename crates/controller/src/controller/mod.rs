@@ -1,8 +1,10 @@
 //! Controllers: the reconcile loop, and what a reconcile function uses.
 
 mod builder;
+mod calls;
 mod conditions;
 mod context;
+mod drive;
 mod enqueue;
 mod error;
 mod failure_log;
@@ -14,25 +16,31 @@ mod named_handlers;
 mod outcome;
 mod own_writes;
 mod owner;
+mod postponed;
 mod predicate;
-pub(crate) mod probe;
+mod probe;
+mod reconcile;
 mod reconcile_loop;
 mod remove_finalizers;
+mod runner;
 mod schedule;
 mod source;
+mod status;
 mod timers;
 
 pub use builder::ControllerBuilder;
 pub use conditions::{Condition, ConditionStatus, Conditions};
 pub use context::Context;
+#[doc(hidden)]
+pub use drive::Drive;
 pub use error::ControllerError;
 pub use handle::Controller;
 pub use manager::{Manager, ManagerBuilder};
-pub use named_handlers::{HandlerContext, HandlerErrors, NamedHandlers};
-pub use outcome::{Failure, Next};
+pub use named_handlers::{HandlerContext, NamedHandlers};
+pub use outcome::{Failure, HandlerErrors, Next};
 pub use owner::OwnerError;
 pub use predicate::{
     Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
 };
-pub use reconcile_loop::{AwaitedWrite, ControllerStatus, LastFailure};
 pub use remove_finalizers::{RemoveFinalizersError, RemovedFinalizers, remove_finalizers};
+pub use status::{AwaitedWrite, ControllerStatus, LastFailure};

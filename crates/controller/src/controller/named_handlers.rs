@@ -1,20 +1,19 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use super::context::Context;
 use super::finalize::{Finalized, Finalizer};
-use super::outcome::{Failure, Next};
-use super::reconcile_loop::Outcome;
-use super::schedule::Due;
-use k8s_informer::__private::debug_as_display;
+use super::outcome::{Again, Failure, HandlerErrors, Next, Outcome};
+use super::schedule::{Due, Schedule};
 use k8s_informer::object::{FullMetadata, Key, Object};
+use k8s_informer::time::Clock;
 use k8s_informer::workqueue::RateLimiter;
 
 /// Several named handlers that share a controller: its informer, queue and workers.
@@ -170,16 +169,56 @@ impl<T: Object> NamedHandlers<T> {
         }
         Ok(())
     }
+}
 
-    /// Calls the handlers of an object that are due.
-    pub(super) fn run(
-        &self,
-        mut cx: Context,
-        mut due: Due,
-        mut object: Option<Arc<T>>,
-        limiter: &dyn RateLimiter<Key>,
-    ) -> Outcome {
-        let (began, is_gone) = (cx.clock().now(), object.is_none());
+/// The named handlers of a controller, with the times of their next calls.
+pub(super) struct ScheduledHandlers<T> {
+    handlers: Vec<Handler<T>>,
+    /// It gets a key for each key and handler.
+    limiter: Arc<dyn RateLimiter<Key>>,
+    clock: Arc<dyn Clock>,
+    /// No other lock is taken and no user code runs while this one is held.
+    schedule: Mutex<Schedule>,
+}
+
+impl<T: Object> ScheduledHandlers<T> {
+    pub(super) fn new(
+        NamedHandlers { handlers }: NamedHandlers<T>,
+        limiter: Arc<dyn RateLimiter<Key>>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            handlers,
+            limiter,
+            clock,
+            schedule: Mutex::default(),
+        }
+    }
+
+    /// Lets a call for a key run all handlers, after a delay at the latest.
+    pub(super) fn request_all(&self, key: &Key, delay: Duration) {
+        if let Some(at) = self.clock.now().checked_add(delay) {
+            self.schedule.lock().all_at(key, at);
+        }
+    }
+
+    /// Begins a call: returns the handlers that it runs.
+    pub(super) fn take_due(&self, key: &Key) -> Due {
+        let now = self.clock.now();
+        self.schedule.lock().take(key, now)
+    }
+
+    /// Ends a call that has run no handler, so that the next one runs those that were due.
+    pub(super) fn restore_due(&self, key: &Key, due: Due) {
+        if due.is_all {
+            self.request_all(key, Duration::ZERO);
+        }
+        self.schedule.lock().put(key, due);
+    }
+
+    /// Calls the handlers that are due, and ends the call. `object` is `None` if it is gone.
+    pub(super) fn run(&self, mut cx: Context, mut due: Due, mut object: Option<Arc<T>>) -> Outcome {
+        let (began, is_gone) = (self.clock.now(), object.is_none());
         let mut failed = Vec::new();
         let mut replaced = Vec::new();
         // The handler whose finalizer is missing, or whose object is being deleted. Later handlers
@@ -203,7 +242,7 @@ impl<T: Object> NamedHandlers<T> {
             }
             // An earlier handler has taken the whole time limit.
             if cx.stop().is_stopped() {
-                due.run_at(at, cx.clock().now());
+                due.run_at(at, self.clock.now());
                 continue;
             }
             cx.set_attempt(due.failures(at).saturating_add(1));
@@ -218,13 +257,13 @@ impl<T: Object> NamedHandlers<T> {
             let key = Key::from(format!("{} {}", cx.key(), handler.name));
             let mut retry = Duration::ZERO;
             match &result {
-                Err(failure) if !failure.is_terminal() => retry = limiter.when(&key),
-                _ => limiter.forget(&key),
+                Err(failure) if !failure.is_terminal() => retry = self.limiter.when(&key),
+                _ => self.limiter.forget(&key),
             }
             if let Err(failure) = &result {
                 failed.push((at, failure.clone()));
             }
-            replaced.push(due.ran(at, result, cx.clock().now(), retry));
+            replaced.push(due.ran(at, result, self.clock.now(), retry));
         }
         // Nothing would remove them later.
         let forgotten = is_gone.then(|| due.forget_waiting());
@@ -232,12 +271,17 @@ impl<T: Object> NamedHandlers<T> {
         let standing = due
             .failing()
             .map(|(at, failure)| named((at, failure.clone())));
-        let standing = HandlerErrors::of(standing.collect());
+        let failure = HandlerErrors::of(standing.collect());
         let failed = HandlerErrors::of(failed.into_iter().map(named).collect());
-        let next = cx.put_due(due);
+        let next = self.schedule.lock().put(cx.key(), due);
+        let next = next.map(|next| next.saturating_duration_since(self.clock.now()));
         // Destructors of errors are user code, so they run here, without locks.
         drop((replaced, forgotten));
-        Outcome::of_handlers(failed, standing, next)
+        Outcome {
+            result: failed.map_or(Ok(next.map_or(Next::Done, Next::After)), Err),
+            failure,
+            again: next.map_or(Again::Never, Again::After),
+        }
     }
 }
 
@@ -368,41 +412,3 @@ impl<T> fmt::Debug for HandlerContext<'_, T> {
         self.cx.fmt(f)
     }
 }
-
-/// The failures of the [`NamedHandlers`] of one key.
-///
-/// It is the error in the [`Failure`] of such a key. Get it with [`Failure::downcast_ref`].
-#[derive(Clone)]
-pub struct HandlerErrors(Vec<(String, Failure)>);
-
-impl HandlerErrors {
-    /// Returns a failure, which is terminal if all failures are terminal. Returns `None` if there
-    /// are none.
-    fn of(errors: Vec<(String, Failure)>) -> Option<Failure> {
-        let is_terminal = errors.iter().all(|(_, failure)| failure.is_terminal());
-        match () {
-            () if errors.is_empty() => None,
-            () if is_terminal => Some(Failure::terminal(Self(errors))),
-            () => Some(Failure::new(Self(errors))),
-        }
-    }
-
-    /// Returns the failed handlers with their failures, in the order of the handlers.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Failure)> {
-        self.0.iter().map(|(name, failure)| (&**name, failure))
-    }
-}
-
-impl fmt::Display for HandlerErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (name, failure)) in self.0.iter().enumerate() {
-            let separator = if at == 0 { "" } else { "; " };
-            write!(f, "{separator}handler {name:?}: {failure}")?;
-        }
-        Ok(())
-    }
-}
-
-impl Error for HandlerErrors {}
-
-debug_as_display!(HandlerErrors);

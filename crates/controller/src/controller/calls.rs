@@ -1,0 +1,254 @@
+//! The calls of a controller: what they have in common, which of them run, and how they ended.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use ::log::Level;
+use parking_lot::Mutex;
+
+use super::failure_log::{FailureLog, Note, Recovery, Topic};
+use super::outcome::Failure;
+use super::source::AnySource;
+use super::status::LastFailure;
+use crate::leader_election::Leading;
+use crate::log;
+use crate::metrics::ControllerMetrics;
+use k8s_informer::__private::Meter;
+use k8s_informer::__private::catch;
+use k8s_informer::client::Client;
+use k8s_informer::object::{GroupVersionKind, Key};
+use k8s_informer::stop::Stop;
+use k8s_informer::time::Clock;
+
+/// The calls of a controller, with everything that they share.
+pub(super) struct Calls {
+    /// The name of the controller.
+    pub(super) controller: String,
+    /// The kind of the primary objects. `None` for a dynamic resource without a declared kind.
+    pub(super) kind: Option<GroupVersionKind>,
+    pub(super) client: Client,
+    /// The first one holds the primary objects.
+    pub(super) sources: Vec<Arc<dyn AnySource>>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) leading: OnceLock<Leading>,
+    pub(super) meter: Meter<dyn ControllerMetrics>,
+    /// No other lock is taken and no user code runs while this one is held.
+    state: Mutex<State>,
+}
+
+/// Its collections are trees, which give memory back after a peak.
+#[derive(Default)]
+struct State {
+    /// The keys of the calls in progress, with the times of their starts.
+    running: BTreeMap<Key, Instant>,
+    failures: BTreeMap<Key, LastFailure>,
+    log: FailureLog,
+}
+
+/// One call. `Display` writes the start of its log lines.
+#[derive(Clone)]
+pub(super) struct Call {
+    pub(super) of: Arc<Calls>,
+    pub(super) key: Key,
+    /// The failed calls in a row, plus one.
+    pub(super) attempt: usize,
+    pub(super) stop: Stop,
+}
+
+impl Calls {
+    /// `sources` starts with that of the primary objects.
+    pub(super) fn new(
+        controller: String,
+        kind: Option<GroupVersionKind>,
+        client: Client,
+        sources: Vec<Arc<dyn AnySource>>,
+        clock: Arc<dyn Clock>,
+        metrics: Option<Arc<dyn ControllerMetrics>>,
+    ) -> Self {
+        Self {
+            controller,
+            kind,
+            client,
+            sources,
+            clock,
+            leading: OnceLock::new(),
+            meter: Meter::new(metrics),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Returns the next call for a key.
+    pub(super) fn next(self: &Arc<Self>, key: &Key, stop: Stop) -> Call {
+        let failures = self
+            .state
+            .lock()
+            .failures
+            .get(key)
+            .map(|last| last.attempts);
+        Call {
+            of: Arc::clone(self),
+            key: Key::clone(key),
+            attempt: failures.unwrap_or_default().saturating_add(1),
+            stop,
+        }
+    }
+
+    /// Sets the start of the call for a key, or removes it after the call.
+    pub(super) fn set_running(&self, key: &Key, began: Option<Instant>) {
+        {
+            let running = &mut self.state.lock().running;
+            match began {
+                Some(began) => running.insert(Key::clone(key), began),
+                None => running.remove(key),
+            };
+        }
+        let running = || self.state.lock().running.len();
+        self.meter
+            .level(running, |metrics, running| metrics.active_workers(running));
+    }
+
+    pub(super) fn is_running(&self, key: &Key) -> bool {
+        self.state.lock().running.contains_key(key)
+    }
+
+    /// Returns the keys of the calls in progress with their durations, the longest first.
+    pub(super) fn running(&self) -> Vec<(Key, Duration)> {
+        let now = self.clock.now();
+        let running = self.state.lock().running.clone();
+        let since = |(key, began)| (key, now.saturating_duration_since(began));
+        let mut running: Vec<_> = running.into_iter().map(since).collect();
+        running.sort_by(|(a, longest), (b, other)| other.cmp(longest).then_with(|| a.cmp(b)));
+        running
+    }
+
+    /// Calls user code. A panic is counted, and becomes a failure.
+    pub(super) fn guarded<R>(
+        &self,
+        what: &str,
+        call: impl FnOnce() -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        catch(call).unwrap_or_else(|panic| {
+            self.meter.event(|metrics| metrics.panicked());
+            Err(Failure::new(format!("{what} {panic}")))
+        })
+    }
+
+    /// Logs a problem of a key. Repetitions are debug messages.
+    pub(super) fn report(
+        &self,
+        level: Level,
+        key: &Key,
+        topic: Topic,
+        is_retried: bool,
+        what: fmt::Arguments<'_>,
+    ) {
+        let now = self.clock.now();
+        let note = self.state.lock().log.failed(key, topic, is_retried, now);
+        write_problem(level, what, note);
+    }
+
+    pub(super) fn last_failure(&self, key: &str) -> Option<LastFailure> {
+        self.state.lock().failures.get(key).cloned()
+    }
+
+    /// Returns the first keys whose last call failed, sorted.
+    pub(super) fn failures(&self, count: usize) -> Vec<(Key, LastFailure)> {
+        let failures = &self.state.lock().failures;
+        let first = failures.iter().take(count);
+        first
+            .map(|(key, last)| (Key::clone(key), last.clone()))
+            .collect()
+    }
+
+    /// The number of keys whose last call failed.
+    pub(super) fn failing(&self) -> usize {
+        self.state.lock().failures.len()
+    }
+}
+
+impl Call {
+    /// Logs a problem of the key. Repetitions are debug messages.
+    pub(super) fn report(
+        &self,
+        level: Level,
+        topic: Topic,
+        is_retried: bool,
+        problem: impl fmt::Display,
+    ) {
+        let what = format_args!("{self}: {problem}");
+        self.of.report(level, &self.key, topic, is_retried, what);
+    }
+
+    /// Reports a call that still runs after its time limit, because it may never return.
+    pub(super) fn report_excess(&self, limit: Duration) {
+        let (calls, id) = (&self.of, (Key::clone(&self.key), Topic::Calls));
+        let now = calls.clock.now();
+        // The failure of the same call follows.
+        let note = calls.state.lock().log.line(&id, true, now);
+        let what = format_args!("{self}: the call exceeds its time limit of {limit:?}");
+        write_problem(Level::Warn, what, note);
+        calls.meter.event(|metrics| metrics.timed_out());
+    }
+
+    /// Records the end of the call. `failure` is the failure that the key has now.
+    pub(super) fn ended(&self, has_failed: bool, failure: Option<Failure>) {
+        let time = has_failed.then(|| self.of.clock.wall_clock());
+        let mut recovery = Recovery::default();
+        let replaced = {
+            let State { failures, log, .. } = &mut *self.of.state.lock();
+            match (failure, time) {
+                (None, _) => {
+                    let last = failures.remove(&self.key);
+                    recovery = log.recovered(&self.key, failures.is_empty());
+                    last.map(|last| last.failure)
+                }
+                (Some(failure), Some(time)) => {
+                    let last = LastFailure {
+                        failure,
+                        attempts: self.attempt,
+                        time,
+                    };
+                    let replaced = failures.insert(Key::clone(&self.key), last);
+                    replaced.map(|last| last.failure)
+                }
+                // Only other handlers ran, so this is an earlier failure.
+                (Some(failure), None) => failures
+                    .get_mut(&self.key)
+                    .map(|last| std::mem::replace(&mut last.failure, failure)),
+            }
+        };
+        // The destructor of the old error is user code, so it runs without the lock.
+        drop(replaced);
+        // A terminal failure for an object that is gone is forgotten, but is no recovery.
+        if recovery.is_logged && !has_failed {
+            let failed = self.attempt.saturating_sub(1);
+            log::info!("{self}: recovered (failed calls: {failed})");
+        }
+        if recovery.hidden > 0 {
+            let (name, hidden) = (&self.of.controller, recovery.hidden);
+            log::info!(
+                "controller {name:?}: no key fails any more (failures at level debug: {hidden})"
+            );
+        }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (controller, key, attempt) = (&self.of.controller, &*self.key, self.attempt);
+        write!(
+            f,
+            "controller {controller:?}, key {key:?}, attempt {attempt}"
+        )
+    }
+}
+
+/// Writes a line, or a debug message if it has no note.
+fn write_problem(level: Level, what: fmt::Arguments<'_>, note: Option<Note>) {
+    match note {
+        Some(note) => log::log!(level, "{what}{note}"),
+        None => log::debug!("{what}"),
+    }
+}

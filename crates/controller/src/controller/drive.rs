@@ -1,0 +1,105 @@
+//! Lets a test drive a controller.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::builder::ControllerBuilder;
+use super::handle::Controller;
+use super::probe::Probe;
+use super::reconcile_loop::ReconcileLoop;
+use k8s_informer::handler::HandlerRegistration;
+use k8s_informer::object::Key;
+use k8s_informer::stop::Done;
+use k8s_informer::time::Clock;
+
+/// The side of a controller that `ControllerTest` uses.
+#[doc(hidden)]
+pub struct Drive(Arc<ReconcileLoop>);
+
+impl Drive {
+    /// Lets a test observe the controller, and start its calls one by one in the order of the keys.
+    ///
+    /// `handler_added` is called when a handler of the controller was added to an informer.
+    /// `wait_to_begin` blocks a worker until it may take the next key. `ended` is called when a
+    /// worker has finished with a key, with `false` if the key was put aside.
+    pub fn attach<T>(
+        mut builder: ControllerBuilder<T>,
+        handler_added: impl Fn(HandlerRegistration) + Send + Sync + 'static,
+        wait_to_begin: impl Fn() + Send + Sync + 'static,
+        ended: impl Fn(Key, bool) + Send + Sync + 'static,
+    ) -> ControllerBuilder<T> {
+        builder.probe = Some(Probe {
+            handler_added: Box::new(handler_added),
+            wait_to_begin: Box::new(wait_to_begin),
+            ended: Box::new(ended),
+        });
+        builder
+    }
+
+    /// Returns the hooks of a controller.
+    pub fn of<T>(controller: &Controller<T>) -> Self {
+        Self(Arc::clone(&controller.runner.reconcile_loop))
+    }
+
+    /// Whether the controller was built with this clock and with a test attached.
+    pub fn is_driven_by(&self, clock: &Arc<dyn Clock>) -> bool {
+        self.0.probe.is_some() && Arc::ptr_eq(&self.0.calls.clock, clock)
+    }
+
+    /// Returns how long calls can take after a stop.
+    pub fn grace_period(&self) -> Duration {
+        self.0.settings.grace_period
+    }
+
+    /// Waits until all caches contain all changes up to this version. Returns whether they have
+    /// exactly this version: they have later ones until they notice that the server was restored.
+    ///
+    /// # Errors
+    ///
+    /// Returns the problem of the first cache that does not reach the version.
+    pub fn wait_for_caches(&self, version: u64, deadline: Instant) -> Result<bool, String> {
+        let mut is_exact = true;
+        for source in &self.0.calls.sources {
+            let rest = deadline.saturating_duration_since(Instant::now());
+            let reached = source
+                .wait_for_version(&version.to_string(), rest)
+                .map_err(|error| {
+                    let (name, status) = (source.name(), source.status());
+                    format!(
+                        "the cache of {name} has not reached version {version} ({error}): {status}"
+                    )
+                })?;
+            is_exact &= reached == version.to_string();
+        }
+        Ok(is_exact)
+    }
+
+    /// Returns the time of the next retry, or of the next check for own writes.
+    pub fn next_work(&self) -> Option<Instant> {
+        let failures = self.0.calls.failures(usize::MAX);
+        let retried = failures
+            .iter()
+            .filter(|(_, last)| !last.failure.is_terminal());
+        let retried: HashSet<&Key> = retried.map(|(key, _)| key).collect();
+        let retry = self.0.queue.next_due(|key| retried.contains(key));
+        let is_waiting = self.0.postponed.len() > 0;
+        let check = is_waiting.then(|| self.0.timers.next_due()).flatten();
+        retry.into_iter().chain(check).min()
+    }
+
+    /// Returns the time of the next retry, delayed key or timer.
+    pub fn next_due(&self) -> Option<Instant> {
+        let delayed = self.0.queue.next_due(|_| true);
+        delayed.into_iter().chain(self.0.timers.next_due()).min()
+    }
+
+    /// Returns a signal that is set when all timers that are due have run.
+    pub fn due_timers_done(&self) -> Done {
+        let done = Done::new("due timers");
+        let set = done.clone();
+        self.0.timers.after(Duration::ZERO, move || set.set());
+        self.0.timers.wake();
+        done
+    }
+}

@@ -1,0 +1,355 @@
+//! The keys that wait until the caches of a controller contain its own writes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use ::log::Level;
+use parking_lot::Mutex;
+
+use super::calls::{Call, Calls};
+use super::failure_log::Topic;
+use super::own_writes::{Observed, OwnWrites, Settled, Times, Write};
+use super::source::AnySource;
+use super::status::AwaitedWrite;
+use super::timers::{TimerId, Timers};
+use k8s_informer::client::api::{WriteObserver, WriteOutcome};
+use k8s_informer::object::{GroupVersionResource, Key, ObjectName};
+use k8s_informer::workqueue::{AddOptions, PriorityQueue};
+
+/// The time between two checks of a write that the watch has not delivered is at least this long.
+const MIN_CHECK: Duration = Duration::from_secs(1);
+
+/// The own writes of all keys are checked after this multiple of the time between two checks of a
+/// key that waits.
+const SWEEP_RETRIES: u32 = 10;
+
+/// The maximum number of awaited writes in a status.
+const MAX_AWAITED: usize = 20;
+
+/// Replaces timeouts that exceed the range of `Instant`.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The own writes that the caches may lack, and the keys that wait for them.
+pub(super) struct PostponedKeys {
+    calls: Arc<Calls>,
+    /// Gets the keys that need not wait any longer.
+    queue: Arc<PriorityQueue<Key>>,
+    timers: Arc<Timers>,
+    /// How long a write with an unknown outcome is awaited.
+    timeout: Duration,
+    /// No other lock is taken and no user code runs while this one is held.
+    state: Mutex<State>,
+}
+
+/// Its collections are trees, which give memory back after a peak.
+#[derive(Default)]
+struct State {
+    own_writes: OwnWrites,
+    /// Whether a timer will check the own writes of all keys.
+    has_sweep: bool,
+    keys: BTreeMap<Key, Postponed>,
+    /// The number of calls of [`PostponedKeys::check_all_again`].
+    rejections: u64,
+}
+
+struct Postponed {
+    /// The priority with which the key continues.
+    priority: i32,
+    /// The timer of the next check.
+    timer: Option<TimerId>,
+}
+
+impl PostponedKeys {
+    pub(super) fn new(
+        calls: Arc<Calls>,
+        queue: Arc<PriorityQueue<Key>>,
+        timers: Arc<Timers>,
+        timeout: Duration,
+    ) -> Self {
+        Self {
+            calls,
+            queue,
+            timers,
+            timeout: timeout.min(YEAR),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Returns whether the caches contain the own writes of a key. Otherwise the key is put aside
+    /// until they do.
+    pub(super) fn is_ready(self: &Arc<Self>, call: &Call, priority: i32) -> bool {
+        let key = &call.key;
+        let rejections = self.state.lock().rejections;
+        let settled = self.settle(key, |state, settled| {
+            let postponed = state.keys.remove(key);
+            if settled.check_at.is_some() {
+                let earlier = postponed.as_ref().map(|earlier| earlier.priority);
+                let waiting = Postponed {
+                    priority: earlier.map_or(priority, |earlier| earlier.max(priority)),
+                    timer: None,
+                };
+                state.keys.insert(Key::clone(key), waiting);
+            }
+            (settled, postponed)
+        });
+        let Some((settled, postponed)) = settled else {
+            return true;
+        };
+        self.cancel(postponed.and_then(|postponed| postponed.timer));
+        self.report(call, &settled);
+        let Some(check_at) = settled.check_at else {
+            return true;
+        };
+        let now = self.calls.clock.now();
+        // A cache that has rejected an object meanwhile may have been checked before.
+        let delay = match self.state.lock().rejections == rejections {
+            true => check_at.saturating_duration_since(now),
+            false => Duration::ZERO,
+        };
+        let (this, waiting) = (Arc::downgrade(self), Key::clone(key));
+        let timer = self
+            .timers
+            .after(delay, move || Self::check_again(&this, &waiting));
+        let unused = match self.state.lock().keys.get_mut(key) {
+            Some(postponed) => std::mem::replace(&mut postponed.timer, timer),
+            // The last write has arrived in the meantime.
+            None => timer,
+        };
+        self.cancel(unused);
+        false
+    }
+
+    fn report(&self, call: &Call, settled: &Settled) {
+        let cache = |source: usize| self.calls.sources[source].name();
+        let report = |problem| call.report(Level::Warn, Topic::OwnWrites, true, problem);
+        for &source in &settled.late {
+            report(format!(
+                "the cache of {} still lacks a write of this controller; the key waits for it",
+                cache(source)
+            ));
+        }
+        if let Some((source, object)) = settled.given_up.first() {
+            report(format!(
+                "objects that this controller has deleted remain, such as {object:?} in the cache of {} ({} in all); the \
+                 key does not wait any longer: find out what holds them",
+                cache(*source),
+                settled.given_up.len()
+            ));
+        }
+    }
+
+    /// Forgets the own writes of a key that the caches have.
+    pub(super) fn forget_arrived(&self, key: &Key) {
+        self.settle(key, |_, _| ());
+    }
+
+    /// Checks the own writes of a key, and forgets those that the caches have. Calls `then` under
+    /// the lock, unless there are no writes.
+    fn settle<R>(&self, key: &Key, then: impl FnOnce(&mut State, Settled) -> R) -> Option<R> {
+        let writes: Vec<_> = self.state.lock().own_writes.of(key).cloned().collect();
+        if writes.is_empty() {
+            return None;
+        }
+        let now = self.calls.clock.now();
+        let check = |write: Write| (write.id, write.check(&self.calls.sources, now));
+        let checks = writes.into_iter().map(check).collect();
+        let state = &mut *self.state.lock();
+        let settled = state.own_writes.settle(key, &checks, now, self.retry());
+        Some(then(state, settled))
+    }
+
+    /// Returns the time between two checks of own writes.
+    fn retry(&self) -> Duration {
+        self.timeout.max(MIN_CHECK)
+    }
+
+    /// Checks the own writes of all keys, because no event or call may follow that would remove
+    /// them. A key that waits has its own timer, which also reports delays.
+    fn sweep(this: &Weak<Self>) {
+        let Some(this) = this.upgrade() else { return };
+        let mut keys = {
+            let state = &mut *this.state.lock();
+            let keys = state.own_writes.keys();
+            state.has_sweep = !keys.is_empty();
+            keys
+        };
+        if keys.is_empty() {
+            return;
+        }
+        keys.retain(|key| !this.state.lock().keys.contains_key(key));
+        for key in &keys {
+            let ready = this.settle(key, |state, settled| match settled.check_at {
+                Some(_) => None,
+                // Put aside in the meantime.
+                None => state.keys.remove(key),
+            });
+            this.resume(Key::clone(key), ready.flatten());
+        }
+        this.sweep_later();
+    }
+
+    fn sweep_later(self: &Arc<Self>) {
+        let this = Arc::downgrade(self);
+        // Rarely, because an event or the check after the call ends most writes.
+        let delay = SWEEP_RETRIES * self.retry();
+        self.timers.after(delay, move || Self::sweep(&this));
+    }
+
+    fn check_again(this: &Weak<Self>, key: &Key) {
+        let Some(this) = this.upgrade() else { return };
+        let postponed = this.state.lock().keys.remove(key);
+        this.resume(Key::clone(key), postponed);
+    }
+
+    /// Checks the keys that wait again after a failure of a source. If its cache has rejected an
+    /// object that they wait for, no event ends the wait.
+    pub(super) fn check_all_again(&self, source: usize) {
+        if self.calls.sources[source].status().complete {
+            return;
+        }
+        let postponed = {
+            let state = &mut *self.state.lock();
+            state.rejections += 1;
+            std::mem::take(&mut state.keys)
+        };
+        for (key, postponed) in postponed {
+            self.resume(key, Some(postponed));
+        }
+    }
+
+    /// Whether the caches may lack own writes.
+    pub(super) fn awaits_writes(&self) -> bool {
+        !self.state.lock().own_writes.is_empty()
+    }
+
+    /// Reports a change in the cache of a source, so that keys continue that wait for it.
+    pub(super) fn observed(&self, source: usize, object: &Key, change: Observed<'_>) {
+        let ready: Vec<_> = {
+            let state = &mut *self.state.lock();
+            let arrived = state.own_writes.observed(source, object, &change);
+            let take = |key: Key| (state.keys.remove(&key), key);
+            arrived.into_iter().map(take).collect()
+        };
+        for (postponed, key) in ready {
+            self.resume(key, postponed);
+        }
+    }
+
+    /// Queues a key again if it was put aside.
+    fn resume(&self, key: Key, postponed: Option<Postponed>) {
+        if let Some(Postponed { priority, timer }) = postponed {
+            self.cancel(timer);
+            self.queue
+                .add_with(key, AddOptions::new().priority(priority));
+        }
+    }
+
+    fn cancel(&self, timer: Option<TimerId>) {
+        timer.inspect(|timer| self.timers.cancel(*timer));
+    }
+
+    /// Records writes of a key.
+    fn record(self: &Arc<Self>, key: &Key, writes: Vec<Write>) {
+        // After the end of the controller, nothing would remove the record.
+        if writes.is_empty() || self.queue.shutting_down() {
+            return;
+        }
+        let has_sweep = {
+            let state = &mut *self.state.lock();
+            writes
+                .into_iter()
+                .for_each(|write| state.own_writes.add(key, write));
+            std::mem::replace(&mut state.has_sweep, true)
+        };
+        if !has_sweep {
+            self.sweep_later();
+        }
+        // A write after the end of the call, by another thread. No event of the key may follow.
+        if !self.calls.is_running(key) {
+            self.queue.add(Key::clone(key));
+        }
+    }
+
+    /// Returns the times of a write that is made now.
+    fn times(&self) -> Times {
+        Times::new(self.calls.clock.now(), self.timeout, self.retry())
+    }
+
+    /// The number of keys that wait.
+    pub(super) fn len(&self) -> usize {
+        self.state.lock().keys.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn keys_with_writes(&self) -> usize {
+        self.state.lock().own_writes.keys().len()
+    }
+
+    /// Returns one write that each key waits for, for the first keys.
+    pub(super) fn awaited(&self) -> Vec<AwaitedWrite> {
+        let awaited: Vec<_> = {
+            let State {
+                own_writes, keys, ..
+            } = &*self.state.lock();
+            let first = |key| Some((Key::clone(key), own_writes.of(key).next()?.clone()));
+            keys.keys().take(MAX_AWAITED).filter_map(first).collect()
+        };
+        let now = self.calls.clock.now();
+        let awaited = awaited.into_iter().map(|(key, write)| {
+            let (source, object) = write.object();
+            AwaitedWrite {
+                key,
+                informer: self.calls.sources[*source].name().to_owned(),
+                object: Key::clone(object),
+                change: write.result().to_string(),
+                since: now.saturating_duration_since(write.time()),
+            }
+        });
+        awaited.collect()
+    }
+}
+
+/// Records the writes of one key.
+pub(super) struct KeyWrites {
+    /// Weak, because a program can keep an [`Api`](k8s_informer::client::api::Api).
+    pub(super) postponed: Weak<PostponedKeys>,
+    pub(super) key: Key,
+}
+
+impl KeyWrites {
+    fn record(&self, writes: impl FnOnce(&[Arc<dyn AnySource>], Times) -> Vec<Write>) {
+        if let Some(of) = self.postponed.upgrade() {
+            of.record(&self.key, writes(&of.calls.sources, of.times()));
+        }
+    }
+
+    /// Records that an object was removed.
+    pub(super) fn deleted(&self, resource: &GroupVersionResource, object: &ObjectName, uid: &str) {
+        self.record(|sources, times| {
+            Write::deleted(sources, resource, object, uid, Vec::new(), times)
+        });
+    }
+}
+
+impl WriteObserver for KeyWrites {
+    fn before_write<'a>(
+        &'a self,
+        resource: &GroupVersionResource,
+        object: &ObjectName,
+    ) -> Box<dyn FnOnce(WriteOutcome<'_>) + 'a> {
+        let of = self.postponed.upgrade();
+        let before = of.map(|of| Write::before(&of.calls.sources, resource, object));
+        let before = before.unwrap_or_default();
+        let (resource, object) = (resource.clone(), object.clone());
+        Box::new(move |outcome| {
+            self.record(|sources, times| match outcome {
+                WriteOutcome::Written(state) => Write::written(sources, &resource, state, times),
+                WriteOutcome::Deleted { uid } => {
+                    Write::deleted(sources, &resource, &object, uid, before, times)
+                }
+                _ => Write::unknown(sources, &resource, &object, before, times),
+            });
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! Runs the informers and the loop of a controller.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::error::ControllerError;
+use super::reconcile_loop::ReconcileLoop;
+use crate::leader_election::Leading;
+use crate::log;
+use k8s_informer::informer::{InformerError, SharedInformerFactory, SyncOptions};
+use k8s_informer::stop::Stop;
+
+/// Registers the handler of a source. The second argument is the position of the source.
+pub(super) type AddHandler =
+    dyn FnOnce(&Arc<ReconcileLoop>, usize) -> Result<RemoveHandler, InformerError> + Send;
+
+/// Removes a handler from its informer.
+pub(super) type RemoveHandler = Box<dyn FnOnce() + Send>;
+
+/// A controller without its object type.
+pub(super) struct Runner {
+    pub(super) reconcile_loop: Arc<ReconcileLoop>,
+    pub(super) factory: SharedInformerFactory,
+    /// Whether the informers belong to this controller, so that they end with it.
+    pub(super) owns_factory: bool,
+    pub(super) sync_timeout: Duration,
+    /// The handlers of the sources. They are added by the run, because nothing empties the queue
+    /// of a standby.
+    pub(super) handlers: Mutex<Vec<Box<AddHandler>>>,
+    pub(super) has_run: AtomicBool,
+}
+
+impl Runner {
+    pub(super) fn name(&self) -> &str {
+        &self.reconcile_loop.calls.controller
+    }
+
+    /// Runs the informers and the workers.
+    pub(super) fn run(
+        &self,
+        stop: &Stop,
+        leading: Option<&Leading>,
+    ) -> Result<(), ControllerError> {
+        if self.has_run.swap(true, Ordering::Relaxed) {
+            return Err(ControllerError::AlreadyRan {
+                controller: self.name().to_owned(),
+            });
+        }
+        let mut remove_handlers = Vec::new();
+        let result = self
+            .add_handlers(&mut remove_handlers)
+            .and_then(|()| self.run_once(stop, leading));
+        self.reconcile_loop.queue.shut_down();
+        remove_handlers.into_iter().for_each(|remove| remove());
+        if self.owns_factory {
+            self.factory.shutdown();
+        }
+        if let (Err(ControllerError::Stuck { .. }), Some(leading)) = (&result, leading) {
+            leading.keep_lease();
+        }
+        result
+    }
+
+    /// Adds the handlers. If the informers run already, each handler gets the cached objects as an
+    /// initial list.
+    fn add_handlers(&self, remove: &mut Vec<RemoveHandler>) -> Result<(), ControllerError> {
+        let handlers = std::mem::take(&mut *self.handlers.lock());
+        for (at, add) in handlers.into_iter().enumerate() {
+            let added = add(&self.reconcile_loop, at);
+            remove.push(added.map_err(|source| ControllerError::Informer {
+                controller: self.name().to_owned(),
+                source,
+            })?);
+        }
+        Ok(())
+    }
+
+    fn run_once(&self, stop: &Stop, leading: Option<&Leading>) -> Result<(), ControllerError> {
+        let controller = || self.name().to_owned();
+        // The informers do not end with `stop`: calls in progress need the caches.
+        let started = self.factory.start(&Stop::new());
+        started.map_err(|source| ControllerError::Informer {
+            controller: controller(),
+            source,
+        })?;
+        let options = SyncOptions::new().timeout(self.sync_timeout);
+        // Other informers of a shared factory may be unable to sync.
+        let sources = &self.reconcile_loop.calls.sources;
+        let synced = sources.iter().map(|source| source.synced());
+        match self.factory.wait_for_cache_sync_of(synced, stop, options) {
+            Ok(()) => {}
+            Err(error) if error.is_stopped() => return Ok(()),
+            Err(source) => {
+                return Err(ControllerError::Sync {
+                    controller: controller(),
+                    source: Arc::new(source),
+                });
+            }
+        }
+        // `stop_informer` removes an informer from its factory.
+        if let Some(removed) = sources.iter().find(|source| !source.has_synced()) {
+            return Err(ControllerError::Informer {
+                controller: controller(),
+                source: InformerError::Stopped {
+                    name: removed.name().into(),
+                    what: "the controller was not started",
+                },
+            });
+        }
+        let abort = match leading {
+            Some(leading) => {
+                let _ = self.reconcile_loop.calls.leading.set(leading.clone());
+                leading.lost().child()
+            }
+            None => Stop::new(),
+        };
+        log::info!("controller {:?}: started", self.name());
+        let result = self.reconcile_loop.run(stop, &abort);
+        log::info!("controller {:?}: stopped", self.name());
+        result
+    }
+}
