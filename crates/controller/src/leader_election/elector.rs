@@ -1,9 +1,12 @@
+mod leader;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use self::leader::Run;
+pub use self::leader::{Leading, Token};
 use super::error::{Kind, LeaderElectionError};
-use super::leader::{Leading, Run};
 use super::lease::{Lock, random};
 use super::steps::{Now, Policy, Steps, Times};
 use crate::events::EventRecorder;

@@ -73,15 +73,13 @@
 
 mod elector;
 mod error;
-mod leader;
 mod lease;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
 #[allow(missing_docs, reason = "tests use the steps through a hidden module")]
 pub(crate) mod steps;
 
-pub use elector::{Ended, LeaderElector, LeaderElectorBuilder};
+pub use elector::{Ended, LeaderElector, LeaderElectorBuilder, Leading, Token};
 pub use error::LeaderElectionError;
-pub use leader::{Leading, Token};
 pub use lease::LeaseLock;
 pub use lease::{Lease, Lock, Record};

@@ -11,11 +11,11 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::elector::{Ended, Shared, Status};
-use super::error::{Kind, LeaderElectionError};
-use super::lease::Lease;
-use super::steps::{Event, Next, Now, Request, Term, TermId};
+use super::{Ended, Shared, Status};
 use crate::events::EventType;
+use crate::leader_election::error::{Kind, LeaderElectionError};
+use crate::leader_election::lease::Lease;
+use crate::leader_election::steps::{Event, Next, Now, Request, Term, TermId};
 use crate::log;
 use k8s_informer::__private::catch;
 use k8s_informer::__private::named;
