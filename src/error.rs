@@ -229,7 +229,7 @@ impl Error {
     }
 
     /// The wait that the server asked for, up to [`MAX_RETRY_AFTER`].
-    #[cfg(any(feature = "client", all(test, shuttle)))]
+    #[cfg(feature = "client")]
     pub(crate) fn pause(&self) -> Duration {
         self.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER)
     }

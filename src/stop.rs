@@ -371,7 +371,7 @@ impl Stop {
     }
 
     /// Sets the signal and wakes every wait. The callbacks run at the next [`stop`](Self::stop).
-    #[cfg(any(feature = "client", all(test, shuttle)))]
+    #[cfg(feature = "client")]
     #[doc(hidden)]
     pub fn stop_without_callbacks(&self) {
         self.done.set_without_callbacks();

@@ -6,6 +6,11 @@
 //! are in the modules named `shuttle_tests`.
 
 #[cfg(shuttle)]
+#[allow(
+    missing_docs,
+    unnameable_types,
+    reason = "only interleaving tests use it"
+)]
 mod simulated;
 #[cfg(shuttle)]
 pub use simulated::*;

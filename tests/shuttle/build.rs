@@ -1,7 +1,7 @@
 //! Sets `cfg(shuttle)` for this package only.
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=Cargo.toml");
     println!("cargo::rustc-cfg=shuttle");
     // This package declares none of the crate's features, so any name is allowed.
     println!("cargo::rustc-check-cfg=cfg(feature, values(any()))");

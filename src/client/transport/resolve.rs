@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::authority::without_brackets;
 use crate::stop::{Done, Stop};
-use crate::sync::{Mutex, channel};
+use crate::sync::Mutex;
 
 type Addresses = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 
@@ -45,7 +45,7 @@ impl NameResolver {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
         let lookup = self.lookup(host, port)?;
-        let (wake, woken) = channel::bounded::<()>(2);
+        let (wake, woken) = crossbeam_channel::bounded::<()>(2);
         let _done = lookup.done.on_done({
             let wake = wake.clone();
             move || {

@@ -57,13 +57,6 @@ pub struct ChannelHandler<T> {
 
 impl<T> ChannelHandler<T> {
     /// Returns the handler, and the receiver of a channel with the given capacity.
-    #[cfg_attr(
-        all(test, shuttle),
-        expect(
-            private_interfaces,
-            reason = "under shuttle, the channel types are private"
-        )
-    )]
     pub fn new(capacity: usize) -> (Self, Receiver<Notification<T>>) {
         let (events, receiver) = channel::bounded(capacity);
         (

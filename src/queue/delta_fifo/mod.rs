@@ -26,7 +26,7 @@ use crate::store::{
 use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 
 /// The maximum number of keys in a batch. Under shuttle, whose queues are short, it is two.
-const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 64 };
+const BATCH: usize = if cfg!(shuttle) { 2 } else { 64 };
 
 /// A queue of all changes of each object since it was last popped. Objects are in the order of
 /// their first change. client-go's `DeltaFIFO`.

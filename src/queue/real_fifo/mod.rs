@@ -23,7 +23,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The maximum number of changes in a batch (R14). Under shuttle, whose queues are short, it is
 /// two.
-const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 1000 };
+const BATCH: usize = if cfg!(shuttle) { 2 } else { 1000 };
 
 /// A queue of all changes of all objects in the order of their arrival. Changes are neither merged
 /// nor dropped. client-go's `RealFIFO`, the queue of its informers since 1.33.

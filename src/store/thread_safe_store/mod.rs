@@ -17,7 +17,7 @@ use crate::time::slow_threshold;
 
 /// The number of slots that a list visits each time it takes the lock. It then holds the lock for a
 /// few tens of microseconds. In interleaving tests, where stores are small, the number is two.
-const CHUNK: usize = if cfg!(all(test, shuttle)) { 2 } else { 4096 };
+const CHUNK: usize = if cfg!(shuttle) { 2 } else { 4096 };
 
 type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync;
 

@@ -13,15 +13,15 @@ use super::{Mutex, any, thread};
 
 /// The receiver was dropped. Contains the unsent value.
 #[derive(Debug)]
-pub(crate) struct SendError<T>(pub(crate) T);
+pub struct SendError<T>(pub T);
 
 /// The sender was dropped.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct RecvError;
+pub struct RecvError;
 
-pub(crate) struct Sender<T>(Arc<Channel<T>>);
+pub struct Sender<T>(Arc<Channel<T>>);
 
-pub(crate) struct Receiver<T>(Arc<Channel<T>>);
+pub struct Receiver<T>(Arc<Channel<T>>);
 
 struct Channel<T>(Mutex<State<T>>);
 
@@ -46,13 +46,13 @@ struct State<T> {
 type Waiter = thread::Thread;
 
 /// Creates a channel without a buffer; `capacity` must be 0.
-pub(crate) fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert_eq!(capacity, 0, "bounded buffers are not simulated");
     channel(None)
 }
 
 /// Creates a channel whose senders never block.
-pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     channel(Some(VecDeque::new()))
 }
 
@@ -104,7 +104,7 @@ impl<T> State<T> {
 }
 
 impl<T> Sender<T> {
-    pub(crate) fn send(&self, value: T) -> Result<(), SendError<T>> {
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         let me = thread::current();
         {
             let mut state = self.0.0.lock();
@@ -144,7 +144,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    pub(crate) fn recv(&self) -> Result<T, RecvError> {
+    pub fn recv(&self) -> Result<T, RecvError> {
         let me = thread::current();
         {
             let mut state = self.0.0.lock();
@@ -197,7 +197,7 @@ impl<T> Drop for Receiver<T> {
 }
 
 /// Blocks until one of several operations is ready. The schedule chooses among ready ones.
-pub(crate) struct Select<'a> {
+pub struct Select<'a> {
     operations: Vec<(&'a dyn Selected, Operation)>,
 }
 
@@ -207,7 +207,7 @@ enum Operation {
     Recv,
 }
 
-pub(crate) struct SelectedOperation(usize);
+pub struct SelectedOperation(usize);
 
 /// One end of a channel in a select.
 trait Selected {
@@ -241,23 +241,23 @@ impl<T> Selected for Channel<T> {
 }
 
 impl<'a> Select<'a> {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             operations: Vec::new(),
         }
     }
 
-    pub(crate) fn send<T>(&mut self, sender: &'a Sender<T>) -> usize {
+    pub fn send<T>(&mut self, sender: &'a Sender<T>) -> usize {
         self.operations.push((&*sender.0, Operation::Send));
         self.operations.len() - 1
     }
 
-    pub(crate) fn recv<T>(&mut self, receiver: &'a Receiver<T>) -> usize {
+    pub fn recv<T>(&mut self, receiver: &'a Receiver<T>) -> usize {
         self.operations.push((&*receiver.0, Operation::Recv));
         self.operations.len() - 1
     }
 
-    pub(crate) fn select(&mut self) -> SelectedOperation {
+    pub fn select(&mut self) -> SelectedOperation {
         let me = thread::current();
         // Registers before the check, so that a later change unparks this thread.
         self.operations
@@ -283,11 +283,11 @@ impl<'a> Select<'a> {
 }
 
 impl SelectedOperation {
-    pub(crate) fn index(&self) -> usize {
+    pub fn index(&self) -> usize {
         self.0
     }
 
-    pub(crate) fn send<T>(self, sender: &Sender<T>, value: T) -> Result<(), SendError<T>> {
+    pub fn send<T>(self, sender: &Sender<T>, value: T) -> Result<(), SendError<T>> {
         let mut state = sender.0.0.lock();
         if !state.receiving {
             return Err(SendError(value));
@@ -299,7 +299,7 @@ impl SelectedOperation {
         Ok(())
     }
 
-    pub(crate) fn recv<T>(self, receiver: &Receiver<T>) -> Result<T, RecvError> {
+    pub fn recv<T>(self, receiver: &Receiver<T>) -> Result<T, RecvError> {
         let mut state = receiver.0.0.lock();
         match state.take() {
             Some(value) => Ok(value),

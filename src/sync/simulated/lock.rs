@@ -7,20 +7,20 @@ use std::time::Instant;
 use super::{any, thread};
 
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-pub(crate) struct MutexGuard<'a, T> {
+pub struct MutexGuard<'a, T> {
     mutex: &'a shuttle::sync::Mutex<T>,
     /// `None` only while a condvar waits.
     held: Option<shuttle::sync::MutexGuard<'a, T>>,
 }
 
 impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self(shuttle::sync::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         MutexGuard {
             mutex: &self.0,
@@ -44,22 +44,22 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Condvar(shuttle::sync::Condvar);
+pub struct Condvar(shuttle::sync::Condvar);
 
-pub(crate) struct WaitTimeoutResult(bool);
+pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    pub(crate) fn timed_out(&self) -> bool {
+    pub fn timed_out(&self) -> bool {
         self.0
     }
 }
 
 impl Condvar {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::default()
     }
 
-    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         if let Some(held) = guard.held.take() {
             guard.held = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
         }
@@ -67,22 +67,18 @@ impl Condvar {
 
     /// Yields once, then reports a timeout or a spurious wakeup. The wait thus ends even if no
     /// thread notifies it, and callers must check their condition again.
-    pub(crate) fn wait_until<T>(
-        &self,
-        guard: &mut MutexGuard<'_, T>,
-        _: Instant,
-    ) -> WaitTimeoutResult {
+    pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _: Instant) -> WaitTimeoutResult {
         guard.held = None;
         thread::yield_now();
         guard.held = Some(guard.mutex.lock().unwrap_or_else(PoisonError::into_inner));
         WaitTimeoutResult(any(2) == 0)
     }
 
-    pub(crate) fn notify_one(&self) {
+    pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    pub(crate) fn notify_all(&self) {
+    pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
@@ -90,28 +86,28 @@ impl Condvar {
 /// A read-write lock that is stricter than parking_lot's: a second read lock on the same thread
 /// always deadlocks. With parking_lot, it deadlocks only if a writer waits.
 #[derive(Debug, Default)]
-pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
+pub struct RwLock<T>(shuttle::sync::RwLock<T>);
 
-pub(crate) struct RwLockReadGuard<'a, T>(shuttle::sync::RwLockReadGuard<'a, T>);
+pub struct RwLockReadGuard<'a, T>(shuttle::sync::RwLockReadGuard<'a, T>);
 
-pub(crate) struct RwLockWriteGuard<'a, T>(shuttle::sync::RwLockWriteGuard<'a, T>);
+pub struct RwLockWriteGuard<'a, T>(shuttle::sync::RwLockWriteGuard<'a, T>);
 
 impl<T> RwLock<T> {
-    pub(crate) fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self(shuttle::sync::RwLock::new(value))
     }
 
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
         RwLockReadGuard(self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         RwLockWriteGuard(self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl<T> RwLockReadGuard<'_, T> {
-    pub(crate) fn unlock_fair(guard: Self) {
+    pub fn unlock_fair(guard: Self) {
         drop(guard);
     }
 }
@@ -125,7 +121,7 @@ impl<T> Deref for RwLockReadGuard<'_, T> {
 }
 
 impl<T> RwLockWriteGuard<'_, T> {
-    pub(crate) fn unlock_fair(guard: Self) {
+    pub fn unlock_fair(guard: Self) {
         drop(guard);
     }
 }

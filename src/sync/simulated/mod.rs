@@ -5,13 +5,13 @@
 //! `OnceLock` (no thread switch happens between two of their operations), fairness, or time (a
 //! timed wait can end at any moment).
 
-pub(crate) mod channel;
+pub mod channel;
 mod lock;
-pub(crate) mod thread;
+pub mod thread;
 
-pub(crate) use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub(crate) use shuttle::sync::atomic;
-pub(crate) use shuttle::thread_local;
+pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use shuttle::sync::atomic;
+pub use shuttle::thread_local;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
@@ -26,12 +26,12 @@ const DEPTH: usize = 3;
 /// rarely and at unlikely moments.
 ///
 /// Any panic or deadlock fails the test and prints the schedule.
-pub(crate) fn check(model: fn()) {
+pub fn check(model: fn()) {
     check_times(1.0, model);
 }
 
 /// Like [`check`], with `share` of the usual number of schedules, for models with long runs.
-pub(crate) fn check_times(share: f64, model: fn()) {
+pub fn check_times(share: f64, model: fn()) {
     let schedules = std::env::var("SCHEDULES")
         .ok()
         .and_then(|number| number.parse().ok());
@@ -50,12 +50,12 @@ fn run(scheduler: impl Scheduler + 'static, model: fn()) {
 
 /// Runs `work` without catching panics: a panic is a failed assertion of the model, or comes from
 /// the scheduler.
-pub(crate) fn catch_unwind<R>(work: impl FnOnce() -> R) -> std::thread::Result<R> {
+pub fn catch_unwind<R>(work: impl FnOnce() -> R) -> std::thread::Result<R> {
     Ok(work())
 }
 
 /// Joins the threads of a model and returns their results.
-pub(crate) fn join_all<R>(threads: impl IntoIterator<Item = thread::JoinHandle<R>>) -> Vec<R> {
+pub fn join_all<R>(threads: impl IntoIterator<Item = thread::JoinHandle<R>>) -> Vec<R> {
     threads
         .into_iter()
         .map(|thread| thread.join().unwrap())
@@ -63,7 +63,7 @@ pub(crate) fn join_all<R>(threads: impl IntoIterator<Item = thread::JoinHandle<R
 }
 
 /// Returns a number below `below`, chosen by the schedule.
-pub(crate) fn any(below: usize) -> usize {
+pub fn any(below: usize) -> usize {
     use shuttle::rand::Rng;
     shuttle::rand::thread_rng().gen_range(0..below)
 }

@@ -5,18 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Result;
 
-pub(crate) use shuttle::thread::{
-    Scope, ScopedJoinHandle, Thread, ThreadId, current, park, yield_now,
-};
+pub use shuttle::thread::{Scope, ScopedJoinHandle, Thread, ThreadId, current, park, yield_now};
 
-pub(crate) fn spawn<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
+pub fn spawn<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
     Builder::new().spawn(work).unwrap()
 }
 
 /// Opens a scope for threads. When the last thread of a shuttle scope ends, it wakes the thread
 /// that opened the scope from any wait, as if the awaited event had happened. To prevent this, an
 /// additional thread lives until the opening thread reaches the end of the scope.
-pub(crate) fn scope<'env, R>(work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+pub fn scope<'env, R>(work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
     shuttle::thread::scope(|scope| {
         let ended = Arc::new(AtomicBool::new(false));
         let last = scope.spawn({
@@ -35,23 +33,23 @@ pub(crate) fn scope<'env, R>(work: impl for<'scope> FnOnce(&'scope Scope<'scope,
 }
 
 #[derive(Debug)]
-pub(crate) struct Builder(shuttle::thread::Builder);
+pub struct Builder(shuttle::thread::Builder);
 
 impl Builder {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self(shuttle::thread::Builder::new())
     }
 
-    pub(crate) fn name(self, name: String) -> Self {
+    pub fn name(self, name: String) -> Self {
         Self(self.0.name(name))
     }
 
     /// Ignored, because shuttle allocates the stacks.
-    pub(crate) fn stack_size(self, _: usize) -> Self {
+    pub fn stack_size(self, _: usize) -> Self {
         self
     }
 
-    pub(crate) fn spawn<R: Send + 'static>(
+    pub fn spawn<R: Send + 'static>(
         self,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> io::Result<JoinHandle<R>> {
@@ -67,7 +65,7 @@ impl Builder {
         Ok(JoinHandle { handle, finished })
     }
 
-    pub(crate) fn spawn_scoped<'scope, R: Send + 'scope>(
+    pub fn spawn_scoped<'scope, R: Send + 'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
         work: impl FnOnce() -> R + Send + 'scope,
@@ -77,21 +75,21 @@ impl Builder {
 }
 
 #[derive(Debug)]
-pub(crate) struct JoinHandle<R> {
+pub struct JoinHandle<R> {
     handle: shuttle::thread::JoinHandle<R>,
     finished: Arc<AtomicBool>,
 }
 
 impl<R> JoinHandle<R> {
-    pub(crate) fn join(self) -> Result<R> {
+    pub fn join(self) -> Result<R> {
         self.handle.join()
     }
 
-    pub(crate) fn is_finished(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
     }
 
-    pub(crate) fn thread(&self) -> &Thread {
+    pub fn thread(&self) -> &Thread {
         self.handle.thread()
     }
 }

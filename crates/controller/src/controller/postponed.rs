@@ -281,7 +281,7 @@ impl PostponedKeys {
         self.state.lock().keys.len()
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(shuttle)))]
     pub(super) fn keys_with_writes(&self) -> usize {
         self.state.lock().own_writes.keys().len()
     }

@@ -375,5 +375,5 @@ impl Drop for SignalOnDrop {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests;

@@ -16,7 +16,7 @@ pub(crate) mod core;
 mod draft;
 mod error;
 mod recorder;
-#[cfg(shuttle)]
+#[cfg(all(test, shuttle))]
 mod shuttle_tests;
 mod sink;
 mod state;

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::{EventRecorder, EventSink, EventType, ObjectReference};
 use k8s_informer::__private::sync::{Mutex, check_times, join_all, thread};
 use k8s_informer::error::Error;
+use k8s_informer::object::GroupVersionKind;
 use k8s_informer::stop::Stop;
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -131,7 +131,6 @@ impl LeaderElector {
     }
 
     /// Returns how long [`run`](Self::run) waits for the work after its stop.
-    #[cfg(not(shuttle))] // Only managers read it, and the interleaving tests have none.
     pub(crate) fn grace_period(&self) -> Duration {
         self.shared.options.grace
     }

@@ -28,9 +28,9 @@ pub(crate) use self::request::Request;
 pub(crate) use self::response::Response;
 use crate::log;
 use k8s_informer::__private::catch;
-use k8s_informer::__private::sync::{Condvar, Mutex};
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::stop::Stop;
+use parking_lot::{Condvar, Mutex};
 
 /// The maximum number of connections.
 const MAX_CONNECTIONS: usize = 128;
