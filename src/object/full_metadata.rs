@@ -7,7 +7,7 @@ use super::{Compact, DynamicObject, FullObjectMeta, Object};
 /// An object with all of its metadata: owners, finalizers, annotations, generation and deletion.
 ///
 /// Controllers require it where they need more than [`Object`] has. The types of k8s-openapi,
-/// [`DynamicObject`], [`Compact`] and [`PartialObjectMetadata`] implement it. A custom struct
+/// [`DynamicObject`], [`Compact`] and [`PartialObjectMetadata`](super::PartialObjectMetadata) implement it. A custom struct
 /// implements it with [`impl_full_metadata!`](crate::impl_full_metadata), if its metadata is a
 /// [`FullObjectMeta`]. With the smaller [`ObjectMeta`](crate::ObjectMeta), this is a compiler
 /// error, because absent owners would look like no owners.

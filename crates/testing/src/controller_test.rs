@@ -90,7 +90,7 @@ type Build<T> = dyn Fn(ControllerBuilder<T>) -> Result<Controller<T>, Controller
 /// Calls run only in [`run_until_idle`](Self::run_until_idle), [`advance`](Self::advance) and
 /// [`step`](Self::step), so a test can prepare the server between calls. They run one after another,
 /// also with several [workers](ControllerBuilder::workers), in the alphabetical order of the queued
-/// keys, whatever their [priorities](k8s_informer::guide::controllers#priorities). Before each call, the
+/// keys, whatever their [priorities](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/guide/controllers/index.html#priorities). Before each call, the
 /// caches and handlers receive all changes. The calls and writes of a run are therefore always the
 /// same, unless the controller itself is random.
 ///

@@ -127,7 +127,7 @@ impl Context {
     }
 
     /// Returns the clock of the controller. Read the time from it, so that a test can set it:
-    /// [`ControllerTest`](k8s_informer::testing::ControllerTest) advances this clock.
+    /// [`ControllerTest`](https://docs.rs/k8s-informer-testing/0.1/k8s_informer_testing/struct.ControllerTest.html) advances this clock.
     ///
     /// The reconciler of a controller-runtime project has a clock as a field for this purpose.
     ///

@@ -69,7 +69,7 @@
 //!
 //! client-go starts to release the Lease before the work has ended, can empty the Lease of another
 //! holder, and notices the loss of a Lease only after a deadline. [The
-//! deviations](k8s_informer::deviations) LE1 to LE25 are the complete list.
+//! deviations](https://docs.rs/k8s-informer/0.1/k8s_informer/deviations/index.html) LE1 to LE25 are the complete list.
 
 mod elector;
 mod error;

@@ -54,7 +54,7 @@ impl Leading {
     ///
     /// It also succeeds after a stop, while the Lease is still held. Call it immediately before an
     /// operation that must not happen twice. It can't guard what happens after it returns: see
-    /// [the module](super).
+    /// [the module](crate::leader_election).
     ///
     /// # Errors
     ///
