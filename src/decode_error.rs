@@ -17,9 +17,9 @@ use serde::de::{Deserialize, Error};
 
 use self::fault::{Fault, without_position};
 use self::node::Node;
-use crate::panic::catch;
-use crate::stack;
-use crate::text::EscapedText;
+use crate::base::panic::catch;
+use crate::base::text::EscapedText;
+use crate::json::stack;
 
 /// The name of a newtype that marks the errors of [`DynamicObject`](crate::object::DynamicObject).
 /// Their messages come from this crate and contain no values.

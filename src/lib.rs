@@ -194,24 +194,17 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Modules import only from modules above them in this list.
-mod adaptive_buffer;
+mod base;
 mod decode_error;
-mod derive;
 pub mod error;
 mod json;
 mod log;
 pub mod metrics;
 pub mod object;
-mod panic;
 mod resource_version;
 pub mod selector;
-mod shrink;
-mod stack;
 mod status;
 pub mod stop;
-mod sync;
-mod text;
-mod threads;
 pub mod time;
 
 pub mod store;
@@ -253,20 +246,20 @@ pub mod deviations {}
 #[doc(hidden)]
 pub mod __private {
     pub use crate::__debug_as_display as debug_as_display;
+    pub use crate::base::panic::catch;
     #[cfg(feature = "client")]
     pub use crate::client::exec_credential;
     pub use crate::informer::listener::RingGrowing;
-    pub use crate::metrics::Meter;
+    pub use crate::metrics::meter::Meter;
     pub use crate::object::{FullMetadataField, ObjectMetadata};
-    pub use crate::panic::catch;
     pub use crate::queue::sealed::Sealed;
     pub use crate::store::staging::{Gaps, Staging};
     pub mod sync {
-        pub use crate::sync::*;
+        pub use crate::base::sync::*;
     }
-    pub use crate::text::{EscapedName, EscapedText};
-    pub use crate::threads::{Owner, Threads, named};
+    pub use crate::base::text::{EscapedName, EscapedText};
+    pub use crate::base::threads::{Owner, Threads, named};
     #[cfg(feature = "client")]
-    pub use crate::time::UnixTime;
+    pub use crate::time::unix_time::UnixTime;
     pub use serde_json::Error as JsonError;
 }

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::base::text::{EscapedName, EscapedText};
 use crate::error::debug_as_display;
 use crate::object::Object;
-use crate::text::{EscapedName, EscapedText};
 
 /// A label selector. Go's `labels.Selector`.
 ///

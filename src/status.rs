@@ -2,8 +2,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::base::text::EscapedText;
 use crate::json::{null_is_default, null_items_are_default};
-use crate::text::EscapedText;
 
 /// The API server's description of a failed request: `metav1.Status`.
 ///

@@ -20,11 +20,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::panic;
+use crate::base::sync::atomic::{AtomicBool, Ordering};
+use crate::base::sync::{Condvar, Mutex};
 use crate::log;
-use crate::panic;
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Condvar, Mutex};
 
 #[cfg(feature = "signals")]
 mod signals;

@@ -7,6 +7,7 @@ mod deviations;
 mod dynamic_objects;
 mod fuzz_corpus;
 mod hostile;
+mod imports;
 mod keys;
 mod log_capture;
 mod queues;

@@ -10,9 +10,9 @@ use super::credential_data::{Pem, PemSource, Secret, config_error, credentials_e
 use super::transport;
 use super::transport::proxy::Proxy;
 use super::transport::tls_config::{Peer, Pems, server_tls};
+use crate::base::sync::Mutex;
 use crate::error::Error;
 use crate::log;
-use crate::sync::Mutex;
 
 pub(super) struct Connections {
     /// `None` for a server without TLS.

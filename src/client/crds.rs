@@ -14,10 +14,10 @@ use serde_json::Value;
 use super::api::{Api, Patch, Update};
 use super::wait::{Ended, Wait, WaitError, backoff};
 use super::{Client, Request, Response};
+use crate::base::text::EscapedName;
 use crate::error::{Error, ErrorKind};
 use crate::object::{DynamicObject, Fields, GroupVersionResource, Object, Readiness};
 use crate::stop::Stop;
-use crate::text::EscapedName;
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "CustomResourceDefinition";

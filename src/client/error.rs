@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use ureq::http::HeaderMap;
 
+use crate::base::text::EscapedText;
 use crate::error::Error;
 use crate::json::Peek;
 use crate::status::Status;
-use crate::text::EscapedText;
 
 /// The number of bytes that are read from the body of an error response. A `Status` with many
 /// causes is much smaller.

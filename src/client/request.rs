@@ -4,8 +4,8 @@ use std::time::Duration;
 use serde::Serialize;
 use ureq::http::Method;
 
+use crate::base::text::{UNRESERVED, percent_encoded};
 use crate::error::Error;
-use crate::text::{UNRESERVED, percent_encoded};
 
 /// An HTTP request to the API server, for endpoints that [`Api`](crate::client::api::Api) does not
 /// cover.

@@ -12,8 +12,8 @@ use super::transport::cancel::Running;
 use super::transport::error::from_io;
 use crate::decode_error::explain;
 use crate::error::{Error, ErrorKind};
+use crate::json::stack;
 use crate::reflector::{Body, TimedRead};
-use crate::stack;
 use crate::stop::Stop;
 
 /// The number of bytes to read from a body at once.

@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::Client;
+use crate::base::text::EscapedText;
 use crate::error::{Error, ErrorKind, debug_as_display};
 use crate::log;
 use crate::stop::Stop;
-use crate::text::EscapedText;
 use crate::time::{Backoff, Clock};
 
 /// The delay before the first retry. It doubles with each retry, up to the maximum.

@@ -8,11 +8,14 @@ use serde::de::DeserializeOwned;
 
 use super::error::InformerError;
 use super::process::Superseded;
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::panic;
+use crate::base::sync::atomic::{AtomicBool, Ordering};
+use crate::base::sync::{Mutex, thread};
+use crate::base::threads::{self, Owners, StackSizes};
 use crate::error::Error;
 use crate::log;
 use crate::object::{Key, Object};
-use crate::panic;
 use crate::queue::{BatchError, Delta, Deltas, PopError, ProcessError, Queue};
 use crate::reflector::{
     ListerWatcher, OnFailure, Reclaim, Reflector, ReflectorOptions, ReflectorState,
@@ -20,9 +23,6 @@ use crate::reflector::{
 };
 use crate::stop::{Done, Stop};
 use crate::store::StoreError;
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Mutex, thread};
-use crate::threads::{self, Owners, StackSizes};
 
 /// The pause of the process loop after a panic in the queue.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -1,9 +1,9 @@
 use std::sync::{Arc, Weak};
 
+use crate::base::panic;
+use crate::base::sync::Mutex;
 use crate::error::Error;
 use crate::log;
-use crate::panic;
-use crate::sync::Mutex;
 
 /// The error callbacks of an informer, for failed requests and objects that cannot be decoded or
 /// stored. Also records which reflectors of the informer cannot sync; `source` is the number of a

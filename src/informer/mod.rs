@@ -53,7 +53,7 @@ mod shuttle_tests;
 mod source;
 mod wait;
 
-pub use crate::threads::StackSizes;
+pub use crate::base::threads::StackSizes;
 pub use controller::{Controller, ControllerConfig};
 pub use error::InformerError;
 pub use factory::{

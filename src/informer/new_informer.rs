@@ -6,15 +6,15 @@ use super::controller::{Controller, ControllerConfig, reflector_name};
 use super::handler::ResourceEventHandler;
 use super::process::IndexerPart;
 use super::queue::InformerQueue;
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::panic;
+use crate::base::sync::Mutex;
 use crate::log;
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Object};
-use crate::panic;
 use crate::reflector::{ListerWatcher, ReflectorOptions};
 use crate::stop::Stop;
 use crate::store::{Indexer, Indexers, Store, Transform};
-use crate::sync::Mutex;
 
 /// Options for an informer that is not shared. client-go's `InformerOptions`.
 #[non_exhaustive]

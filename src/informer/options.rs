@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::queue::InformerQueue;
-use crate::derive::{clone_fields, debug_fields};
+use crate::base::derive::{clone_fields, debug_fields};
 use crate::metrics::InformerMetrics;
 use crate::queue::Queue;
 use crate::reflector::ReflectorOptions;

@@ -7,12 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::handler::Notification;
+use crate::base::panic;
+use crate::base::shrink::Shrink;
+use crate::base::sync::Mutex;
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
-use crate::panic;
 use crate::queue::{BatchError, Delta, Deltas, ProcessError, ReplacedAll};
-use crate::shrink::Shrink;
 use crate::store::{Change, Gaps, Indexer, KnownObjects, StoreError};
-use crate::sync::Mutex;
 
 /// The maximum number of changes that are written to the cache in one step. Lookups wait for a
 /// step, but not for the whole list.

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use super::handler::KeyedNotification;
+use crate::base::panic;
+use crate::base::sync::Mutex;
 use crate::log;
-use crate::panic;
 use crate::reflector::Reclaim;
-use crate::sync::Mutex;
 
 /// The maximum number of notifications that wait for the reflector thread to free them.
 const MOST: usize = 1024;

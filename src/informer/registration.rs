@@ -2,9 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::listener::{Handler, HandlerBuffer, HandlerStats};
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::threads::Owner;
 use crate::stop::Done;
-use crate::threads::Owner;
 
 /// Options for a handler. client-go's `HandlerOptions`.
 ///

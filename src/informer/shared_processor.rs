@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 use super::handler::KeyedNotification;
 use super::listener::{Handler, ProcessorListener, Replay};
 use super::reclaim::ReclaimQueue;
+use crate::base::sync::RwLock;
+use crate::base::threads::{Owner, Threads};
 use crate::object::Key;
-use crate::sync::RwLock;
-use crate::threads::{Owner, Threads};
 
 /// Distributes notifications to all handlers. client-go's `sharedProcessor`.
 pub(super) struct SharedProcessor<T> {

@@ -3,7 +3,7 @@ use std::marker::PhantomData;
 use serde::de::DeserializeOwned;
 
 use super::scope::InformerScope;
-use crate::derive::{clone_fields, debug_fields};
+use crate::base::derive::{clone_fields, debug_fields};
 use crate::object::{
     DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource,
     Scope,

@@ -25,6 +25,7 @@ mod null;
 mod peek;
 mod pointer;
 mod scanner;
+pub(crate) mod stack;
 
 pub(crate) use cursor::{Cursor, nesting};
 pub(crate) use exact_capacity::from_str;

@@ -4,13 +4,13 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use super::{InformerMetrics, MetricsProvider, call};
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::panic::catch;
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::error::debug_as_display;
 use crate::log;
 use crate::object::GroupVersionResource;
-use crate::panic::catch;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// The names in use in this process. An innermost lock.
 static NAMES: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);

@@ -1,9 +1,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::panic::catch;
+use crate::base::sync::Mutex;
 use crate::log;
-use crate::panic::catch;
-use crate::sync::Mutex;
 
 /// Optional metrics: [`InformerMetrics`](super::InformerMetrics), or those of a work queue.
 pub struct Meter<M: ?Sized> {

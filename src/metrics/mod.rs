@@ -16,7 +16,7 @@
 #[cfg(feature = "client")]
 mod client;
 mod identity;
-mod meter;
+pub(crate) mod meter;
 mod shares;
 mod work_queue;
 
@@ -27,8 +27,7 @@ use std::time::Duration;
 pub use client::ClientMetrics;
 pub(crate) use identity::ReservedMetrics;
 pub use identity::{InformerName, InformerNameAndResource, InformerNameError};
-pub use meter::Meter;
-pub(crate) use meter::{call, resource_version_metric};
+pub(crate) use meter::{Meter, call, resource_version_metric};
 pub(crate) use shares::shares;
 pub use work_queue::WorkQueueMetrics;
 

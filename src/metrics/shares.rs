@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::InformerMetrics;
-use crate::sync::Mutex;
+use crate::base::sync::Mutex;
 
 /// Returns the metrics for each of an informer's queues. They report the total length of all
 /// queues.

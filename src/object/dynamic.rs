@@ -9,8 +9,8 @@ use super::outline::{Field, Outline};
 use super::pointer::at_pointer;
 use super::{GroupVersionKind, Object};
 use crate::decode_error::{DYNAMIC_OBJECT, TEXT, explained};
+use crate::json::stack;
 use crate::json::{self, Cursor};
-use crate::stack;
 
 /// An object of any kind with all of its fields.
 ///

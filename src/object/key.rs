@@ -3,9 +3,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::{Deleted, Object};
+use crate::base::panic::catch;
 use crate::error::debug_as_display;
 use crate::log;
-use crate::panic::catch;
 
 /// The key of an object in queues, stores and indexes: `namespace/name`, or `name` without a
 /// namespace.

@@ -3,7 +3,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::text::EscapedText;
+use crate::base::text::EscapedText;
 
 /// The type of the condition that is `True` while an object is on its way to the desired state.
 pub(crate) const RECONCILING: &str = "Reconciling";

@@ -2,8 +2,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::Object;
+use crate::base::text::{EscapedName, percent_encoded};
 use crate::error::Error;
-use crate::text::{EscapedName, percent_encoded};
 
 /// Whether a resource is namespaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

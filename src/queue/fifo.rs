@@ -3,14 +3,14 @@ use std::sync::Arc;
 
 use super::error::Processed;
 use super::{PopError, ProcessError};
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::panic::catch;
+use crate::base::shrink::Shrink;
+use crate::base::sync::thread::{self, ThreadId};
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::object::{Accessor, Deleted, Key};
-use crate::panic::catch;
-use crate::shrink::Shrink;
 use crate::stop::Done;
 use crate::store::{ReflectorStore, StoreError};
-use crate::sync::thread::{self, ThreadId};
-use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A queue of the newest state of each changed object, in the order of the first change.
 /// client-go's `FIFO`.

@@ -86,10 +86,10 @@ pub use real_fifo::{RealFifo, RealFifoBuilder};
 pub use watermark::{WaitError, Watermark};
 
 use self::sealed::Sealed;
+use crate::base::sync::thread::{self, ThreadId};
+use crate::base::sync::{Condvar, MutexGuard};
 use crate::stop::Done;
 use crate::store::ReflectorStore;
-use crate::sync::thread::{self, ThreadId};
-use crate::sync::{Condvar, MutexGuard};
 
 pub(crate) mod sealed {
     /// The seal of [`Queue`](super::Queue). Tests with queues of their own implement it.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::panic::catch;
 use crate::log;
 use crate::metrics::{InformerMetrics, Meter};
 use crate::object::Key;
-use crate::panic::catch;
 use crate::time::{Clock, slow_threshold};
 
 /// Slow processing is logged only if more than this number of items wait.

@@ -6,11 +6,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::sync::{Condvar, Mutex};
 use crate::error::debug_as_display;
 use crate::resource_version::ResourceVersion;
 use crate::stop::Stop;
-use crate::sync::{Condvar, Mutex};
 
 /// The resource version up to which a queue has been processed. The cache that its consumer fills
 /// is at least as new.

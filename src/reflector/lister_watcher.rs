@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, select};
 
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
 use crate::error::Error;
 use crate::object::GroupVersionResource;
 use crate::stop::{Stop, Subscription};

@@ -2,9 +2,9 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::base::sync::Mutex;
 use crate::object::Key;
 use crate::resource_version::compare_resource_versions;
-use crate::sync::Mutex;
 
 /// The maximum number of missing objects that are remembered. Objects beyond this number are
 /// represented by the empty key.

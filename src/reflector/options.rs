@@ -3,11 +3,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::UndecodableList;
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::text::EscapedText;
+use crate::base::threads::StackSizes;
 use crate::error::Error;
 use crate::object::GroupVersionKind;
-use crate::text::EscapedText;
-use crate::threads::StackSizes;
 use crate::time::{Backoff, Clock, RealClock};
 use crate::wire::{DecodeLimits, FieldPaths, Shard};
 

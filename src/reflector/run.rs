@@ -12,16 +12,16 @@ use super::protocol::{Protocol, Report, ReportKind};
 use super::reclaim::Reclaim;
 use super::undecodable::UndecodableList;
 use super::{Body, ListerWatcher, Missing, ReflectorOptions, ReflectorState, ReflectorStatus};
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::panic;
+use crate::base::sync::Mutex;
+use crate::base::sync::thread::{self, Scope, ScopedJoinHandle};
+use crate::base::threads::{self, Owners, StackSizes};
 use crate::error::Error;
 use crate::log;
 use crate::object::{Key, Object};
-use crate::panic;
 use crate::stop::Stop;
 use crate::store::{ReflectorStore, StoreError};
-use crate::sync::Mutex;
-use crate::sync::thread::{self, Scope, ScopedJoinHandle};
-use crate::threads::{self, Owners, StackSizes};
 use crate::wire::{Decode, ListOptions};
 
 /// The suffix of the log message for a failure that will repeat.

@@ -1,8 +1,8 @@
 //! Interleaving tests of [`Done`] and [`Stop`].
 
 use super::*;
-use crate::sync::atomic::AtomicUsize;
-use crate::sync::{any, check, join_all, thread};
+use crate::base::sync::atomic::AtomicUsize;
+use crate::base::sync::{any, check, join_all, thread};
 
 /// Counts the calls of a callback. Each callback holds a clone, so leaked callbacks are visible.
 #[derive(Clone, Default)]

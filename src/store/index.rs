@@ -3,9 +3,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::StoreError;
-use crate::derive::{clone_fields, debug_fields};
+use crate::base::derive::{clone_fields, debug_fields};
+use crate::base::panic::catch;
 use crate::object::{Key, KeyError, Object};
-use crate::panic::catch;
 
 /// The name of the index by namespace, which listers use.
 pub(crate) const NAMESPACE_INDEX: &str = "namespace";

@@ -5,7 +5,7 @@ use super::{
     AddIndexersError, Change, Gaps, IndexError, Indexers, KnownObjects, ReflectorStore, Staging,
     Store, StoreError, ThreadSafeStore, TransactionError, Transform,
 };
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Deleted, Key, Object};
 

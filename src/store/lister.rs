@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{IndexError, Indexer, NAMESPACE_INDEX};
-use crate::derive::{clone_fields, debug_fields};
+use crate::base::derive::{clone_fields, debug_fields};
 use crate::object::Object;
 use crate::selector::Selector;
 

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use super::StoreError;
-use crate::derive::{clone_fields, debug_fields};
+use crate::base::derive::{clone_fields, debug_fields};
+use crate::base::panic::catch;
 use crate::object::Key;
-use crate::panic::catch;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type TransformFn<T> = dyn Fn(Arc<T>) -> Result<Arc<T>, Error> + Send + Sync;

@@ -17,14 +17,14 @@
 
 mod token_bucket;
 #[cfg(feature = "client")]
-mod unix_time;
+pub(crate) mod unix_time;
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) use self::token_bucket::{TokenBucket, nanoseconds};
 #[cfg(feature = "client")]
-pub use self::unix_time::UnixTime;
+pub(crate) use self::unix_time::UnixTime;
 use crate::stop::Stop;
 
 /// A source of time that can also wait. Outside of tests, use [`RealClock`].

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::Clock;
-use crate::sync::Mutex;
+use crate::base::sync::Mutex;
 
 /// The longest duration in Go, for a token that never becomes available.
 const NEVER: Duration = Duration::from_nanos(i64::MAX as u64);

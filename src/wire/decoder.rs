@@ -3,12 +3,14 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use super::{DecodeLimits, EscapedName, Event, EventKind, FieldPaths, ListMeta, Shard};
-use crate::adaptive_buffer::AdaptiveBuffer;
+use crate::base::adaptive_buffer::AdaptiveBuffer;
+use crate::base::panic;
 use crate::decode_error::{DecodeError, explain};
 use crate::error::Error;
 use crate::json::Peek;
+use crate::json::{self, stack};
 use crate::object::{GroupVersionKind, Key, Object, namespaced_key};
-use crate::{json, panic, stack, wire};
+use crate::wire;
 
 /// The functions that decode a `T`. The `Deserialize` implementation of `T` is only instantiated
 /// here.

@@ -1,7 +1,7 @@
 use memchr::memchr;
 
 use super::SplitError;
-use crate::adaptive_buffer::AdaptiveBuffer;
+use crate::base::adaptive_buffer::AdaptiveBuffer;
 use crate::json::Scanner;
 
 /// Splits a watch stream into frames, which are consecutive JSON objects.

@@ -24,7 +24,7 @@ pub use options::{ListOptions, ResourceVersionMatch};
 pub(crate) use pages::PageCheck;
 pub use shard::{Shard, ShardError};
 
-pub(crate) use crate::text::EscapedName;
+pub(crate) use crate::base::text::EscapedName;
 
 /// The error of splitting a list or a watch stream.
 #[derive(Clone, Debug, PartialEq, Eq)]

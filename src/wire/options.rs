@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::text::{UNRESERVED, percent_encoded};
+use crate::base::text::{UNRESERVED, percent_encoded};
 
 /// How long a watch may stay silent after the time at which the server should have ended it. After
 /// that, the connection counts as dead.

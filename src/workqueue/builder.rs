@@ -10,10 +10,10 @@ use super::{
     DelayingQueue, Item, Order, PriorityQueue, RateLimiter, RateLimitingQueue, WorkQueue,
     WorkQueueMetrics,
 };
+use crate::base::panic::catch;
+use crate::base::threads::{Owner, Threads};
 use crate::log;
 use crate::metrics::MetricsProvider;
-use crate::panic::catch;
-use crate::threads::{Owner, Threads};
 use crate::time::{Clock, RealClock};
 
 /// Options for work queues. They correspond to client-go's `TypedQueueConfig`,

@@ -3,7 +3,7 @@ use std::hash::Hash;
 use std::time::Instant;
 
 use super::priority::Rank;
-use crate::shrink::Shrink;
+use crate::base::shrink::Shrink;
 
 /// The due time of an item, and its rank among the items that are due at the same time.
 pub(super) type Due = (Instant, Rank);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{BucketRateLimiter, Item};
-use crate::shrink::Shrink;
-use crate::sync::Mutex;
+use crate::base::shrink::Shrink;
+use crate::base::sync::Mutex;
 use crate::time::{Clock, RealClock, nanoseconds};
 
 /// Decides how long an item waits before it is retried. client-go's `TypedRateLimiter`.

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use crate::shrink::Shrink;
+use crate::base::shrink::Shrink;
 
 /// The order in which a [`WorkQueue`](super::WorkQueue) returns its waiting items. It corresponds
 /// to client-go's `Queue`, without `Len`: the work queue counts its items.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::WorkQueueBuilder;
 use super::shared::Shared;
 use super::state::{Taken, Ticket};
+use crate::base::panic::catch;
+use crate::base::threads::{Owner, Threads};
 use crate::log;
-use crate::panic::catch;
 use crate::stop::Stop;
-use crate::threads::{Owner, Threads};
 
 /// An item of a [`WorkQueue`]. Every type with these traits is one.
 pub trait Item: Clone + Eq + Hash + Send + 'static {}

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use super::delayed::Delayed;
 use super::state::{DoneOutcome, Effects, State, Taken, Ticket};
 use super::{Item, WorkQueueMetrics};
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::log;
 use crate::metrics::Meter;
 use crate::stop::Stop;
-use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::time::Clock;
 
 /// The interval for measuring unfinished work (Q18).

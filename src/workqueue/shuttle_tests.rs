@@ -9,9 +9,9 @@ use super::{
     AddOptions, DelayingQueue, RateLimiter, RateLimitingQueue, WorkItem, WorkQueue,
     default_item_based_rate_limiter,
 };
+use crate::base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::base::sync::{any, check, check_times, join_all, thread};
 use crate::stop::Stop;
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{any, check, check_times, join_all, thread};
 use crate::time::Clock;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use super::Item;
 use super::delayed::{Delayed, Removed};
 use super::priority::{Rank, RankedOrder};
-use crate::panic;
-use crate::shrink::Shrink;
+use crate::base::panic;
+use crate::base::shrink::Shrink;
+use crate::base::sync::catch_unwind;
 use crate::stop::Stop;
-use crate::sync::catch_unwind;
 
 /// The state of a work queue, without locks, threads or clocks. The caller passes the time as
 /// `now`, which is `None` if the queue has neither delays nor metrics.

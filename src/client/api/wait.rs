@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Api, Fetched, WatchEvent};
+use crate::base::text::{EscapedName, EscapedText};
 use crate::client::resource::{PARTIAL, describe};
 use crate::client::wait::{Ended, Wait, WaitError};
 use crate::error::Error;
@@ -12,7 +13,6 @@ use crate::object::{
     DynamicObject, Fields, FullMetadata, Object, PartialObjectMetadata, Readiness,
 };
 use crate::stop::Stop;
-use crate::text::{EscapedName, EscapedText};
 use crate::wire::ListOptions;
 
 /// After this time the server ends a watch, and the wait lists again.

@@ -1,10 +1,10 @@
 use ureq::http::request::Builder;
 use ureq::http::{HeaderName, HeaderValue};
 
+use crate::base::text::percent_encoded;
 use crate::client::config::Impersonation;
 use crate::client::credential_data::config_error;
 use crate::error::Error;
-use crate::text::percent_encoded;
 
 /// The characters that a header name may contain besides letters and digits. `%` is not included,
 /// because it is the escape character.

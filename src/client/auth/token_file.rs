@@ -3,10 +3,10 @@ use std::path::{Path, PathBuf};
 use ureq::http::HeaderValue;
 
 use super::header::bearer;
+use crate::base::sync::Mutex;
 use crate::client::credential_data::{config_error, read_trimmed};
 use crate::error::Error;
 use crate::log;
-use crate::sync::Mutex;
 
 /// A bearer token in a file that is rotated about once an hour, such as the token of a kubelet or a
 /// pod.

@@ -18,11 +18,11 @@ pub use document::{
 use self::decode::DiscoveryBuilder;
 use super::request::Purpose;
 use super::{Client, Request};
+use crate::base::sync::Mutex;
 use crate::error::Error;
 use crate::log;
 use crate::object::{GroupVersionKind, GroupVersionResource, group_version_path};
 use crate::stop::{Done, Stop};
-use crate::sync::Mutex;
 
 /// Requests the aggregated form, in which one response contains all groups. Servers older than
 /// Kubernetes 1.30 return the older form.

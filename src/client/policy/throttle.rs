@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::base::sync::Mutex;
 use crate::client::credential_data::config_error;
 use crate::error::Error;
 use crate::log;
 use crate::stop::Stop;
-use crate::sync::Mutex;
 use crate::time::{Clock, TokenBucket};
 
 /// Waits longer than this are logged at `debug`. The client-go counterpart is

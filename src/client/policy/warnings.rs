@@ -9,10 +9,10 @@ use std::sync::Arc;
 use ureq::http::HeaderMap;
 use ureq::http::header::WARNING;
 
+use crate::base::panic::catch;
+use crate::base::sync::Mutex;
+use crate::base::text::EscapedText;
 use crate::log;
-use crate::panic::catch;
-use crate::sync::Mutex;
-use crate::text::EscapedText;
 
 /// The number of logged texts that a client remembers. The API server has a few dozen warnings,
 /// some of which contain the name of a field.

@@ -3,7 +3,7 @@
 use ureq::unversioned::transport::Buffers;
 
 use super::BUFFER;
-use crate::adaptive_buffer::ReadBuffer;
+use crate::base::adaptive_buffer::ReadBuffer;
 
 /// The maximum size of the input buffer. With a large input buffer, a burst of data needs few
 /// system calls.

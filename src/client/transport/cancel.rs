@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use super::deadline::ReadDeadline;
+use crate::base::sync::Mutex;
 use crate::stop::{Stop, Subscription};
-use crate::sync::Mutex;
 
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Call>>> = const { RefCell::new(None) };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ureq::unversioned::transport::{ConnectionDetails, time};
 
-use crate::sync::Mutex;
+use crate::base::sync::Mutex;
 
 /// The deadline for reads of a response body, shared by the body and its connection.
 ///

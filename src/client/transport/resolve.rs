@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::authority::without_brackets;
+use crate::base::sync::Mutex;
 use crate::stop::{Done, Stop};
-use crate::sync::Mutex;
 
 type Addresses = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 

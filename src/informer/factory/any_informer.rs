@@ -2,13 +2,13 @@ use std::any::Any;
 
 use serde::de::DeserializeOwned;
 
+use crate::base::threads::Owner;
 use crate::informer::error::InformerError;
 use crate::informer::error_listeners::ErrorSubscription;
 use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::Unsynced;
 use crate::object::Object;
 use crate::stop::{Done, Stop, Subscription};
-use crate::threads::Owner;
 
 /// Declares the trait, and forwards its methods to the informer.
 macro_rules! any_informer {

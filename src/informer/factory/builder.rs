@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use super::metrics::FactoryMetrics;
 use super::{Common, Factory, SharedInformerFactory};
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::sync::Mutex;
+use crate::base::threads::{Owner, Threads};
 use crate::informer::queue::InformerQueue;
 use crate::informer::scope::InformerScope;
 use crate::metrics::{InformerName, MetricsProvider};
 use crate::object::Object;
 use crate::reflector::{ListerWatcherSource, ReflectorOptions};
 use crate::store::Transform;
-use crate::sync::Mutex;
-use crate::threads::{Owner, Threads};
 
 /// A builder for a [`SharedInformerFactory`]. Its settings apply to all informers of the factory.
 ///

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Entry, Factory, Informers, Run, SharedInformerFactory};
+use crate::base::panic;
+use crate::base::threads::Owner;
 use crate::error::debug_as_display;
 use crate::informer::error::InformerError;
 use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
 use crate::log;
 use crate::object::Object;
-use crate::panic;
 use crate::stop::{Done, Stop};
-use crate::threads::Owner;
 
 impl SharedInformerFactory {
     /// Starts every informer that has not been started, each on its own thread. Returns without

@@ -2,9 +2,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use super::Identity;
+use crate::base::sync::Mutex;
 use crate::log;
 use crate::metrics::{InformerMetrics, InformerName, MetricsProvider, ReservedMetrics};
-use crate::sync::Mutex;
 
 /// The metrics of a factory's informers.
 pub(super) struct FactoryMetrics {

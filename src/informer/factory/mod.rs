@@ -21,14 +21,14 @@ use super::queue::InformerQueue;
 use super::scope::{InformerScope, Scoped};
 use super::shared_informer::{Part, SharedIndexInformer};
 use super::source::Source;
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::sync::Mutex;
+use crate::base::threads::Threads;
 use crate::error::Error;
 use crate::object::{DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource};
 use crate::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};
 use crate::stop::{Done, Stop};
 use crate::store::Indexers;
-use crate::sync::Mutex;
-use crate::threads::Threads;
 
 pub use builder::SharedInformerFactoryBuilder;
 pub use lifecycle::ShutdownError;

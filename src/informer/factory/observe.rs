@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::de::DeserializeOwned;
 
 use super::SharedInformerFactory;
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
 use crate::error::Error;
 use crate::informer::error::InformerError;
 use crate::informer::handler::{HandlerFuncs, Notification, ResourceEventHandler};

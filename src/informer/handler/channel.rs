@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use super::{Notification, ResourceEventHandler};
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::sync::channel::{self, Receiver, Select, Sender};
 use crate::object::Deleted;
 use crate::stop::{Stop, Subscription};
-use crate::sync::channel::{self, Receiver, Select, Sender};
 
 /// A handler that sends every notification into a channel. Use it to receive notifications in a
 /// `select!` with other channels, or on your own thread.

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::ResourceEventHandler;
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
 use crate::object::Deleted;
 use crate::stop::Stop;
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{Notification, ResourceEventHandler};
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
 use crate::object::Deleted;
 
 type OnAdd<T> = Box<dyn FnMut(&Arc<T>, bool) + Send>;

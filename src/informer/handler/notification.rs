@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::ResourceEventHandler;
-use crate::derive::clone_fields;
+use crate::base::derive::clone_fields;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 
 /// A call of a handler, as a value. client-go's `addNotification`, `updateNotification` and

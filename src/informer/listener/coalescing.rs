@@ -1,8 +1,8 @@
 use std::collections::{BTreeMap, HashMap};
 
+use crate::base::shrink::{KEEP, Shrink};
 use crate::informer::handler::{KeyedNotification, Notification};
 use crate::object::{self, Key};
-use crate::shrink::{KEEP, Shrink};
 
 /// A buffer that keeps at most two events for each object, by the rules of
 /// [`HandlerBuffer::Coalescing`](super::HandlerBuffer::Coalescing).

@@ -15,13 +15,13 @@ use self::stats::Counters;
 use self::sync_tracker::SyncTracker;
 use super::handler::{KeyedNotification, Notification, ResourceEventHandler};
 use super::reclaim::{ReclaimQueue, drop_each};
+use crate::base::panic;
+use crate::base::sync::Mutex;
+use crate::base::sync::channel::{self, Receiver, Select, Sender};
+use crate::base::threads::{Owner, StackSizes, Threads};
 use crate::log;
 use crate::object::Key;
-use crate::panic;
 use crate::stop::{Done, Stop};
-use crate::sync::Mutex;
-use crate::sync::channel::{self, Receiver, Select, Sender};
-use crate::threads::{Owner, StackSizes, Threads};
 use crate::time::Clock;
 
 pub use buffer::HandlerBuffer;

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use crate::shrink::Shrink;
+use crate::base::shrink::Shrink;
 
 /// A growing ring buffer for the notifications of a slow handler. client-go's `buffer.RingGrowing`.
 ///

@@ -1,4 +1,4 @@
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Statistics of a handler, returned by
 /// [`HandlerRegistration::stats`](crate::handler::HandlerRegistration::stats). With a

@@ -1,5 +1,5 @@
+use crate::base::sync::Mutex;
 use crate::stop::Done;
-use crate::sync::Mutex;
 
 /// Detects when a handler has processed the initial list: the whole list has been added, and no
 /// call for one of its objects is pending. client-go's `SingleFileTracker` (T1).

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Lifecycle, Shared, SharedIndexInformer};
+use crate::base::sync::atomic::Ordering;
+use crate::base::threads::Owner;
 use crate::informer::error::InformerError;
 use crate::informer::handler::{HandlerFuncs, ResourceEventHandler};
 use crate::informer::listener::{NewListener, ProcessorListener};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
 use crate::log;
 use crate::object::Object;
-use crate::sync::atomic::Ordering;
-use crate::threads::Owner;
 
 /// The shortest resync period of a handler.
 const MIN_RESYNC_PERIOD: Duration = Duration::from_secs(1);

@@ -16,15 +16,15 @@ use super::error_listeners::ErrorListeners;
 use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::shared_processor::SharedProcessor;
-use crate::derive::{clone_fields, debug_fields};
+use crate::base::derive::{clone_fields, debug_fields};
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::base::threads::Owner;
 use crate::object::{Accessor, Object};
 use crate::queue::Watermark;
 use crate::reflector::{ListerWatcher, WatchErrorHandler};
 use crate::stop::Done;
 use crate::store::{Indexer, Transform};
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::threads::Owner;
 
 /// A cache that holds all objects of a kind and follows the API server. Any number of handlers
 /// receive the changes. client-go's `SharedIndexInformer`.

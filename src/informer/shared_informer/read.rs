@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::SharedIndexInformer;
+use crate::base::sync::atomic::Ordering;
+use crate::base::threads::Owner;
 use crate::error::Error;
 use crate::informer::controller::Controller;
 use crate::informer::error::InformerError;
@@ -14,8 +16,6 @@ use crate::reflector::{ReflectorState, ReflectorStatus};
 use crate::resource_version::ResourceVersion;
 use crate::stop::{Done, Stop, Subscription};
 use crate::store::{IndexFunc, Indexer, Indexers, Lister};
-use crate::sync::atomic::Ordering;
-use crate::threads::Owner;
 
 impl<T: Object> SharedIndexInformer<T> {
     /// Returns the cache. Only the informer may write to it. It is empty before the informer runs.

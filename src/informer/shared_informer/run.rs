@@ -5,6 +5,10 @@ use std::sync::{Arc, OnceLock};
 use serde::de::DeserializeOwned;
 
 use super::{Lifecycle, Shared, SharedIndexInformer};
+use crate::base::panic;
+use crate::base::sync::atomic::{AtomicUsize, Ordering};
+use crate::base::sync::{MutexGuard, thread};
+use crate::base::threads::{self, Owners};
 use crate::informer::controller::{Controller, ControllerConfig};
 use crate::informer::error::InformerError;
 use crate::informer::handler::KeyedNotification;
@@ -14,12 +18,8 @@ use crate::informer::queue::InformerQueue;
 use crate::log;
 use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
-use crate::panic;
 use crate::queue::{ProcessError, Queue, Watermark};
 use crate::stop::{Stop, Subscription};
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{MutexGuard, thread};
-use crate::threads::{self, Owners};
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// Runs the informer: lists, watches, fills the cache and calls the handlers. Blocks until

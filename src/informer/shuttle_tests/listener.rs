@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Recorder, Thing};
+use crate::base::sync::{any, check, join_all, thread};
+use crate::base::threads::{Owner, StackSizes, Threads};
 use crate::informer::handler::{KeyedNotification, Notification};
 use crate::informer::listener::{HandlerBuffer, NewListener, ProcessorListener};
 use crate::informer::reclaim::ReclaimQueue;
 use crate::informer::shared_processor::SharedProcessor;
 use crate::object::{Deleted, Object};
-use crate::sync::{any, check, join_all, thread};
-use crate::threads::{Owner, StackSizes, Threads};
 use crate::time::RealClock;
 
 fn listener(id: u64, recorder: &Recorder) -> ProcessorListener<Thing> {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::handler::{Notification, ResourceEventHandler};
+use crate::base::sync::{Condvar, Mutex};
 use crate::object::{Deleted, Object};
-use crate::sync::{Condvar, Mutex};
 
 #[derive(Debug, Deserialize)]
 struct Thing {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Thing, View};
+use crate::base::sync::{any, check, join_all, thread};
 use crate::informer::InformerQueue;
 use crate::informer::handler::Notification;
 use crate::informer::process::IndexerPart;
@@ -13,7 +14,6 @@ use crate::object::{Accessor, Deleted, Object};
 use crate::queue::{Deltas, PopError, Queue};
 use crate::stop::Done;
 use crate::store::{Indexer, Indexers, KnownObjects};
-use crate::sync::{any, check, join_all, thread};
 use crate::time::RealClock;
 
 /// A queue, a cache, and the thread that moves items between them.

@@ -4,13 +4,13 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use super::{Recorder, Thing, View};
+use crate::base::sync::{any, check_times, thread};
 use crate::handler::{HandlerBuffer, HandlerOptions, HandlerRegistration};
 use crate::informer::{
     InformerError, InformerQueue, SharedIndexInformer, SharedIndexInformerOptions,
 };
 use crate::reflector::{Body, ListWatch};
 use crate::stop::Stop;
-use crate::sync::{any, check_times, thread};
 use crate::wire::ListOptions;
 
 /// The share of the usual number of schedules, because each run is long.

@@ -2,13 +2,13 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::{DeltaFifo, State};
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::sync::{Condvar, Mutex};
 use crate::object::Accessor;
 use crate::queue::options::{QueueOptions, option_setters};
 use crate::queue::version_tracker::VersionTracker;
 use crate::stop::Done;
 use crate::store::KnownObjects;
-use crate::sync::{Condvar, Mutex};
 
 /// Options for a [`DeltaFifo`]. client-go's `DeltaFIFOOptions`.
 #[must_use]

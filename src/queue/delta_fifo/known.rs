@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{DeltaFifo, State};
+use crate::base::panic::catch;
 use crate::log;
 use crate::object::Key;
-use crate::panic::catch;
 use crate::store::StoreError;
 
 /// Whether the consumer has an object, and whether a deletion of the object is therefore delivered.

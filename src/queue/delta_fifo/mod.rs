@@ -16,14 +16,14 @@ use super::version_tracker::{self, VersionTracker};
 use super::{
     Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Turn, Watermark, wait_for_turn,
 };
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::panic::catch;
+use crate::base::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::object::{Accessor, Deleted, Key, KeyError};
-use crate::panic::catch;
 use crate::stop::Done;
 use crate::store::{
     Change, Gaps, KnownObjects, ReflectorStore, Rejected, Staging, StoreError, Transform,
 };
-use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 
 /// The maximum number of keys in a batch. Under shuttle, whose queues are short, it is two.
 const BATCH: usize = if cfg!(shuttle) { 2 } else { 64 };

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::State;
+use crate::base::shrink::Shrink;
+use crate::base::sync::thread::ThreadId;
 use crate::object::{Deleted, Key};
 use crate::queue::delta::merge_deletions;
 use crate::queue::{Delta, Deltas};
-use crate::shrink::Shrink;
-use crate::sync::thread::ThreadId;
 
 /// The keys of one pop, until they have been processed.
 pub(super) struct InFlight<T> {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::known::{Known, KnownSnapshot};
 use super::state::tombstone;
 use super::{DeltaFifo, State};
+use crate::base::sync::MutexGuard;
 use crate::object::{Deleted, Key};
 use crate::queue::Delta;
 use crate::queue::version_tracker;
 use crate::resource_version::ResourceVersion;
 use crate::store::{Change, Gaps, Rejected, StoreError, Transform};
-use crate::sync::MutexGuard;
 
 /// A change whose key function and transform have run. Only the transform of a deletion runs later,
 /// when it is clear that the deletion is queued (D3).

@@ -10,16 +10,16 @@ pub use builder::RealFifoBuilder;
 use super::timing::Timing;
 use super::version_tracker::{self, VersionTracker};
 use super::{Delta, Deltas, ReplacedAll};
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::panic::catch;
+use crate::base::sync::thread::{self, ThreadId};
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::object::{Accessor, Deleted, Key, KeyError};
-use crate::panic::catch;
 use crate::resource_version::ResourceVersion;
 use crate::stop::Done;
 use crate::store::{
     Change, Gaps, KnownObjects, ReflectorStore, Rejected, Staging, StoreError, Transform,
 };
-use crate::sync::thread::{self, ThreadId};
-use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The maximum number of changes in a batch (R14). Under shuttle, whose queues are short, it is
 /// two.

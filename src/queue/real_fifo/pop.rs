@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::slice;
 
 use super::{BATCH, InFlight, RealFifo, State};
-use crate::panic::catch;
+use crate::base::panic::catch;
+use crate::base::shrink::Shrink;
+use crate::base::sync::{MutexGuard, thread};
 use crate::queue::error::Processed;
 use crate::queue::{
     Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Turn, Watermark, wait_for_turn,
 };
-use crate::shrink::Shrink;
 use crate::stop::Done;
-use crate::sync::{MutexGuard, thread};
 
 /// The state of the queue when a pop removed its changes.
 struct Popped {

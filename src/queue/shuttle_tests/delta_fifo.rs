@@ -3,7 +3,7 @@
 
 use super::Guarantee::InOrderPerKey;
 use super::delta_fifo;
-use crate::sync::check;
+use crate::base::sync::check;
 
 #[test]
 fn every_pop_gets_an_item() {

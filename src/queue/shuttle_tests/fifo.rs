@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::Guarantee::Newest;
 use super::{fifo, is_popped};
+use crate::base::sync::{check, join_all, thread};
 use crate::object::Deleted;
 use crate::store::ReflectorStore;
-use crate::sync::{check, join_all, thread};
 
 #[test]
 fn every_pop_gets_an_item() {

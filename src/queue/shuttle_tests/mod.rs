@@ -10,10 +10,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::{DeltaFifo, Deltas, Fifo, PopError, ProcessError, Queue, RealFifo};
+use crate::base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::base::sync::{Condvar, Mutex, any, join_all, thread};
 use crate::object::{Accessor, KeyError};
 use crate::store::ReflectorStore;
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Condvar, Mutex, any, join_all, thread};
 
 /// A key and a version.
 type Item = (&'static str, usize);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::Guarantee::InOrder;
 use super::{is_popped, real_fifo};
+use crate::base::sync::{any, check, join_all, thread};
 use crate::object::Deleted;
 use crate::queue::Queue;
 use crate::store::ReflectorStore;
-use crate::sync::{any, check, join_all, thread};
 
 #[test]
 fn every_pop_gets_an_item() {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Item;
+use crate::base::sync::{Mutex, any, check, join_all, thread};
 use crate::object::{Accessor, KeyError};
 use crate::queue::{DeltaFifo, PopError, Queue, RealFifo, WaitError, Watermark};
 use crate::stop::Stop;
-use crate::sync::{Mutex, any, check, join_all, thread};
 
 /// No timeout, so a missed wakeup blocks forever.
 const FOREVER: Duration = Duration::MAX;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Reflector;
-use crate::adaptive_buffer::ReadBuffer;
+use crate::base::adaptive_buffer::ReadBuffer;
+use crate::base::panic;
 use crate::error::Error;
 use crate::json::Peek;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
-use crate::panic;
 use crate::reflector::headroom::Headroom;
 use crate::reflector::initial_list::{InitialList, prepare, stored_key, unreadable_object};
 use crate::reflector::protocol::{Output, Protocol, ReportKind, WatchEnd};

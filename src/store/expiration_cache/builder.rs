@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::policy::Policy;
 use super::{ExpirationCache, TimestampedEntry};
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
 use crate::object::Accessor;
 use crate::store::{Indexers, ThreadSafeStore};
 use crate::time::{Clock, RealClock};

@@ -8,10 +8,10 @@ pub use policy::TimestampedEntry;
 
 use self::policy::Policy;
 use super::{KnownObjects, ReflectorStore, Store, StoreError, ThreadSafeStore};
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::panic::catch;
 use crate::log;
 use crate::object::{Accessor, Deleted, Key};
-use crate::panic::catch;
 use crate::time::Clock;
 
 /// A cache whose objects expire, usually some time after their last write. client-go's

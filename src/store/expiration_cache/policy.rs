@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
 use crate::object::Key;
 
 /// Returns whether an entry has expired.

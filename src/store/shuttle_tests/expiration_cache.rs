@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{Item, accessor, item};
+use crate::base::sync::atomic::{AtomicUsize, Ordering};
+use crate::base::sync::{any, check, join_all, thread};
 use crate::store::{ExpirationCache, ReflectorStore, Store, TimestampedEntry};
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{any, check, join_all, thread};
 
 /// A cache in which objects with a version below `oldest` have expired.
 struct AgingCache {

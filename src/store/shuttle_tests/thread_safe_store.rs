@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Item, item, key};
+use crate::base::sync::{any, check, join_all, thread};
 use crate::object::{Deleted, Key};
 use crate::store::{Change, IndexError, IndexFunc, Indexers, ThreadSafeStore};
-use crate::sync::{any, check, join_all, thread};
 
 type Store = ThreadSafeStore<Item>;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::super::index::{Registered, compute};
 use super::super::{AddIndexersError, Indexers, StoreError};
 use super::{CHUNK, ThreadSafeStore};
+use crate::base::sync::RwLockWriteGuard;
 use crate::object::Key;
-use crate::sync::RwLockWriteGuard;
 
 /// The number of objects indexed per write lock, which blocks readers for a few hundred
 /// microseconds.

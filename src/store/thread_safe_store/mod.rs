@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use super::index::{Computed, Registered, compute};
 use super::slots::Slots;
 use super::{Change, IndexError, Indexers, StoreError, TransactionError};
-use crate::derive::debug_fields;
+use crate::base::derive::debug_fields;
+use crate::base::panic::catch;
+use crate::base::sync::{RwLock, RwLockWriteGuard};
 use crate::log;
 use crate::metrics::{InformerMetrics, Meter, resource_version_metric};
 use crate::object::{Deleted, Key};
-use crate::panic::catch;
-use crate::sync::{RwLock, RwLockWriteGuard};
 use crate::time::slow_threshold;
 
 /// The number of slots that a list visits each time it takes the lock. It then holds the lock for a

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::super::slots::Slot;
 use super::super::{IndexError, IndexFunc};
 use super::{CHUNK, State, ThreadSafeStore};
+use crate::base::sync::RwLockReadGuard;
 use crate::object::Key;
-use crate::sync::RwLockReadGuard;
 
 /// How often a list starts again because of a concurrent replace. After that, it holds the lock for
 /// the whole list.

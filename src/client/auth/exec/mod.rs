@@ -17,13 +17,13 @@ pub use self::exec_credential::exec_credential;
 pub(in crate::client) use self::exec_credential::{Credential, Identity};
 pub(in crate::client) use self::exec_info::ClusterInfo;
 
+use crate::base::panic;
+use crate::base::sync::Mutex;
 use crate::client::config::{ExecConfig, InteractiveMode};
 use crate::client::credential_data::{config_error, credentials_error};
 use crate::error::Error;
 use crate::metrics::{ClientMetrics, Meter};
-use crate::panic;
 use crate::stop::{Done, Stop};
-use crate::sync::Mutex;
 
 /// A credential plugin and its last credential. The client-go counterpart is `Authenticator`.
 ///

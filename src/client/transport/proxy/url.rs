@@ -2,9 +2,9 @@
 //! configuration, and httpproxy's `parseProxy` for URLs in the environment.
 
 use super::{Proxy, Scheme, User};
+use crate::base::text::percent_decoded;
 use crate::client::credential_data::config_error;
 use crate::error::Error;
-use crate::text::percent_decoded;
 
 impl Scheme {
     fn of(name: &str) -> Option<Self> {

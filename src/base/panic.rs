@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
-use crate::sync::catch_unwind;
+use crate::base::sync::catch_unwind;
 
 /// Runs a user callback. A panic is returned as its message.
 ///

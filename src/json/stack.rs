@@ -3,7 +3,7 @@
 
 use std::{io, panic, thread};
 
-use crate::json::nesting;
+use super::nesting;
 
 /// The nesting depth that is safe on any thread. In unoptimized builds, a level of the most
 /// expensive types takes 17 KiB of stack. All levels together take a quarter of a thread's usual 2

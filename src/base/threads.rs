@@ -7,9 +7,9 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use crate::panic;
-use crate::sync::thread::{Builder, JoinHandle};
-use crate::sync::{Mutex, thread_local};
+use crate::base::panic;
+use crate::base::sync::thread::{Builder, JoinHandle};
+use crate::base::sync::{Mutex, thread_local};
 
 /// The identity of an informer, a handler or a queue, which ends when its threads have ended. A
 /// handler's thread belongs to the handler and to its informer.

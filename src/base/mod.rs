@@ -1,0 +1,9 @@
+//! Helpers that know nothing of Kubernetes.
+
+pub(crate) mod adaptive_buffer;
+pub(crate) mod derive;
+pub(crate) mod panic;
+pub(crate) mod shrink;
+pub(crate) mod sync;
+pub(crate) mod text;
+pub(crate) mod threads;
