@@ -115,8 +115,7 @@ impl MetricsRegistry {
     ///
     /// ```
     /// use k8s_informer_controller::MetricsRegistry;
-    /// use k8s_informer::metrics::MetricsProvider;
-    /// use k8s_informer_controller::metrics::ReconcileResult;
+    /// use k8s_informer_controller::metrics::{ControllerMetricsProvider, ReconcileResult};
     /// use std::time::Duration;
     ///
     /// let registry = MetricsRegistry::new();
