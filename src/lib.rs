@@ -9,8 +9,8 @@
 //! node, and waits for its deletion:
 //!
 //! ```
-//! use k8s_informer_testing::ApiServer;
 //! use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+//! use k8s_informer_testing::ApiServer;
 //! use k8s_openapi::api::core::v1::Pod;
 //! use serde_json::json;
 //!

@@ -3,10 +3,10 @@
 //! [server](common::replay) in another process. It runs only on Linux, because it reads `/proc`.
 //!
 //! ```text
-//! cargo bench --bench controllers                    # six minutes
-//! cargo bench --bench controllers -- cpu             # parts: cpu, waiting, idle, counts
-//! cargo bench --bench controllers -- idle --idle 10  # other options: --objects, --events, --paced, --keys, --runs
-//! cargo bench --bench controllers -- counts          # instructions, under valgrind
+//! cargo bench -p k8s-informer-controller --bench controllers                    # six minutes
+//! cargo bench -p k8s-informer-controller --bench controllers -- cpu             # parts: cpu, waiting, idle, counts
+//! cargo bench -p k8s-informer-controller --bench controllers -- idle --idle 10  # other options: --objects, --events, --paced, --keys, --runs
+//! cargo bench -p k8s-informer-controller --bench controllers -- counts          # instructions, under valgrind
 //! ```
 //!
 //! `benches/peers` runs the same programs beside those of kube-rs:

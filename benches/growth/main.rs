@@ -2,8 +2,8 @@
 //! `/proc`.
 //!
 //! ```text
-//! cargo bench --bench growth                   # a minute
-//! cargo bench --bench growth -- server writes  # operations whose names contain one of these words
+//! cargo bench -p k8s-informer-controller --bench growth                   # a minute
+//! cargo bench -p k8s-informer-controller --bench growth -- server writes  # operations whose names contain one of these words
 //! ```
 //!
 //! Each operation runs at four sizes, each twice the previous one. The exponent is the slope of a line

@@ -1,4 +1,4 @@
-//! The kube-rs code of the guide page `docs/guide/coming_from_kube.md`. The main crate does not
+//! The kube-rs code of the guide page `coming_from_kube.md`. The main crate does not
 //! depend on kube-rs, so the code is compiled here. It never runs.
 //!
 //! A snippet starts with the line `// kube` and ends before the line `// end`. The test checks that
@@ -97,7 +97,7 @@ async fn reading_and_writing(client: Client) -> Result<(), Box<dyn StdError>> {
     Ok(())
 }
 
-const PAGE: &str = include_str!("../../../docs/guide/coming_from_kube.md");
+const PAGE: &str = include_str!("../../../crates/controller/docs/guide/coming_from_kube.md");
 
 #[test]
 fn page_shows_exactly_the_compiled_snippets() {

@@ -20,10 +20,10 @@
 //! This controller creates a ConfigMap for each Deployment:
 //!
 //! ```
-//! use k8s_informer_controller::{Controller, Next};
 //! use k8s_informer::informer::Source;
-//! use k8s_informer_testing::ApiServer;
 //! use k8s_informer::{Client, Config, Object, Stop};
+//! use k8s_informer_controller::{Controller, Next};
+//! use k8s_informer_testing::ApiServer;
 //! use k8s_openapi::api::apps::v1::Deployment;
 //! use k8s_openapi::api::core::v1::ConfigMap;
 //! use serde_json::json;
@@ -82,6 +82,11 @@ pub use serve::MetricsRegistry;
 
 #[cfg(doc)]
 pub mod guide;
+
+/// Compiles the program in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// Support for `ControllerTest`, for the replay of traces and for fuzz targets.
 #[doc(hidden)]

@@ -11,9 +11,9 @@ use parking_lot::{Condvar, Mutex};
 /// Clones share the same time.
 ///
 /// ```
-/// use k8s_informer_testing::FakeClock;
 /// use k8s_informer::Stop;
 /// use k8s_informer::time::Clock;
+/// use k8s_informer_testing::FakeClock;
 /// use std::time::Duration;
 ///
 /// let clock = FakeClock::new();
@@ -73,8 +73,8 @@ impl FakeClock {
     /// Advances only the wall clock, as while a machine is suspended.
     ///
     /// ```
-    /// use k8s_informer_testing::FakeClock;
     /// use k8s_informer::time::Clock;
+    /// use k8s_informer_testing::FakeClock;
     /// use std::time::Duration;
     ///
     /// let clock = FakeClock::new();

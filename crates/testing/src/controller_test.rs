@@ -45,8 +45,8 @@ type Build<T> = dyn Fn(ControllerBuilder<T>) -> Result<Controller<T>, Controller
 /// [`Manager::reconcile`](k8s_informer_controller::Manager::reconcile):
 ///
 /// ```
-/// use k8s_informer_controller::{Controller, ControllerBuilder, ControllerError, Next};
 /// use k8s_informer::informer::Source;
+/// use k8s_informer_controller::{Controller, ControllerBuilder, ControllerError, Next};
 /// use k8s_informer_testing::{ControllerTest, Fault, Verb};
 /// use k8s_openapi::api::apps::v1::Deployment;
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -140,8 +140,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     /// Returns an error if `build` fails, or if the server or a thread cannot be started.
     ///
     /// ```
-    /// use k8s_informer_controller::Next;
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
     /// use k8s_informer_testing::ControllerTest;
     /// use k8s_openapi::api::core::v1::Node;
     ///
@@ -173,9 +173,9 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     ///
     /// ```
     /// use k8s_informer::DynamicObject;
-    /// use k8s_informer_controller::Next;
     /// use k8s_informer::informer::Source;
     /// use k8s_informer::object::GroupVersionResource;
+    /// use k8s_informer_controller::Next;
     /// use k8s_informer_testing::{ApiResource, ApiServer, ControllerTest};
     /// use serde_json::json;
     ///
@@ -222,8 +222,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     /// in [`writes`](Self::writes).
     ///
     /// ```
-    /// use k8s_informer_controller::Next;
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
     /// use k8s_informer_testing::ControllerTest;
     /// use k8s_openapi::api::core::v1::Node;
     /// use serde_json::json;
@@ -242,8 +242,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     /// is another one.
     ///
     /// ```
-    /// use k8s_informer_controller::Failure;
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Failure;
     /// use k8s_informer_testing::ControllerTest;
     /// use k8s_openapi::api::core::v1::Node;
     /// use serde_json::json;
@@ -265,8 +265,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     /// [`advance`](Self::advance). Advance the clock alone to let time pass during a call:
     ///
     /// ```
-    /// use k8s_informer_controller::Next;
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
     /// use k8s_informer_testing::{ControllerTest, Fault, Verb};
     /// use k8s_openapi::api::core::v1::Node;
     /// use serde_json::json;
@@ -298,8 +298,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     /// Sets how long a run can take in real time. The default is 10 seconds.
     ///
     /// ```
-    /// use k8s_informer_controller::Next;
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
     /// use k8s_informer_testing::{ControllerTest, Fault, Verb};
     /// use k8s_openapi::api::core::v1::Node;
     /// use std::time::Duration;
@@ -327,8 +327,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     /// time](Self::set_timeout). It names the key, the call or the cache, and the last failures.
     ///
     /// ```
-    /// use k8s_informer_controller::Next;
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
     /// use k8s_informer_testing::ControllerTest;
     /// use k8s_openapi::api::core::v1::Node;
     /// use serde_json::json;
@@ -358,8 +358,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     /// calls at one time.
     ///
     /// ```
-    /// use k8s_informer_controller::Next;
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
     /// use k8s_informer_testing::ControllerTest;
     /// use k8s_openapi::api::core::v1::Node;
     /// use serde_json::json;
@@ -390,8 +390,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     /// The errors of [`run_until_idle`](Self::run_until_idle), except for the number of calls.
     ///
     /// ```
-    /// use k8s_informer_controller::Next;
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
     /// use k8s_informer_testing::ControllerTest;
     /// use k8s_openapi::api::core::v1::Node;
     /// use serde_json::json;
@@ -421,8 +421,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     /// Returns an error if a call does not end, or if the controller cannot be built again.
     ///
     /// ```
-    /// use k8s_informer_controller::Next;
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
     /// use k8s_informer_testing::ControllerTest;
     /// use k8s_openapi::api::core::v1::Node;
     /// use serde_json::json;
@@ -450,8 +450,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     ///
     /// ```
     /// use k8s_informer::client::api::Patch;
-    /// use k8s_informer_controller::Next;
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
     /// use k8s_informer_testing::ControllerTest;
     /// use k8s_openapi::api::core::v1::Node;
     /// use serde_json::json;
@@ -479,8 +479,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     /// of the callback for objects that are gone, count.
     ///
     /// ```
-    /// use k8s_informer_controller::Next;
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
     /// use k8s_informer_testing::ControllerTest;
     /// use k8s_openapi::api::core::v1::Node;
     /// use serde_json::json;

@@ -21,8 +21,8 @@ use parking_lot::{Condvar, Mutex};
 /// same source.
 ///
 /// ```
-/// use k8s_informer_testing::FakeControllerSource;
 /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+/// use k8s_informer_testing::FakeControllerSource;
 /// use serde_json::json;
 /// use std::sync::Arc;
 ///

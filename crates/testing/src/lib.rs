@@ -1,7 +1,14 @@
-//! Test support: a driver for controllers ([`ControllerTest`], with
-//! the feature `controller`), an embedded API server ([`ApiServer`]), an in-memory source of objects
-//! ([`FakeControllerSource`]), a scripted lister-watcher ([`ScriptedListerWatcher`]), and a manual
-//! clock ([`FakeClock`]).
+//! Tests of programs that use [`k8s_informer`], without a cluster and without sleeping.
+//!
+//! | type | purpose |
+//! |---|---|
+//! | [`ApiServer`] | an API server inside the test, with faults |
+//! | `ControllerTest` | runs a controller in virtual time, with the feature `controller` |
+//! | [`FakeControllerSource`] | client-go's source of objects in memory |
+//! | [`ScriptedListerWatcher`] | exact responses |
+//! | [`FakeClock`] | time that the test advances |
+//!
+//! Add the package to your dev-dependencies. Its page [`guide`] describes how to test.
 //!
 //! # The API server
 //!
@@ -210,3 +217,8 @@ pub use scripted::{Answer, Request, ScriptedListerWatcher};
 #[doc = include_str!("../docs/guide.md")]
 #[cfg(doc)]
 pub mod guide {}
+
+/// Runs the example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -16,9 +16,9 @@ use parking_lot::{Condvar, Mutex};
 /// After the last response, further requests block until the stop. Clones share the same script.
 ///
 /// ```
-/// use k8s_informer_testing::{Answer, Request, ScriptedListerWatcher};
-/// use k8s_informer::{DynamicObject, Indexer, Stop};
 /// use k8s_informer::reflector::{Reflector, ReflectorOptions};
+/// use k8s_informer::{DynamicObject, Indexer, Stop};
+/// use k8s_informer_testing::{Answer, Request, ScriptedListerWatcher};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///

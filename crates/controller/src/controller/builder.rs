@@ -40,11 +40,11 @@ use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, Wo
 ///
 /// ```
 /// use k8s_informer::client::api::DeleteOptions;
-/// use k8s_informer_controller::{Controller, Next, generation_changed, labels_changed};
 /// use k8s_informer::informer::{InformerScope, Source};
 /// use k8s_informer::object::{FullObjectMeta, Key};
-/// use k8s_informer_testing::{ApiResource, ApiServer};
 /// use k8s_informer::{Client, Config, Object, Stop, impl_full_metadata, impl_object};
+/// use k8s_informer_controller::{Controller, Next, generation_changed, labels_changed};
+/// use k8s_informer_testing::{ApiResource, ApiServer};
 /// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 /// use serde_json::json;
 /// use std::sync::{Arc, Mutex, mpsc};
@@ -346,8 +346,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// former name may lack the domain.
     ///
     /// ```
-    /// use k8s_informer_controller::{Controller, ControllerBuilder, ControllerError, Next};
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::{Controller, ControllerBuilder, ControllerError, Next};
     /// use k8s_informer_testing::ControllerTest;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;

@@ -33,11 +33,11 @@ use k8s_informer::time::Clock;
 ///
 /// ```
 /// use k8s_informer::client::api::Patch;
-/// use k8s_informer_controller::{Controller, Failure, Next};
 /// use k8s_informer::informer::Source;
 /// use k8s_informer::object::GroupVersionResource;
-/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Object, Stop};
+/// use k8s_informer_controller::{Controller, Failure, Next};
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 /// use serde_json::json;
 /// use std::sync::mpsc;
@@ -132,8 +132,8 @@ impl Context {
     /// The reconciler of a controller-runtime project has a clock as a field for this purpose.
     ///
     /// ```
-    /// use k8s_informer_controller::Next;
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
     /// use k8s_informer_testing::ControllerTest;
     /// use k8s_openapi::api::core::v1::Node;
     /// use serde_json::json;
@@ -290,8 +290,8 @@ impl Context {
     /// corresponds to client-go's `IsControlledBy`.
     ///
     /// ```
-    /// use k8s_informer_controller::{Failure, Next};
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::{Failure, Next};
     /// use k8s_informer_testing::ControllerTest;
     /// use k8s_openapi::api::apps::v1::Deployment;
     /// use k8s_openapi::api::core::v1::ConfigMap;

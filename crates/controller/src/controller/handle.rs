@@ -18,10 +18,10 @@ use k8s_informer::store::Lister;
 /// that client-go calls so.
 ///
 /// ```
-/// use k8s_informer_controller::{Controller, Failure, Next};
 /// use k8s_informer::informer::Source;
-/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer_controller::{Controller, Failure, Next};
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use std::sync::mpsc;
 /// use std::time::Duration;
@@ -86,10 +86,10 @@ impl<T: Object> Controller<T> {
     /// If the leadership is lost, calls in progress are ended without a grace period.
     ///
     /// ```no_run
-    /// use k8s_informer_controller::{Controller, Next};
     /// use k8s_informer::informer::Source;
-    /// use k8s_informer_controller::leader_election::{LeaderElector, LeaseLock};
     /// use k8s_informer::{Client, Stop};
+    /// use k8s_informer_controller::leader_election::{LeaderElector, LeaseLock};
+    /// use k8s_informer_controller::{Controller, Next};
     /// use k8s_openapi::api::core::v1::ConfigMap;
     ///
     /// let client = Client::try_default()?;

@@ -45,9 +45,9 @@ const ELECTOR_GRACE: Duration = Duration::from_secs(60);
 /// caches.
 ///
 /// ```
+/// use k8s_informer::{Client, Config, Object, Stop};
 /// use k8s_informer_controller::{Manager, Next};
 /// use k8s_informer_testing::ApiServer;
-/// use k8s_informer::{Client, Config, Object, Stop};
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use std::sync::mpsc;
 ///
@@ -118,10 +118,10 @@ impl Manager {
     /// resource.
     ///
     /// ```
-    /// use k8s_informer_controller::{Manager, Next};
     /// use k8s_informer::informer::Source;
     /// use k8s_informer::object::{GroupVersionResource, Scope};
     /// use k8s_informer::{Client, Config};
+    /// use k8s_informer_controller::{Manager, Next};
     /// use k8s_openapi::api::core::v1::ConfigMap;
     ///
     /// let manager = Manager::builder(Client::new(Config::new("http://127.0.0.1:8001"))?).build()?;
@@ -387,10 +387,10 @@ impl fmt::Debug for Manager {
 /// Builds a [`Manager`].
 ///
 /// ```
-/// use k8s_informer_controller::{Manager, MetricsRegistry};
 /// use k8s_informer::informer::InformerScope;
-/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config};
+/// use k8s_informer_controller::{Manager, MetricsRegistry};
+/// use k8s_informer_testing::ApiServer;
 /// use std::time::Duration;
 ///
 /// let server = ApiServer::start()?;

@@ -34,13 +34,13 @@ use k8s_informer::workqueue::RateLimiter;
 ///   A key without an object that a program queues also delivers `None`.
 ///
 /// ```
-/// use k8s_informer_controller::{Failure, NamedHandlers, Next};
 /// use k8s_informer::informer::Source;
+/// use k8s_informer_controller::{Failure, NamedHandlers, Next};
 /// use k8s_informer_testing::ControllerTest;
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use serde_json::json;
-/// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 ///
 /// let copies = Arc::new(AtomicUsize::new(0));
 /// let counter = Arc::clone(&copies);
@@ -358,8 +358,8 @@ impl<T> HandlerContext<'_, T> {
     ///
     /// ```
     /// use k8s_informer::client::api::Patch;
-    /// use k8s_informer_controller::{Failure, NamedHandlers, Next};
     /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::{Failure, NamedHandlers, Next};
     /// use k8s_informer_testing::ControllerTest;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;

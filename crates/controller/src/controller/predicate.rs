@@ -17,8 +17,8 @@ use k8s_informer::object::{FullMetadata, FullObjectMeta, Object};
 /// It corresponds to controller-runtime's `predicate.Predicate`, reduced to its `Update`.
 ///
 /// ```
-/// use k8s_informer_controller::{Predicate, generation_changed, labels_changed};
 /// use k8s_informer::object::PartialObjectMetadata;
+/// use k8s_informer_controller::{Predicate, generation_changed, labels_changed};
 ///
 /// let team = |json| serde_json::from_str::<PartialObjectMetadata>(json);
 /// let old = team(r#"{"metadata": {"generation": 1, "labels": {"size": "3"}}}"#)?;
@@ -39,8 +39,8 @@ impl<T: 'static> Predicate<T> {
     /// Creates a predicate from a closure, which gets the old and the new object.
     ///
     /// ```
-    /// use k8s_informer_controller::Predicate;
     /// use k8s_informer::{Object, ObjectMeta};
+    /// use k8s_informer_controller::Predicate;
     ///
     /// let team_changed = Predicate::new(|old: &ObjectMeta, new| old.label("team") != new.label("team"));
     /// assert!(!team_changed.matches(&ObjectMeta::default(), &ObjectMeta::default()));
@@ -103,8 +103,8 @@ impl<T: 'static> Predicate<T> {
 /// Returns a predicate that passes if this one fails.
 ///
 /// ```
-/// use k8s_informer_controller::labels_changed;
 /// use k8s_informer::object::FullObjectMeta;
+/// use k8s_informer_controller::labels_changed;
 ///
 /// let object = FullObjectMeta::default();
 /// assert!((!labels_changed()).matches(&object, &object));
@@ -140,8 +140,8 @@ impl<T> fmt::Debug for Predicate<T> {
 /// increments the generation.
 ///
 /// ```
-/// use k8s_informer_controller::generation_changed;
 /// use k8s_informer::object::PartialObjectMetadata;
+/// use k8s_informer_controller::generation_changed;
 ///
 /// let team = |json| serde_json::from_str::<PartialObjectMetadata>(json);
 /// let (first, second) = (team(r#"{"metadata": {"generation": 1}}"#)?, team(r#"{"metadata": {"generation": 2}}"#)?);
@@ -165,8 +165,8 @@ pub fn generation_changed<T: FullMetadata>() -> Predicate<T> {
 /// `LabelChangedPredicate`.
 ///
 /// ```
-/// use k8s_informer_controller::labels_changed;
 /// use k8s_informer::object::PartialObjectMetadata;
+/// use k8s_informer_controller::labels_changed;
 ///
 /// let team = |json| serde_json::from_str::<PartialObjectMetadata>(json);
 /// let (old, new) = (team(r#"{"metadata": {}}"#)?, team(r#"{"metadata": {"labels": {"size": "4"}}}"#)?);
@@ -184,8 +184,8 @@ pub fn labels_changed<T: FullMetadata>() -> Predicate<T> {
 /// `AnnotationChangedPredicate`.
 ///
 /// ```
-/// use k8s_informer_controller::annotations_changed;
 /// use k8s_informer::object::PartialObjectMetadata;
+/// use k8s_informer_controller::annotations_changed;
 ///
 /// let team = |json| serde_json::from_str::<PartialObjectMetadata>(json);
 /// let (old, new) = (team(r#"{"metadata": {}}"#)?, team(r#"{"metadata": {"annotations": {"size": "4"}}}"#)?);

@@ -44,10 +44,10 @@ const MOST_NAMED: usize = 10;
 /// credentials (401), if the server cannot be reached, and if a list fails.
 ///
 /// ```
-/// use k8s_informer_controller::remove_finalizers;
 /// use k8s_informer::informer::Source;
-/// use k8s_informer_testing::{ApiServer, Fault, Verb};
 /// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer_controller::remove_finalizers;
+/// use k8s_informer_testing::{ApiServer, Fault, Verb};
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use serde_json::json;
 ///

@@ -17,8 +17,8 @@ type MakeSink = dyn FnOnce(Duration) -> Arc<dyn EventSink> + Send;
 /// The defaults are those of client-go, see [the guide](crate::guide::events).
 ///
 /// ```
-/// use k8s_informer_controller::events::EventRecorder;
 /// use k8s_informer::{Client, Config};
+/// use k8s_informer_controller::events::EventRecorder;
 ///
 /// let client = Client::new(Config::new("http://localhost:1"))?;
 /// let recorder = EventRecorder::builder(&client, "example.com/team-controller")

@@ -34,8 +34,8 @@ const DROP: Duration = Duration::from_secs(2);
 /// the last clone is dropped, the drop does the same, for at most two seconds.
 ///
 /// ```
-/// use k8s_informer_controller::events::{EventRecorder, EventSink, EventType};
 /// use k8s_informer::{Error, Stop};
+/// use k8s_informer_controller::events::{EventRecorder, EventSink, EventType};
 /// use k8s_openapi::api::core::v1::Pod;
 /// use serde_json::Value;
 /// use std::sync::{Arc, Mutex};
@@ -146,8 +146,8 @@ impl EventRecorder {
     /// [`EventDraft::send`].
     ///
     /// ```
-    /// # use k8s_informer_controller::events::{EventRecorder, EventSink, EventType, ObjectReference};
     /// # use k8s_informer::{Error, Stop};
+    /// # use k8s_informer_controller::events::{EventRecorder, EventSink, EventType, ObjectReference};
     /// # use serde_json::Value;
     /// # struct Sink;
     /// # impl EventSink for Sink {
@@ -207,8 +207,8 @@ impl EventRecorder {
     /// request. client-go has no counterpart.
     ///
     /// ```
-    /// # use k8s_informer_controller::events::{EventRecorder, EventSink, EventType, ObjectReference};
     /// # use k8s_informer::{Error, Stop};
+    /// # use k8s_informer_controller::events::{EventRecorder, EventSink, EventType, ObjectReference};
     /// # use serde_json::Value;
     /// # struct Full;
     /// # impl EventSink for Full {

@@ -390,8 +390,8 @@ impl LeaderElectorBuilder {
     /// Also if the identity is empty, or if the lock panics.
     ///
     /// ```
-    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_informer::{Client, Config};
+    /// # use k8s_informer_testing::ApiServer;
     /// use k8s_informer_controller::leader_election::{LeaderElector, LeaseLock};
     /// use std::time::Duration;
     ///

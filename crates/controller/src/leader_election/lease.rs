@@ -69,9 +69,9 @@ pub struct Lease {
 /// only there. A panic of `reference` is logged, and there is no event.
 ///
 /// ```
+/// use k8s_informer::Stop;
 /// use k8s_informer::error::{Error, Status};
 /// use k8s_informer_controller::leader_election::{Ended, LeaderElector, Lease, Lock, Record};
-/// use k8s_informer::Stop;
 /// use std::sync::Mutex;
 ///
 /// /// An election between the threads of a process.

@@ -13,9 +13,9 @@
 //! | [`Lock`], [`Lease`], [`Record`] | other places to keep the record | `resourcelock.Interface`, `LeaderElectionRecord` |
 //!
 //! ```
+//! use k8s_informer::{Client, Config, Stop};
 //! use k8s_informer_controller::leader_election::{Ended, LeaderElector, LeaseLock};
 //! use k8s_informer_testing::ApiServer;
-//! use k8s_informer::{Client, Config, Stop};
 //!
 //! let server = ApiServer::start()?;
 //! let client = Client::new(Config::new(server.url()))?;

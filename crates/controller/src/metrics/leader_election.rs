@@ -4,10 +4,10 @@
 /// default that does nothing. A panic is caught and logged.
 ///
 /// ```
+/// use k8s_informer::{Client, Config, Stop};
 /// use k8s_informer_controller::leader_election::{LeaderElector, LeaseLock};
 /// use k8s_informer_controller::metrics::LeaderElectionMetrics;
 /// use k8s_informer_testing::ApiServer;
-/// use k8s_informer::{Client, Config, Stop};
 /// use std::sync::{Arc, Mutex};
 ///
 /// #[derive(Default)]

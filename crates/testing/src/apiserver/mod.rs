@@ -1,4 +1,4 @@
-//! The embedded API server. Its guide is in [`testing`](super).
+//! The embedded API server. Its guide is the page of the crate.
 //!
 //! Each folder uses those before it: `model` has values and rules, `engine` the store, `handlers`
 //! the requests, and `net` the sockets and threads.

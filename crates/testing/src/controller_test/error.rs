@@ -8,8 +8,8 @@ use k8s_informer::__private::debug_as_display;
 /// `Display` names the controller and what does not settle, and lists the last failures.
 ///
 /// ```
-/// use k8s_informer_controller::Failure;
 /// use k8s_informer::informer::Source;
+/// use k8s_informer_controller::Failure;
 /// use k8s_informer_testing::ControllerTest;
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use serde_json::json;

@@ -64,8 +64,8 @@ impl Leading {
     /// [`is_term_ended`](LeaderElectionError::is_term_ended).
     ///
     /// ```
-    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_informer::{Client, Config, Stop};
+    /// # use k8s_informer_testing::ApiServer;
     /// use k8s_informer_controller::leader_election::{Ended, LeaderElector, LeaseLock};
     ///
     /// # let server = ApiServer::start()?;

@@ -14,8 +14,8 @@ use super::resources::{Sub, Target};
 /// with such lines, so that a test can list what it expects.
 ///
 /// ```
-/// use k8s_informer_controller::{Controller, Next};
 /// use k8s_informer::informer::Source;
+/// use k8s_informer_controller::{Controller, Next};
 /// use k8s_informer_testing::{ControllerTest, Verb};
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use serde_json::json;
