@@ -148,9 +148,9 @@ impl Owners {
 /// thread-local variables.
 ///
 /// ```
-/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
-/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
 /// use k8s_informer::informer::SharedIndexInformerOptions;
+/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::{Arc, PoisonError};
 ///
 /// fn deep(levels: usize) -> usize {

@@ -98,8 +98,8 @@ impl Client {
     ///
     /// ```
     /// use k8s_informer::client::crds::InstallOptions;
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use serde_json::json;
     /// use std::time::Duration;
     ///

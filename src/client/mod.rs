@@ -14,8 +14,8 @@
 //!
 //! ```
 //! use k8s_informer::client::Request;
-//! use k8s_informer_testing::ApiServer;
 //! use k8s_informer::{Client, Config, Stop};
+//! use k8s_informer_testing::ApiServer;
 //!
 //! let server = ApiServer::start()?;
 //! let client = Client::new(Config::new(server.url()))?;
@@ -261,9 +261,9 @@ impl Client {
     /// [`Resource`], that implementation is ignored.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_informer::{Client, Config, ObjectMeta, Stop, impl_object};
     /// use k8s_informer::object::GroupVersionResource;
+    /// use k8s_informer::{Client, Config, ObjectMeta, Stop, impl_object};
+    /// use k8s_informer_testing::ApiServer;
     ///
     /// #[derive(serde::Deserialize)]
     /// struct Named {

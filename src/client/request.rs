@@ -185,9 +185,9 @@ impl Request {
     /// [`body_limit`](crate::Config::body_limit).
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Stop};
     /// use k8s_informer::client::Request;
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_testing::ApiServer;
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;

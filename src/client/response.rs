@@ -25,9 +25,9 @@ pub(super) const READ_BUFFER: usize = 32 << 10;
 /// connection is closed.
 ///
 /// ```
-/// use k8s_informer_testing::ApiServer;
-/// use k8s_informer::{Client, Config, Stop};
 /// use k8s_informer::client::Request;
+/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer_testing::ApiServer;
 /// use std::io::Read;
 ///
 /// let server = ApiServer::start()?;

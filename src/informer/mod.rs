@@ -12,8 +12,8 @@
 //! | [`wait_for_cache_sync`] | waits until caches have their initial lists | `WaitForCacheSync` |
 //!
 //! ```
-//! use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 //! use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+//! use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 //! use std::sync::Arc;
 //!
 //! let list = r#"{"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"},

@@ -14,10 +14,10 @@ type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Send + 
 /// `SharedIndexInformerOptions`.
 ///
 /// ```
-/// use k8s_informer_testing::ScriptedListerWatcher;
-/// use k8s_informer::{DynamicObject, SharedIndexInformer};
 /// use k8s_informer::informer::SharedIndexInformerOptions;
 /// use k8s_informer::store::Transform;
+/// use k8s_informer::{DynamicObject, SharedIndexInformer};
+/// use k8s_informer_testing::ScriptedListerWatcher;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///

@@ -9,9 +9,9 @@ use crate::stop::Done;
 /// Options for a handler. client-go's `HandlerOptions`.
 ///
 /// ```
-/// use k8s_informer_testing::ScriptedListerWatcher;
-/// use k8s_informer::{DynamicObject, SharedIndexInformer};
 /// use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
+/// use k8s_informer::{DynamicObject, SharedIndexInformer};
+/// use k8s_informer_testing::ScriptedListerWatcher;
 /// use std::sync::Arc;
 ///
 /// let nothing = Arc::new(ScriptedListerWatcher::new([]));

@@ -74,10 +74,10 @@ impl InformerScope {
     /// rest. **Experimental**, as it is in Kubernetes. [`Shard`] documents the server's role.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer::informer::{InformerScope, Source};
     /// use k8s_informer::reflector::Shard;
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     ///

@@ -25,8 +25,8 @@ use crate::object::{
 /// ```
 /// use k8s_informer::informer::{InformerScope, Source};
 /// use k8s_informer::object::{Compact, GroupVersionResource};
-/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::Secret;
 /// use serde_json::json;
 ///

@@ -48,9 +48,9 @@ pub fn wait_for_cache_sync<'a>(
 /// A `Duration` and `None` convert to `SyncOptions`.
 ///
 /// ```
-/// use k8s_informer_testing::{ApiServer, Fault};
-/// use k8s_informer::{Client, Config, Stop, observe};
 /// use k8s_informer::informer::SyncOptions;
+/// use k8s_informer::{Client, Config, Stop, observe};
+/// use k8s_informer_testing::{ApiServer, Fault};
 /// use k8s_openapi::api::core::v1::Pod;
 /// use std::time::Duration;
 ///
@@ -207,8 +207,8 @@ impl SyncError {
     /// to end.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop, observe};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

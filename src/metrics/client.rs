@@ -14,10 +14,10 @@ use std::time::{Duration, SystemTime};
 /// measures nothing.
 ///
 /// ```
-/// use k8s_informer_testing::ApiServer;
-/// use k8s_informer::{Client, Config, Stop};
 /// use k8s_informer::client::Request;
 /// use k8s_informer::metrics::ClientMetrics;
+/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer_testing::ApiServer;
 /// use std::sync::{Arc, Mutex};
 ///
 /// #[derive(Default)]

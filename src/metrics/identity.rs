@@ -197,11 +197,11 @@ impl InformerNameAndResource {
     /// dropped.
     ///
     /// ```
-    /// use k8s_informer_testing::ScriptedListerWatcher;
-    /// use k8s_informer::{DynamicObject, SharedIndexInformer};
     /// use k8s_informer::informer::SharedIndexInformerOptions;
     /// use k8s_informer::metrics::{InformerMetrics, InformerName, InformerNameAndResource, MetricsProvider};
     /// use k8s_informer::object::GroupVersionResource;
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer};
+    /// use k8s_informer_testing::ScriptedListerWatcher;
     /// use std::sync::Arc;
     ///
     /// struct Nothing;

@@ -105,9 +105,9 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// [`HandlerRegistration::stats`]: crate::handler::HandlerRegistration::stats
 ///
 /// ```
-/// use k8s_informer_testing::ApiServer;
-/// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 /// use k8s_informer::metrics::{InformerMetrics, InformerName, InformerNameAndResource, MetricsProvider};
+/// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::Pod;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use std::sync::{Arc, Mutex};

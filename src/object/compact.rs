@@ -29,9 +29,9 @@ use super::{DynamicObject, GroupVersionKind, Object, Resource, Scope, WholeObjec
 /// # Examples
 ///
 /// ```
-/// use k8s_informer_testing::ApiServer;
-/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 /// use k8s_informer::object::Compact;
+/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::Pod;
 /// use serde_json::json;
 ///

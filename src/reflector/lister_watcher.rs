@@ -85,10 +85,10 @@ pub trait ListerWatcher: Send + Sync {
 /// Creates the lister-watchers for the informers of a factory. A client is such a source.
 ///
 /// ```
-/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
-/// use k8s_informer::{Object, SharedInformerFactory, Stop};
 /// use k8s_informer::object::GroupVersionResource;
 /// use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource};
+/// use k8s_informer::{Object, SharedInformerFactory, Stop};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::Arc;
 ///
 /// /// A source with one object of each resource.

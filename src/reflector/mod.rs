@@ -13,8 +13,8 @@
 //!
 //! ```
 //! use k8s_informer::reflector::{Reflector, ReflectorOptions};
-//! use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 //! use k8s_informer::{DynamicObject, Indexer, Stop};
+//! use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!

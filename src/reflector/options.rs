@@ -128,9 +128,9 @@ pub struct ReflectorOptions {
     /// the name of the field and hides the message.
     ///
     /// ```
-    /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
-    /// use k8s_informer::{ObjectMeta, SharedIndexInformer, Stop, impl_object};
     /// use k8s_informer::informer::SharedIndexInformerOptions;
+    /// use k8s_informer::{ObjectMeta, SharedIndexInformer, Stop, impl_object};
+    /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use serde::de::Error;
     /// use serde::{Deserialize, Deserializer};
     /// use std::sync::Arc;
@@ -239,9 +239,9 @@ debug_fields!(ReflectorOptions:
 /// The state, progress and errors of a reflector.
 ///
 /// ```
-/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
-/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
 /// use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
+/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::Arc;
 ///
 /// /// The text of a progress bar during the first list.

@@ -60,12 +60,12 @@ pub use transform::Transform;
 /// block for long, because the watch waits for them.
 ///
 /// ```
-/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
-/// use k8s_informer::{Deleted, DynamicObject, Stop};
 /// use k8s_informer::reflector::{Reflector, ReflectorOptions};
 /// use k8s_informer::store::{ReflectorStore, StoreError};
-/// use std::sync::atomic::{AtomicUsize, Ordering};
+/// use k8s_informer::{Deleted, DynamicObject, Stop};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
 /// use std::time::Duration;
 ///
 /// /// A store that only counts its objects.

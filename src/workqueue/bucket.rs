@@ -15,8 +15,8 @@ use crate::time::{Clock, RealClock, TokenBucket};
 /// no effect.
 ///
 /// ```
-/// use k8s_informer_testing::FakeClock;
 /// use k8s_informer::workqueue::{BucketRateLimiter, RateLimiter};
+/// use k8s_informer_testing::FakeClock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///

@@ -18,8 +18,8 @@ use super::{Item, WorkQueue};
 /// is delayed. The thread ends when the queue is shut down or dropped.
 ///
 /// ```
-/// use k8s_informer_testing::FakeClock;
 /// use k8s_informer::workqueue::WorkQueue;
+/// use k8s_informer_testing::FakeClock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///

@@ -45,9 +45,9 @@
 //! you. Read on if your program needs its own workers.
 //!
 //! ```
-//! # use k8s_informer_testing::ApiServer;
 //! # use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};
 //! # use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+//! # use k8s_informer_testing::ApiServer;
 //! # use k8s_openapi::api::core::v1::ConfigMap;
 //! # use std::sync::Arc;
 //! # let server = ApiServer::start()?;

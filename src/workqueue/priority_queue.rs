@@ -28,8 +28,8 @@ use super::{Item, RateLimiter, WorkQueue};
 /// [`DelayingQueue`](super::DelayingQueue) does.
 ///
 /// ```
-/// use k8s_informer_testing::FakeClock;
 /// use k8s_informer::workqueue::{AddOptions, WorkQueue, default_item_based_rate_limiter};
+/// use k8s_informer_testing::FakeClock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///

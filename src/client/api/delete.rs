@@ -137,10 +137,10 @@ impl<T> Api<T> {
     /// deleted. A [`limit`](ListOptions::limit) restricts the number of deleted objects.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Object, Stop};
     /// use k8s_informer::client::api::DeleteOptions;
     /// use k8s_informer::reflector::ListOptions;
+    /// use k8s_informer::{Client, Config, Object, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     ///

@@ -12,9 +12,9 @@ use std::ops::{Deref, DerefMut};
 /// [`Api::replace`]: crate::client::api::Api::replace
 ///
 /// ```
-/// use k8s_informer_testing::ApiServer;
-/// use k8s_informer::{Client, Config, Object, Stop};
 /// use k8s_informer::client::api::Fetched;
+/// use k8s_informer::{Client, Config, Object, Stop};
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::ConfigMap;
 ///
 /// let server = ApiServer::start()?;

@@ -79,9 +79,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// in [pages](Self::pages).
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Object, Stop};
     /// use k8s_informer::reflector::ListOptions;
+    /// use k8s_informer::{Client, Config, Object, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     ///
@@ -143,9 +143,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// which names the page. The list does not restart automatically.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Stop};
     /// use k8s_informer::reflector::ListOptions;
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     ///

@@ -85,9 +85,9 @@ use crate::stop::Stop;
 /// the verb, the resource, the name and the namespace, but nothing that was sent.
 ///
 /// ```
-/// use k8s_informer_testing::ApiServer;
-/// use k8s_informer::{Client, Config, Stop};
 /// use k8s_informer::client::api::{DeleteOptions, Patch};
+/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use serde_json::json;
 ///
@@ -346,8 +346,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// accepts any state. The client-go counterpart is `Get` with `GetOptions.ResourceVersion`.
     ///
     /// ```
-    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_informer::{Client, Config, Object, Stop};
+    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_openapi::api::core::v1::Namespace;
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;
@@ -519,8 +519,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// and the delay between them are those of [`retry_on_conflict`].
     ///
     /// ```
-    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_informer::{Client, Config, Stop};
+    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;

@@ -73,8 +73,8 @@ impl<T> Api<T> {
     /// result. The client-go counterpart is `DryRun: []string{metav1.DryRunAll}`.
     ///
     /// ```
-    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_informer::{Client, Config, Object, Stop};
+    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;
@@ -96,8 +96,8 @@ impl<T> Api<T> {
     /// The client-go counterpart is `FieldManager`.
     ///
     /// ```
-    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_informer::{Client, Config, Stop};
+    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;
@@ -114,9 +114,9 @@ impl<T> Api<T> {
     /// client-go counterpart is `FieldValidation`.
     ///
     /// ```
-    /// # use k8s_informer_testing::ApiServer;
-    /// # use k8s_informer::{Client, Config, Stop};
     /// # use k8s_informer::client::api::FieldValidation;
+    /// # use k8s_informer::{Client, Config, Stop};
+    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;

@@ -83,9 +83,9 @@ impl<T> Api<T> {
     /// evictions. The client-go counterpart is `EvictV1`.
     ///
     /// ```
-    /// use k8s_informer_testing::{ApiServer, Fault};
-    /// use k8s_informer::{Client, Config, Stop};
     /// use k8s_informer::client::api::DeleteOptions;
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_testing::{ApiServer, Fault};
     /// use k8s_openapi::api::core::v1::Pod;
     /// use serde_json::json;
     ///

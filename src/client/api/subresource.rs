@@ -32,10 +32,10 @@ impl<T> Api<T> {
     /// parts of the metadata. To write the rest, use the [`Api`], which does not change the status.
     ///
     /// ```
-    /// use k8s_informer_testing::{ApiResource, ApiServer};
-    /// use k8s_informer::{Client, Config, Stop};
     /// use k8s_informer::client::api::Patch;
     /// use k8s_informer::object::GroupVersionResource;
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_testing::{ApiResource, ApiServer};
     /// use serde_json::json;
     ///
     /// let widgets = ApiResource::new("example.com", "v1", "widgets", "Widget");
@@ -67,8 +67,8 @@ impl<T> Api<T> {
     /// `GetScale`, `UpdateScale` and `scale.ScalesGetter`.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::apps::v1::Deployment;
     /// use serde_json::json;
     ///
@@ -135,8 +135,8 @@ impl<T> Api<T> {
     /// the path is checked and encoded, so no name can lead to another path.
     ///
     /// ```
-    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_informer::{Client, Config};
+    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_openapi::api::core::v1::Pod;
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;

@@ -56,8 +56,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// `runtime::wait::await_condition`.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     /// use std::time::Duration;
@@ -122,9 +122,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// The counterparts are `kubectl wait --for=condition=Ready` and kube's `conditions`.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Object, Stop};
     /// use k8s_informer::client::api::Patch;
+    /// use k8s_informer::{Client, Config, Object, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::batch::v1::Job;
     /// use serde_json::json;
     /// use std::time::Duration;
@@ -194,8 +194,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// --wait` and `kubectl rollout status`.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Object, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::Pod;
     /// use serde_json::json;
     /// use std::time::Duration;
@@ -253,9 +253,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// counterparts are `kubectl wait --for=delete` and kube's `conditions::is_deleted`.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Object, Stop};
     /// use k8s_informer::client::api::DeleteOptions;
+    /// use k8s_informer::{Client, Config, Object, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     /// use std::time::Duration;

@@ -55,10 +55,10 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// reads the events on demand.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Object, Stop};
     /// use k8s_informer::client::api::WatchEvent;
     /// use k8s_informer::reflector::ListOptions;
+    /// use k8s_informer::{Client, Config, Object, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     ///
@@ -187,9 +187,9 @@ impl<T> WatchEvents<T> {
     /// [`allow_watch_bookmarks`](ListOptions::allow_watch_bookmarks) is set.
     ///
     /// ```
-    /// # use k8s_informer_testing::ApiServer;
-    /// # use k8s_informer::{Client, Config, Stop};
     /// # use k8s_informer::reflector::ListOptions;
+    /// # use k8s_informer::{Client, Config, Stop};
+    /// # use k8s_informer_testing::ApiServer;
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # use std::time::Duration;
     /// # let server = ApiServer::start()?;

@@ -6,10 +6,10 @@
 /// apply.
 ///
 /// ```
-/// use k8s_informer_testing::ApiServer;
-/// use k8s_informer::{Client, Config, Stop};
 /// use k8s_informer::client::Impersonation;
 /// use k8s_informer::reflector::ListOptions;
+/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::Secret;
 ///
 /// let server = ApiServer::builder().token("admin's").start()?;

@@ -242,9 +242,9 @@ impl Config {
     /// been read successfully once.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_informer::{Client, Config, Stop};
     /// use k8s_informer::client::Request;
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_testing::ApiServer;
     ///
     /// let server = ApiServer::builder().token("second").start()?;
     /// let file = std::env::temp_dir().join(format!("k8s-informer-token-{}", std::process::id()));
@@ -418,8 +418,8 @@ impl Config {
     /// and logged. Error responses and watches can have warnings as well.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use std::sync::mpsc::channel;
     ///

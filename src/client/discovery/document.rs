@@ -11,9 +11,9 @@ use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 /// is missing here. [`failures`](Self::failures) contains the error. The other groups are complete.
 ///
 /// ```
-/// use k8s_informer_testing::ApiServer;
-/// use k8s_informer::{Client, Config, Stop};
 /// use k8s_informer::object::{GroupVersionKind, GroupVersionResource, Scope};
+/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer_testing::ApiServer;
 ///
 /// let server = ApiServer::start()?;
 /// let client = Client::new(Config::new(server.url()))?;
@@ -56,8 +56,8 @@ pub struct DiscoveredGroup {
 ///
 /// ```
 /// use k8s_informer::object::Scope;
-/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer_testing::ApiServer;
 ///
 /// let server = ApiServer::start()?;
 /// let deployments = Client::new(Config::new(server.url()))?.discover("deploy", &Stop::new())?;

@@ -32,8 +32,8 @@ impl Discovery {
     /// For an object with `apiVersion` and `kind`, use [`by_kind`](Self::by_kind) instead.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_testing::ApiServer;
     ///
     /// let server = ApiServer::start()?;
     /// let discovery = Client::new(Config::new(server.url()))?.discovery(&Stop::new())?;

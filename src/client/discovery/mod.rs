@@ -107,8 +107,8 @@ impl Client {
     /// `DeferredDiscoveryRESTMapper` with a `ShortcutExpander`.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_testing::ApiServer;
     ///
     /// let server = ApiServer::start()?;
     /// let map = serde_json::json!({"metadata": {"name": "settings"}});
@@ -136,9 +136,9 @@ impl Client {
     /// [`discover`](Self::discover). The client-go counterpart is `RESTMapping`.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_informer::{Client, Config, DynamicObject, Object, Stop};
     /// use k8s_informer::client::api::Patch;
+    /// use k8s_informer::{Client, Config, DynamicObject, Object, Stop};
+    /// use k8s_informer_testing::ApiServer;
     ///
     /// let server = ApiServer::start()?;
     /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::new());
@@ -212,8 +212,8 @@ impl Client {
     /// client-go counterpart is `Invalidate`.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use serde_json::json;
     ///
     /// let server = ApiServer::start()?;

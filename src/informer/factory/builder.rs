@@ -17,10 +17,10 @@ use crate::store::Transform;
 /// A builder for a [`SharedInformerFactory`]. Its settings apply to all informers of the factory.
 ///
 /// ```
-/// use k8s_informer_testing::ApiServer;
-/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 /// use k8s_informer::informer::InformerScope;
 /// use k8s_informer::object::GroupVersionResource;
+/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+/// use k8s_informer_testing::ApiServer;
 /// use serde_json::json;
 ///
 /// let server = ApiServer::start()?;
@@ -101,8 +101,8 @@ impl SharedInformerFactoryBuilder {
     ///
     /// ```
     /// use k8s_informer::store::Transform;
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     ///

@@ -107,8 +107,8 @@ impl SharedInformerFactory {
     /// the others.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::{Node, Pod};
     ///
     /// let server = ApiServer::start()?;
@@ -145,9 +145,9 @@ impl SharedInformerFactory {
     /// [`SyncOptions`].
     ///
     /// ```
-    /// use k8s_informer_testing::{ApiServer, Fault};
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer::informer::SyncOptions;
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::{ApiServer, Fault};
     /// use k8s_openapi::api::core::v1::Pod;
     /// use std::time::Duration;
     ///
@@ -183,9 +183,9 @@ impl SharedInformerFactory {
     /// sync.
     ///
     /// ```
-    /// use k8s_informer_testing::{ApiServer, Fault};
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer::informer::SyncOptions;
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::{ApiServer, Fault};
     /// use k8s_openapi::api::core::v1::{Pod, Secret};
     ///
     /// let server = ApiServer::start()?;
@@ -283,8 +283,8 @@ impl SharedInformerFactory {
     /// waiting.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::{Namespace, Pod};
     ///
     /// let server = ApiServer::start()?;
@@ -393,9 +393,9 @@ impl SharedInformerFactory {
     /// Like [`shutdown`](Self::shutdown), but waits at most for `timeout`.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer::informer::ShutdownError;
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::Namespace;
     /// use std::time::Duration;
     ///

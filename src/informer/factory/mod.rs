@@ -41,8 +41,8 @@ pub use observe::{Observation, Observe, observe};
 /// started, without waiting for them.
 ///
 /// ```
-/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::ConfigMap;
 ///
 /// let server = ApiServer::start()?;
@@ -183,8 +183,8 @@ impl SharedInformerFactory {
     ///
     /// ```
     /// use k8s_informer::informer::{InformerScope, Source};
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// let server = ApiServer::start()?;
@@ -233,8 +233,8 @@ impl SharedInformerFactory {
     /// document.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::ApiServer;
     ///
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();

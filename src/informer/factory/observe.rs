@@ -29,8 +29,8 @@ use crate::store::Lister;
 /// [`SharedInformerFactory::observe`].
 ///
 /// ```
-/// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::{Client, Config, Object, observe};
+/// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::Pod;
 /// use serde_json::json;
 ///
@@ -70,8 +70,8 @@ impl SharedInformerFactory {
     /// ```
     /// use k8s_informer::informer::{InformerScope, Source};
     /// use k8s_informer::object::GroupVersionResource;
-    /// use k8s_informer_testing::{ApiServer, Verb};
     /// use k8s_informer::{Client, Config, Notification, Object, SharedInformerFactory};
+    /// use k8s_informer_testing::{ApiServer, Verb};
     /// use serde_json::json;
     ///
     /// let server = ApiServer::start()?;
@@ -174,9 +174,9 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     /// call it.
     ///
     /// ```
-    /// use k8s_informer_testing::{ApiServer, Fault};
-    /// use k8s_informer::{Client, Config};
     /// use k8s_informer::observe;
+    /// use k8s_informer::{Client, Config};
+    /// use k8s_informer_testing::{ApiServer, Fault};
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// let server = ApiServer::start()?;
@@ -348,8 +348,8 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     /// factory](SharedInformerFactory::informer).
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Stop, observe};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// let server = ApiServer::start()?;

@@ -23,9 +23,9 @@ use crate::stop::{Stop, Subscription};
 /// The receiver is a [crossbeam](crate::crossbeam_channel) receiver and works with its `select!`.
 ///
 /// ```
-/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
-/// use k8s_informer::{DynamicObject, Notification, Object, SharedIndexInformer, Stop};
 /// use k8s_informer::handler::ChannelHandler;
+/// use k8s_informer::{DynamicObject, Notification, Object, SharedIndexInformer, Stop};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::Arc;
 ///
 /// let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#;

@@ -19,9 +19,9 @@ use crate::stop::Stop;
 /// deletions of objects that it never received.
 ///
 /// ```
-/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
-/// use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
 /// use k8s_informer::handler::{FilteringHandler, HandlerFuncs};
+/// use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::{Arc, mpsc};
 ///
 /// let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [

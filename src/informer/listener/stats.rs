@@ -6,8 +6,8 @@ use crate::base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// not pass on.
 ///
 /// ```
-/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::Arc;
 ///
 /// let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#;

@@ -178,9 +178,9 @@ impl<T: Object> SharedIndexInformer<T> {
     /// `ShutDownEventHandler`.
     ///
     /// ```
-    /// use k8s_informer_testing::ScriptedListerWatcher;
-    /// use k8s_informer::{DynamicObject, SharedIndexInformer};
     /// use k8s_informer::handler::HandlerFuncs;
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer};
+    /// use k8s_informer_testing::ScriptedListerWatcher;
     /// use std::sync::Arc;
     ///
     /// let nothing = Arc::new(ScriptedListerWatcher::new([]));

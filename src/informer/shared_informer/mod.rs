@@ -160,8 +160,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// unreadable and left out.
     ///
     /// ```
-    /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+    /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use std::sync::Arc;
     ///
     /// let list = |namespace: &str| {
@@ -286,9 +286,9 @@ impl<T: Object> SharedIndexInformer<T> {
     /// that was set before. See [`SharedIndexInformerOptions::transform`].
     ///
     /// ```
-    /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
-    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
     /// use k8s_informer::store::Transform;
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+    /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use std::sync::Arc;
     ///
     /// let item = r#"{"metadata": {"name": "a"}, "spec": {"of no": "interest"}}"#;

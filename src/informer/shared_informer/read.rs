@@ -82,8 +82,8 @@ impl<T: Object> SharedIndexInformer<T> {
     /// if it is still not started at the end of the wait, the error reports this state.
     ///
     /// ```
-    /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+    /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use std::sync::Arc;
     /// use std::time::Duration;
     ///

@@ -33,8 +33,8 @@ impl<T: Object> SharedIndexInformer<T> {
     /// wait with several namespaces.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     /// use std::time::Duration;
@@ -75,8 +75,8 @@ impl<T: Object> SharedIndexInformer<T> {
     /// another namespace.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
     /// use std::time::Duration;
@@ -158,8 +158,8 @@ impl<T: Object> SharedIndexInformer<T> {
     /// versions cannot be compared, or if the informer has not started.
     ///
     /// ```
-    /// use k8s_informer_testing::ApiServer;
     /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// let server = ApiServer::start()?;

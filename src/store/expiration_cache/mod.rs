@@ -35,9 +35,9 @@ use crate::time::Clock;
 /// objects run without the lock. No call waits until the content changes.
 ///
 /// ```
-/// use k8s_informer_testing::FakeClock;
 /// use k8s_informer::object::Accessor;
 /// use k8s_informer::store::{ExpirationCache, ReflectorStore};
+/// use k8s_informer_testing::FakeClock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
