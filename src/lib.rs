@@ -78,8 +78,8 @@
 //! - [Crate features](#crate-features) lists the Cargo features.
 //!
 //! The [`guide`] has a page for each topic, from [getting started](guide::getting_started) to
-//! [operations](guide::operations) and [tuning](guide::tuning). [Coming from](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/guide/coming_from/index.html)
-//! maps the names of client-go, kube and microbean to the names of these packages.
+//! [operations](guide::operations) and [tuning](guide::tuning). [Coming from] maps the names of
+//! client-go, kube and microbean to the names of these packages.
 //!
 //! # Layers
 //!
@@ -94,14 +94,14 @@
 //! | reflector, queue and process loop | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
 //! | caches | [`Indexer`] and [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`] |
 //! | work queues for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue), [with priorities](workqueue::PriorityQueue) |
-//! | [controllers](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/index.html): reconcile functions, owners, finalizers, a manager | [`Controller`](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/struct.Controller.html), [`Manager`](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/struct.Manager.html) |
-//! | [leader election](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/leader_election/index.html) on a Lease | [`LeaderElector`](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/leader_election/struct.LeaderElector.html) |
 //! | one cache with many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
 //! | connection and credentials | [`Config`], [`KubeconfigOptions`], [`ExecConfig`]; [`Client`], which sends any [`Request`] |
 //! | read, watch and write without a cache | [`Api`], [`Patch`], [`retry_on_conflict`] |
 //! | waits for one object; readiness; CustomResourceDefinitions | [`Api::wait_for`](client::api::Api::wait_for), [`Readiness`](object::Readiness), [`Client::install_crds`] |
-//! | Kubernetes events about objects | [`EventRecorder`](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/events/struct.EventRecorder.html) |
 //! | discovery, by kind or by the names that kubectl accepts | [`Client::discover`], [`Client::discover_kind`], [`Discovery`] |
+//!
+//! The package [k8s-informer-controller] adds controllers, leader election and Kubernetes events,
+//! and [k8s-informer-testing] an API server for tests.
 //!
 //! # Features
 //!
@@ -158,6 +158,9 @@
 //! Without default features, the crate contains only the stores, queues, work queues, reflector and
 //! informers.
 //!
+//! [Coming from]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/guide/coming_from/index.html
+//! [k8s-informer-controller]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/index.html
+//! [k8s-informer-testing]: https://docs.rs/k8s-informer-testing/0.1/k8s_informer_testing/index.html
 //! [`Api`]: client::api::Api
 //! [`ChannelHandler`]: handler::ChannelHandler
 //! [`Compact`]: object::Compact

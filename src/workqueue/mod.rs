@@ -41,8 +41,8 @@
 //!
 //! # Writing a controller
 //!
-//! A [`Controller`](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/struct.Controller.html) runs a [`PriorityQueue`] and its workers for
-//! you. Read on if your program needs its own workers.
+//! A [`Controller`] of k8s-informer-controller runs a [`PriorityQueue`] and its workers for you.
+//! Read on if your program needs its own workers.
 //!
 //! ```
 //! # use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};
@@ -85,7 +85,7 @@
 //!   normal: add the key again, and the next attempt reads newer state.
 //! - **Your own writes arrive late as well.** Call [`wait_for_object`] before you finish the key:
 //!   no other worker gets the key until then, and the next attempt sees the write. A
-//!   [controller](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/index.html) does this without blocking a worker.
+//!   [`Controller`] does this without blocking a worker.
 //! - **Errors belong to the key.** Call [`add_rate_limited`] after a failure and [`forget`] after a
 //!   success. To give up after a number of failures, call [`forget`] as well: the key then returns
 //!   only when the object changes. Errors of lists and watches belong to the informer: it keeps
@@ -111,12 +111,13 @@
 //! [`forget`]: RateLimitingQueue::forget
 //! [`status`]: crate::SharedIndexInformer::status
 //! [`resync`]: crate::informer::SharedInformerFactoryBuilder::resync
+//! [`Controller`]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/struct.Controller.html
+//! [its table]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/guide/controllers/index.html#from-controller-runtime
 //! [`Stop`]: crate::Stop
 //! [`shutdown`]: crate::SharedInformerFactory::shutdown
 //! [`shut_down_with_drain_timeout`]: WorkQueue::shut_down_with_drain_timeout
 //!
-//! If you use [`Controller`](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/struct.Controller.html), see [its
-//! table](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/guide/controllers/index.html#from-controller-runtime) instead.
+//! If you use a [`Controller`], see [its table] instead.
 //!
 //! | controller-runtime, sample-controller | a loop of your own |
 //! |---|---|
@@ -134,7 +135,7 @@
 //! | `mgr.GetClient()`, writing; `Status()` | [`Client::api`](crate::Client::api); [`Api::status`](crate::client::api::Api::status) |
 //! | `controllerutil.CreateOrUpdate` | [`Patch::apply`] |
 //! | `mgr.Start(ctx)`, `WaitForCacheSync` | [`start`](crate::SharedInformerFactory::start), [`wait_for_cache_sync`](crate::SharedInformerFactory::wait_for_cache_sync), then your threads |
-//! | `LeaderElection: true` | [`LeaderElector`](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/leader_election/struct.LeaderElector.html) |
+//! | `LeaderElection: true` | `LeaderElector` of k8s-informer-controller |
 //! | webhooks | not provided |
 //!
 //! # Names

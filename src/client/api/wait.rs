@@ -50,7 +50,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// first list; to test the state once, use [`get`](Self::get).
     ///
     /// A reconcile function of a controller should not wait, because it blocks a worker: return
-    /// [`Next::After`](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/enum.Next.html#variant.After) instead.
+    /// `Next::After` instead.
     ///
     /// The counterparts are `kubectl wait`, client-go's `watch.UntilWithSync` and kube's
     /// `runtime::wait::await_condition`.
