@@ -98,8 +98,29 @@ fn paths(code: &str) -> Vec<String> {
     found
 }
 
-/// Returns the module of a path in `module`: its longest prefix that is a file.
-fn target(path: &str, module: &Module, modules: &BTreeMap<Module, PathBuf>) -> Option<Module> {
+/// The names that a module exports from others, with their paths.
+type Reexports = BTreeMap<Module, BTreeMap<String, String>>;
+
+fn reexports(code: &str) -> BTreeMap<String, String> {
+    let uses = code
+        .split("use ")
+        .skip(1)
+        .filter_map(|rest| rest.split(';').next());
+    let named = uses.flat_map(expand).filter_map(|path| {
+        let name = path.rsplit("::").next()?.to_owned();
+        Some((name, path))
+    });
+    named.collect()
+}
+
+/// Returns the module of a path in `module`: its longest prefix that is a file, or the file of the
+/// item that this prefix exports.
+fn target(
+    path: &str,
+    module: &Module,
+    modules: &BTreeMap<Module, PathBuf>,
+    reexports: &Reexports,
+) -> Option<Module> {
     let mut of: Module = match path.starts_with("crate") {
         true => Vec::new(),
         false => module.clone(),
@@ -111,8 +132,23 @@ fn target(path: &str, module: &Module, modules: &BTreeMap<Module, PathBuf>) -> O
             part => of.push(part.to_owned()),
         }
     }
+    let mut name = None;
     while !of.is_empty() && !modules.contains_key(&of) {
-        of.pop();
+        name = of.pop();
+    }
+    let exported = name.and_then(|name| reexports.get(&of)?.get(&name));
+    if let Some(path) = exported.filter(|_| of != *module) {
+        let is_child = !["crate", "super", "self"].contains(&path.split("::").next().unwrap());
+        let path = if is_child {
+            format!("self::{path}")
+        } else {
+            path.clone()
+        };
+        // One step is enough: exports of exports are rare, and then their module counts.
+        let direct = Reexports::new();
+        if let Some(file) = target(&path, &of, modules, &direct) {
+            return (file != *module).then_some(file);
+        }
     }
     (!of.is_empty() && of != *module).then_some(of)
 }
@@ -120,14 +156,22 @@ fn target(path: &str, module: &Module, modules: &BTreeMap<Module, PathBuf>) -> O
 fn imports(folder: &str) -> BTreeMap<Module, BTreeSet<Module>> {
     let mut modules = BTreeMap::new();
     collect(&root().join(folder), &[], &mut modules);
-    let of = |(module, file): (&Module, &PathBuf)| {
-        let paths = paths(&code(file));
+    let codes = modules
+        .iter()
+        .map(|(module, file)| (module.clone(), code(file)));
+    let codes: BTreeMap<Module, String> = codes.collect();
+    let exports = codes
+        .iter()
+        .map(|(module, code)| (module.clone(), reexports(code)));
+    let exports: Reexports = exports.collect();
+    let of = |(module, code): (&Module, &String)| {
+        let paths = paths(code);
         let targets = paths
             .iter()
-            .filter_map(|path| target(path, module, &modules));
+            .filter_map(|path| target(path, module, &modules, &exports));
         (module.clone(), targets.collect())
     };
-    modules.iter().map(of).collect()
+    codes.iter().map(of).collect()
 }
 
 /// Returns a circle of modules that import each other. A module and its children may do so.

@@ -29,6 +29,7 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 
+mod accessor;
 mod compact;
 mod deleted;
 mod dynamic;
@@ -47,6 +48,7 @@ mod string_map;
 mod whole;
 
 pub use crate::resource_version::compare_resource_versions;
+pub use accessor::Accessor;
 pub use compact::Compact;
 pub use deleted::Deleted;
 pub use dynamic::DynamicObject;
@@ -54,7 +56,7 @@ pub use full_metadata::FullMetadata;
 #[doc(hidden)]
 pub use full_metadata::FullMetadataField;
 pub(crate) use key::namespaced_key;
-pub use key::{Accessor, Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespace_key};
+pub use key::{Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespace_key};
 pub use meta::ObjectMeta;
 #[doc(hidden)]
 pub use meta::ObjectMetadata;

@@ -1,9 +1,12 @@
+pub(super) mod bucket;
+
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BucketRateLimiter, Item};
+use self::bucket::BucketRateLimiter;
+use super::item::Item;
 use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
 use crate::time::{Clock, RealClock, nanoseconds};

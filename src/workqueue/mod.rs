@@ -156,10 +156,9 @@
 //! | `TypedMaxOfRateLimiter`, `TypedWithMaxWaitRateLimiter` | [`MaxOfRateLimiter`], [`WithMaxWaitRateLimiter`] |
 //! | `DefaultTypedControllerRateLimiter`, `DefaultTypedItemBasedRateLimiter` | [`default_controller_rate_limiter`], [`default_item_based_rate_limiter`] |
 
-mod bucket;
-mod builder;
 mod delayed;
 mod delaying;
+mod item;
 mod limiter;
 mod order;
 mod priority;
@@ -173,9 +172,9 @@ mod shuttle_tests;
 mod state;
 
 pub use crate::metrics::WorkQueueMetrics;
-pub use bucket::BucketRateLimiter;
-pub use builder::WorkQueueBuilder;
 pub use delaying::DelayingQueue;
+pub use item::Item;
+pub use limiter::bucket::BucketRateLimiter;
 pub use limiter::{
     ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter, MaxOfRateLimiter, RateLimiter,
     WithMaxWaitRateLimiter, default_controller_rate_limiter,
@@ -183,5 +182,6 @@ pub use limiter::{
 };
 pub use order::Order;
 pub use priority_queue::{AddOptions, PriorityQueue};
-pub use queue::{Item, WorkItem, WorkQueue};
+pub use queue::builder::WorkQueueBuilder;
+pub use queue::{WorkItem, WorkQueue};
 pub use rate_limiting::RateLimitingQueue;

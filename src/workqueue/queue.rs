@@ -1,21 +1,18 @@
+pub(super) mod builder;
+
 use std::fmt;
-use std::hash::Hash;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::WorkQueueBuilder;
+use self::builder::WorkQueueBuilder;
+use super::item::Item;
 use super::shared::Shared;
 use super::state::{Taken, Ticket};
 use crate::base::panic::catch;
 use crate::base::threads::{Owner, Threads};
 use crate::log;
 use crate::stop::Stop;
-
-/// An item of a [`WorkQueue`]. Every type with these traits is one.
-pub trait Item: Clone + Eq + Hash + Send + 'static {}
-
-impl<T: Clone + Eq + Hash + Send + 'static> Item for T {}
 
 /// A queue of items to process. It corresponds to client-go's `Interface` and `Typed`.
 ///

@@ -3,11 +3,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::delayed::Delayed;
+use super::item::Item;
 use super::state::{DoneOutcome, Effects, State, Taken, Ticket};
-use super::{Item, WorkQueueMetrics};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::log;
 use crate::metrics::Meter;
+use crate::metrics::WorkQueueMetrics;
 use crate::stop::Stop;
 use crate::time::Clock;
 

@@ -3,8 +3,8 @@ use std::collections::{BTreeMap, HashMap, hash_map};
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-use super::Item;
 use super::delayed::{Delayed, Removed};
+use super::item::Item;
 use super::priority::{Rank, RankedOrder};
 use crate::base::panic;
 use crate::base::shrink::Shrink;

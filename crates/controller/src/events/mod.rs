@@ -10,10 +10,8 @@
 //!
 //! [`EventRecorder`] has an example. The guide has [a page about events](crate::guide::events).
 
-mod builder;
 #[doc(hidden)]
 pub(crate) mod core;
-mod draft;
 mod error;
 mod recorder;
 #[cfg(all(test, shuttle))]
@@ -24,11 +22,11 @@ mod stats;
 mod validation;
 mod writer;
 
-pub use self::builder::EventRecorderBuilder;
-pub(crate) use self::builder::host_name;
-pub use self::draft::{EventDraft, EventType};
 pub use self::error::EventError;
 pub use self::recorder::EventRecorder;
+pub use self::recorder::builder::EventRecorderBuilder;
+pub(crate) use self::recorder::builder::host_name;
+pub use self::recorder::draft::{EventDraft, EventType};
 pub use self::sink::EventSink;
 pub use self::stats::{EventStats, ShutdownReport};
 pub use k8s_informer::object::{ObjectReference, Referable};

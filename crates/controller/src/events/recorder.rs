@@ -1,14 +1,16 @@
+pub(super) mod builder;
+pub(super) mod draft;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::builder::EventRecorderBuilder;
+use self::draft::{EventDraft, EventType};
 use super::core::event::Event;
 use super::validation::{check, cut};
 use super::writer::{self, Shared};
-use super::{
-    EventDraft, EventError, EventRecorderBuilder, EventSink, EventStats, EventType, Referable,
-    ShutdownReport,
-};
+use super::{EventError, EventSink, EventStats, Referable, ShutdownReport};
 use k8s_informer::error::Error;
 
 /// The maximum length of a note in bytes.

@@ -11,7 +11,7 @@ use crate::time::{Clock, RealClock, TokenBucket};
 /// the item reserves the next free token and waits for it. A reservation is never cancelled, not
 /// even that of an item which already waits in the queue. If items are added faster than the bucket
 /// refills, the delays grow without bound; limit them with a
-/// [`WithMaxWaitRateLimiter`](super::WithMaxWaitRateLimiter). Items are not counted, so `forget` has
+/// [`WithMaxWaitRateLimiter`](crate::workqueue::WithMaxWaitRateLimiter). Items are not counted, so `forget` has
 /// no effect.
 ///
 /// ```

@@ -2,10 +2,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::state::{Limits, State};
-use super::validation::{check_recorder, cut};
-use super::writer::Shared;
-use super::{EventError, EventRecorder, EventSink};
+use super::EventRecorder;
+use crate::events::state::{Limits, State};
+use crate::events::validation::{check_recorder, cut};
+use crate::events::writer::Shared;
+use crate::events::{EventError, EventSink};
 use k8s_informer::stop::Stop;
 use k8s_informer::time::{Clock, RealClock};
 

@@ -2,19 +2,19 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::order::ArrivalOrder;
-use super::priority::{PriorityOrder, RankedOrder, Unranked};
-use super::shared::Shared;
-use super::state::State;
-use super::{
-    DelayingQueue, Item, Order, PriorityQueue, RateLimiter, RateLimitingQueue, WorkQueue,
-    WorkQueueMetrics,
-};
 use crate::base::panic::catch;
 use crate::base::threads::{Owner, Threads};
 use crate::log;
 use crate::metrics::MetricsProvider;
 use crate::time::{Clock, RealClock};
+use crate::workqueue::order::ArrivalOrder;
+use crate::workqueue::priority::{PriorityOrder, RankedOrder, Unranked};
+use crate::workqueue::shared::Shared;
+use crate::workqueue::state::State;
+use crate::workqueue::{
+    DelayingQueue, Item, Order, PriorityQueue, RateLimiter, RateLimitingQueue, WorkQueue,
+    WorkQueueMetrics,
+};
 
 /// Options for work queues. They correspond to client-go's `TypedQueueConfig`,
 /// `TypedDelayingQueueConfig` and `TypedRateLimitingQueueConfig`.
@@ -41,7 +41,7 @@ pub struct WorkQueueBuilder<T> {
 }
 
 impl<T: Item> WorkQueueBuilder<T> {
-    pub(super) fn new() -> Self {
+    pub(in crate::workqueue) fn new() -> Self {
         Self {
             name: None,
             clock: Arc::new(RealClock),
@@ -215,7 +215,7 @@ impl<T: Item> WorkQueueBuilder<T> {
     }
 
     /// Builds the queue without starting its thread.
-    pub(super) fn assemble(self, delaying: bool) -> WorkQueue<T> {
+    pub(in crate::workqueue) fn assemble(self, delaying: bool) -> WorkQueue<T> {
         let Self {
             name,
             clock,

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
-use super::{EventError, EventRecorder, ObjectReference, Referable};
+use super::EventRecorder;
+use crate::events::{EventError, ObjectReference, Referable};
 
 /// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
