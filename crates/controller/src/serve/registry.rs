@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use self::client::ClientSeries;
-use self::series::{Family, Series, SeriesMap};
+use self::client::CERTIFICATES;
+use self::series::{Family, Group, SeriesMap, counter, gauge, histogram};
 use crate::metrics::{
     ControllerMetrics, ControllerMetricsProvider, LeaderElectionMetrics, ReconcileResult,
 };
@@ -87,7 +87,7 @@ impl MetricsRegistry {
     /// assert!(registry.render().contains(line));
     /// ```
     pub fn client_metrics(&self) -> Arc<dyn ClientMetrics> {
-        Arc::new(ClientSeries::new(&self.series))
+        Arc::new(self.group(&CERTIFICATES, &[]))
     }
 
     /// Returns the metrics for the elector of the Lease `name`.
@@ -101,11 +101,7 @@ impl MetricsRegistry {
     /// assert!(registry.render().contains("leader_election_master_status{name=\"team-controller\"} 1\n"));
     /// ```
     pub fn leader_election_metrics(&self, name: &str) -> Arc<dyn LeaderElectionMetrics> {
-        let labels = [("name", name)];
-        Arc::new(ElectorSeries {
-            master_status: self.series.get(&MASTER_STATUS, &labels),
-            slow_path: self.series.get(&SLOW_PATH, &labels),
-        })
+        Arc::new(self.group(&ELECTOR, &[("name", name)]))
     }
 
     /// Returns the current values of all series, in version 0.0.4 of the text format. Series are
@@ -129,6 +125,12 @@ impl MetricsRegistry {
     pub fn render(&self) -> String {
         self.series.render(SystemTime::now())
     }
+
+    fn group(&self, families: &'static [Family], labels: &[(&str, &str)]) -> Group {
+        let series = families.iter();
+        let series = series.map(|family| self.series.get(family, labels));
+        Group::new(series, &self.series)
+    }
 }
 
 impl MetricsProvider for MetricsRegistry {
@@ -136,52 +138,27 @@ impl MetricsProvider for MetricsRegistry {
         &self,
         informer: InformerNameAndResource,
     ) -> Option<Arc<dyn InformerMetrics>> {
-        Some(Arc::new(InformerSeries {
-            queued_items: self.series.of_informer(&QUEUED_ITEMS, &informer),
-            version: self.series.of_informer(&STORE_VERSION, &informer),
-            latency: self.series.of_informer(&PROCESSING_LATENCY, &informer),
-            series: Arc::clone(&self.series),
-        }))
+        let series = INFORMER.iter();
+        let series = series.map(|family| self.series.of_informer(family, &informer));
+        Some(Arc::new(Group::new(series, &self.series)))
     }
 
     fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
-        let get = |family| {
-            self.series
-                .get(family, &[("name", name), ("controller", name)])
-        };
-        Some(Arc::new(QueueSeries {
-            depth: get(&DEPTH),
-            adds: get(&ADDS),
-            queue_duration: get(&QUEUE_DURATION),
-            work_duration: get(&WORK_DURATION),
-            unfinished: get(&UNFINISHED_WORK),
-            longest: get(&LONGEST_RUNNING),
-            retries: get(&RETRIES),
-        }))
+        let labels = [("name", name), ("controller", name)];
+        Some(Arc::new(self.group(&QUEUE, &labels)))
     }
 }
 
 impl ControllerMetricsProvider for MetricsRegistry {
     fn controller_metrics(&self, name: &str) -> Option<Arc<dyn ControllerMetrics>> {
-        let get = |family| self.series.get(family, &[("controller", name)]);
-        let total = |result| {
+        // controller-runtime has the deprecated result `requeue`, so its dashboards expect the series.
+        let results = ["success", "requeue_after", "error", "requeue"].map(|result| {
             let labels = [("controller", name), ("result", result)];
             self.series.get(&RECONCILES, &labels)
-        };
-        // controller-runtime has this deprecated result, so its dashboards expect the series.
-        total("requeue");
-        Some(Arc::new(ControllerSeries {
-            success: total(ReconcileResult::Success.label()),
-            requeue_after: total(ReconcileResult::RequeueAfter.label()),
-            error: total(ReconcileResult::Error.label()),
-            errors: get(&RECONCILE_ERRORS),
-            terminal_errors: get(&TERMINAL_ERRORS),
-            panics: get(&RECONCILE_PANICS),
-            timeouts: get(&RECONCILE_TIMEOUTS),
-            time: get(&RECONCILE_TIME),
-            workers: get(&MAX_CONCURRENT_RECONCILES),
-            active_workers: get(&ACTIVE_WORKERS),
-        }))
+        });
+        let mut group = self.group(&CONTROLLER, &[("controller", name)]);
+        group.series.extend(results);
+        Some(Arc::new(group))
     }
 }
 
@@ -191,230 +168,210 @@ impl fmt::Debug for MetricsRegistry {
     }
 }
 
-struct ControllerSeries {
-    success: Arc<Series>,
-    requeue_after: Arc<Series>,
-    error: Arc<Series>,
-    errors: Arc<Series>,
-    terminal_errors: Arc<Series>,
-    panics: Arc<Series>,
-    timeouts: Arc<Series>,
-    time: Arc<Series>,
-    workers: Arc<Series>,
-    active_workers: Arc<Series>,
-}
+// The methods below refer to the series of a group by their positions in the table above them.
 
-impl ControllerMetrics for ControllerSeries {
-    fn reconciled(&self, result: ReconcileResult, took: Duration) {
-        self.time.observe(took.as_secs_f64());
-        match result {
-            ReconcileResult::Success => self.success.increment(),
-            ReconcileResult::RequeueAfter => self.requeue_after.increment(),
-            ReconcileResult::Error | ReconcileResult::TerminalError => {
-                self.error.increment();
-                self.errors.increment();
-                if result == ReconcileResult::TerminalError {
-                    self.terminal_errors.increment();
-                }
-            }
-        }
-    }
-
-    fn panicked(&self) {
-        self.panics.increment();
-    }
-
-    fn timed_out(&self) {
-        self.timeouts.increment();
-    }
-
-    fn max_concurrent_reconciles(&self, workers: usize) {
-        self.workers.set(workers as f64);
-    }
-
-    fn active_workers(&self, workers: usize) {
-        self.active_workers.set(workers as f64);
-    }
-}
-
-struct QueueSeries {
-    depth: Arc<Series>,
-    adds: Arc<Series>,
-    queue_duration: Arc<Series>,
-    work_duration: Arc<Series>,
-    unfinished: Arc<Series>,
-    longest: Arc<Series>,
-    retries: Arc<Series>,
-}
-
-impl WorkQueueMetrics for QueueSeries {
-    fn depth(&self, items: usize) {
-        self.depth.set(items as f64);
-    }
-
-    fn added(&self) {
-        self.adds.increment();
-    }
-
-    fn queue_duration(&self, waited: Duration) {
-        self.queue_duration.observe(waited.as_secs_f64());
-    }
-
-    fn work_duration(&self, worked: Duration) {
-        self.work_duration.observe(worked.as_secs_f64());
-    }
-
-    fn unfinished_work(&self, total: Duration) {
-        self.unfinished.set(total.as_secs_f64());
-    }
-
-    fn longest_running_processor(&self, longest: Duration) {
-        self.longest.set(longest.as_secs_f64());
-    }
-
-    fn retried(&self) {
-        self.retries.increment();
-    }
-}
-
-struct InformerSeries {
-    queued_items: Arc<Series>,
-    version: Arc<Series>,
-    latency: Arc<Series>,
-    series: Arc<SeriesMap>,
-}
-
-impl InformerMetrics for InformerSeries {
-    fn queued_items(&self, items: usize) {
-        self.queued_items.set(items as f64);
-    }
-
-    fn processing_latency(&self, latency: Duration) {
-        self.latency.observe(latency.as_secs_f64());
-    }
-
-    fn store_resource_version(&self, version: u64) {
-        self.version.set(version as f64);
-    }
-
-    fn ended(&self) {
-        self.series.remove_ended();
-    }
-}
-
-struct ElectorSeries {
-    master_status: Arc<Series>,
-    slow_path: Arc<Series>,
-}
-
-impl LeaderElectionMetrics for ElectorSeries {
-    fn is_leader(&self, is_leader: bool) {
-        self.master_status.set(is_leader.into());
-    }
-
-    fn slow_path(&self) {
-        self.slow_path.increment();
-    }
-}
-
-static RECONCILES: Family = Family::counter(
+static RECONCILES: Family = counter(
     "controller_runtime_reconcile_total",
     "Total number of reconciliations per controller",
 );
-static RECONCILE_ERRORS: Family = Family::counter(
-    "controller_runtime_reconcile_errors_total",
-    "Total number of reconciliation errors per controller",
-);
-static TERMINAL_ERRORS: Family = Family::counter(
-    "controller_runtime_terminal_reconcile_errors_total",
-    "Total number of terminal reconciliation errors per controller",
-);
-static RECONCILE_PANICS: Family = Family::counter(
-    "controller_runtime_reconcile_panics_total",
-    "Total number of reconciliation panics per controller",
-);
-static RECONCILE_TIMEOUTS: Family = Family::counter(
-    "controller_runtime_reconcile_timeouts_total",
-    "Total number of reconciliation timeouts per controller",
-);
-static RECONCILE_TIME: Family = Family::histogram(
-    "controller_runtime_reconcile_time_seconds",
-    "Length of time per reconciliation per controller",
-    &[
-        0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8,
-        0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0,
-        15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
-    ],
-);
-static MAX_CONCURRENT_RECONCILES: Family = Family::gauge(
-    "controller_runtime_max_concurrent_reconciles",
-    "Maximum number of concurrent reconciles per controller",
-);
-static ACTIVE_WORKERS: Family = Family::gauge(
-    "controller_runtime_active_workers",
-    "Number of currently used workers per controller",
-);
+/// The families of a controller. The series of [`RECONCILES`] follow them.
+static CONTROLLER: [Family; 7] = [
+    counter(
+        "controller_runtime_reconcile_errors_total",
+        "Total number of reconciliation errors per controller",
+    ),
+    counter(
+        "controller_runtime_terminal_reconcile_errors_total",
+        "Total number of terminal reconciliation errors per controller",
+    ),
+    counter(
+        "controller_runtime_reconcile_panics_total",
+        "Total number of reconciliation panics per controller",
+    ),
+    counter(
+        "controller_runtime_reconcile_timeouts_total",
+        "Total number of reconciliation timeouts per controller",
+    ),
+    histogram(
+        "controller_runtime_reconcile_time_seconds",
+        "Length of time per reconciliation per controller",
+        &[
+            0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7,
+            0.8, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0,
+            10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
+        ],
+    ),
+    gauge(
+        "controller_runtime_max_concurrent_reconciles",
+        "Maximum number of concurrent reconciles per controller",
+    ),
+    gauge(
+        "controller_runtime_active_workers",
+        "Number of currently used workers per controller",
+    ),
+];
 
-static DEPTH: Family = Family::gauge("workqueue_depth", "Current depth of workqueue");
-static ADDS: Family = Family::counter(
-    "workqueue_adds_total",
-    "Total number of adds handled by workqueue",
-);
-static QUEUE_DURATION: Family = Family::histogram(
-    "workqueue_queue_duration_seconds",
-    "How long in seconds an item stays in workqueue before being requested.",
-    QUEUE_SECONDS,
-);
-static WORK_DURATION: Family = Family::histogram(
-    "workqueue_work_duration_seconds",
-    "How long in seconds processing an item from workqueue takes.",
-    QUEUE_SECONDS,
-);
-static UNFINISHED_WORK: Family = Family::gauge(
-    "workqueue_unfinished_work_seconds",
-    "How many seconds of work has been done that is in progress and hasn't been observed by \
+impl ControllerMetrics for Group {
+    fn reconciled(&self, result: ReconcileResult, took: Duration) {
+        self.observe(4, took);
+        self.increment(match result {
+            ReconcileResult::Success => 7,
+            ReconcileResult::RequeueAfter => 8,
+            ReconcileResult::Error | ReconcileResult::TerminalError => {
+                self.increment(0);
+                if result == ReconcileResult::TerminalError {
+                    self.increment(1);
+                }
+                9
+            }
+        });
+    }
+
+    fn panicked(&self) {
+        self.increment(2);
+    }
+
+    fn timed_out(&self) {
+        self.increment(3);
+    }
+
+    fn max_concurrent_reconciles(&self, workers: usize) {
+        self.set(5, workers as f64);
+    }
+
+    fn active_workers(&self, workers: usize) {
+        self.set(6, workers as f64);
+    }
+}
+
+/// The families of a work queue.
+static QUEUE: [Family; 7] = [
+    gauge("workqueue_depth", "Current depth of workqueue"),
+    counter(
+        "workqueue_adds_total",
+        "Total number of adds handled by workqueue",
+    ),
+    histogram(
+        "workqueue_queue_duration_seconds",
+        "How long in seconds an item stays in workqueue before being requested.",
+        QUEUE_SECONDS,
+    ),
+    histogram(
+        "workqueue_work_duration_seconds",
+        "How long in seconds processing an item from workqueue takes.",
+        QUEUE_SECONDS,
+    ),
+    gauge(
+        "workqueue_unfinished_work_seconds",
+        "How many seconds of work has been done that is in progress and hasn't been observed by \
      work_duration. Large values indicate stuck threads. One can deduce the number of stuck \
      threads by observing the rate at which this increases.",
-);
-static LONGEST_RUNNING: Family = Family::gauge(
-    "workqueue_longest_running_processor_seconds",
-    "How many seconds has the longest running processor for workqueue been running.",
-);
-static RETRIES: Family = Family::counter(
-    "workqueue_retries_total",
-    "Total number of retries handled by workqueue",
-);
+    ),
+    gauge(
+        "workqueue_longest_running_processor_seconds",
+        "How many seconds has the longest running processor for workqueue been running.",
+    ),
+    counter(
+        "workqueue_retries_total",
+        "Total number of retries handled by workqueue",
+    ),
+];
+
 const QUEUE_SECONDS: &[f64] = &[
     1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0,
 ];
 
-static QUEUED_ITEMS: Family = Family::gauge(
-    "informer_queued_items",
-    "Number of items currently queued in the FIFO.",
-);
-static STORE_VERSION: Family = Family::gauge(
-    "informer_store_resource_version",
-    "The 15 least significant digits of the resource version of the store.",
-);
-static PROCESSING_LATENCY: Family = Family::histogram(
-    "informer_processing_latency_seconds",
-    "Time taken to process events after popping from the queue.",
-    &[
-        0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-    ],
-);
+impl WorkQueueMetrics for Group {
+    fn depth(&self, items: usize) {
+        self.set(0, items as f64);
+    }
 
-static MASTER_STATUS: Family = Family::gauge(
-    "leader_election_master_status",
-    "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 \
+    fn added(&self) {
+        self.increment(1);
+    }
+
+    fn queue_duration(&self, waited: Duration) {
+        self.observe(2, waited);
+    }
+
+    fn work_duration(&self, worked: Duration) {
+        self.observe(3, worked);
+    }
+
+    fn unfinished_work(&self, total: Duration) {
+        self.set(4, total.as_secs_f64());
+    }
+
+    fn longest_running_processor(&self, longest: Duration) {
+        self.set(5, longest.as_secs_f64());
+    }
+
+    fn retried(&self) {
+        self.increment(6);
+    }
+}
+
+/// The families of an informer.
+static INFORMER: [Family; 3] = [
+    gauge(
+        "informer_queued_items",
+        "Number of items currently queued in the FIFO.",
+    ),
+    gauge(
+        "informer_store_resource_version",
+        "The 15 least significant digits of the resource version of the store.",
+    ),
+    histogram(
+        "informer_processing_latency_seconds",
+        "Time taken to process events after popping from the queue.",
+        &[
+            0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+        ],
+    ),
+];
+
+impl InformerMetrics for Group {
+    fn queued_items(&self, items: usize) {
+        self.set(0, items as f64);
+    }
+
+    fn processing_latency(&self, latency: Duration) {
+        self.observe(2, latency);
+    }
+
+    fn store_resource_version(&self, version: u64) {
+        self.set(1, version as f64);
+    }
+
+    fn ended(&self) {
+        self.map.remove_ended();
+    }
+}
+
+/// The families of a leader elector.
+static ELECTOR: [Family; 2] = [
+    gauge(
+        "leader_election_master_status",
+        "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 \
      indicates master. 'name' is the string used to identify the lease. Please make sure to group \
      by name.",
-);
-static SLOW_PATH: Family = Family::counter(
-    "leader_election_slowpath_total",
-    "Total number of slow path exercised in renewing leader leases. 'name' is the string used to \
+    ),
+    counter(
+        "leader_election_slowpath_total",
+        "Total number of slow path exercised in renewing leader leases. 'name' is the string used to \
      identify the lease. Please make sure to group by name.",
-);
+    ),
+];
+
+impl LeaderElectionMetrics for Group {
+    fn is_leader(&self, is_leader: bool) {
+        self.set(0, is_leader.into());
+    }
+
+    fn slow_path(&self) {
+        self.increment(1);
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,57 +1,46 @@
 //! The metrics of clients, with the names of `component-base/metrics/prometheus/restclient`.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::series::{Family, Series, SeriesMap};
+use super::series::{Family, Group, countdown, counter, histogram};
 use k8s_informer::metrics::ClientMetrics;
 
-pub(super) struct ClientSeries {
-    series: Arc<SeriesMap>,
-    certificate_ttl: Arc<Series>,
-    certificate_age: Arc<Series>,
-}
-
-impl ClientSeries {
-    pub(super) fn new(series: &Arc<SeriesMap>) -> Self {
-        Self {
-            series: Arc::clone(series),
-            certificate_ttl: series.get(&CERTIFICATE_TTL, &[]),
-            certificate_age: series.get(&CERTIFICATE_AGE, &[]),
-        }
+impl Group {
+    fn count(&self, family: &'static Family, labels: &[(&str, &str)]) {
+        self.map.get(family, labels).increment();
     }
 
-    fn observe(&self, family: &'static Family, method: &str, host: &str, value: f64) {
+    fn observe_request(&self, family: &'static Family, method: &str, host: &str, value: f64) {
         let labels = [("verb", method), ("host", host)];
-        self.series.get(family, &labels).observe(value);
+        self.map.get(family, &labels).observe(value);
     }
 }
 
-impl ClientMetrics for ClientSeries {
+impl ClientMetrics for Group {
     fn request(&self, code: &str, method: &str, host: &str) {
         let labels = [("code", code), ("method", method), ("host", host)];
-        self.series.get(&REQUESTS, &labels).increment();
+        self.count(&REQUESTS, &labels);
     }
 
     fn request_retry(&self, code: &str, method: &str, host: &str) {
         let labels = [("code", code), ("verb", method), ("host", host)];
-        self.series.get(&RETRIES, &labels).increment();
+        self.count(&RETRIES, &labels);
     }
 
     fn request_duration(&self, method: &str, host: &str, duration: Duration) {
-        self.observe(&REQUEST_DURATION, method, host, duration.as_secs_f64());
+        self.observe_request(&REQUEST_DURATION, method, host, duration.as_secs_f64());
     }
 
     fn request_size(&self, method: &str, host: &str, bytes: u64) {
-        self.observe(&REQUEST_SIZE, method, host, bytes as f64);
+        self.observe_request(&REQUEST_SIZE, method, host, bytes as f64);
     }
 
     fn response_size(&self, method: &str, host: &str, bytes: u64) {
-        self.observe(&RESPONSE_SIZE, method, host, bytes as f64);
+        self.observe_request(&RESPONSE_SIZE, method, host, bytes as f64);
     }
 
     fn rate_limiter_duration(&self, method: &str, host: &str, duration: Duration) {
-        self.observe(&RATE_LIMITER_DURATION, method, host, duration.as_secs_f64());
+        self.observe_request(&RATE_LIMITER_DURATION, method, host, duration.as_secs_f64());
     }
 
     fn exec_plugin_call(&self, exit_code: i32, call_status: &str) {
@@ -59,11 +48,11 @@ impl ClientMetrics for ClientSeries {
             ("code", &*exit_code.to_string()),
             ("call_status", call_status),
         ];
-        self.series.get(&PLUGIN_CALLS, &labels).increment();
+        self.count(&PLUGIN_CALLS, &labels);
     }
 
     fn certificate_rotation_age(&self, age: Duration) {
-        self.certificate_age.observe(age.as_secs_f64());
+        self.observe(1, age);
     }
 
     fn certificate_expiry(&self, expiry: Option<SystemTime>) {
@@ -72,64 +61,67 @@ impl ClientMetrics for ClientSeries {
                 .duration_since(UNIX_EPOCH)
                 .map_or(0.0, |since| since.as_secs_f64())
         });
-        self.certificate_ttl.set(seconds);
+        self.set(0, seconds);
     }
 }
 
-static REQUESTS: Family = Family::counter(
+static REQUESTS: Family = counter(
     "rest_client_requests_total",
     "Number of HTTP requests, partitioned by status code, method, and host.",
 );
-static RETRIES: Family = Family::counter(
+static RETRIES: Family = counter(
     "rest_client_request_retries_total",
     "Number of request retries, partitioned by status code, verb, and host.",
 );
-static REQUEST_DURATION: Family = Family::histogram(
+static REQUEST_DURATION: Family = histogram(
     "rest_client_request_duration_seconds",
     "Request latency in seconds. Broken down by verb, and host.",
     SECONDS,
 );
-static REQUEST_SIZE: Family = Family::histogram(
+static REQUEST_SIZE: Family = histogram(
     "rest_client_request_size_bytes",
     "Request size in bytes. Broken down by verb and host.",
     BYTES,
 );
-static RESPONSE_SIZE: Family = Family::histogram(
+static RESPONSE_SIZE: Family = histogram(
     "rest_client_response_size_bytes",
     "Response size in bytes. Broken down by verb and host.",
     BYTES,
 );
-static RATE_LIMITER_DURATION: Family = Family::histogram(
+static RATE_LIMITER_DURATION: Family = histogram(
     "rest_client_rate_limiter_duration_seconds",
     "Client side rate limiter latency in seconds. Broken down by verb, and host.",
     SECONDS,
 );
-static PLUGIN_CALLS: Family = Family::counter(
+static PLUGIN_CALLS: Family = counter(
     "rest_client_exec_plugin_call_total",
     "Number of calls to an exec plugin, partitioned by the type of event and the exit code.",
 );
-static CERTIFICATE_TTL: Family = Family::countdown(
-    "rest_client_exec_plugin_ttl_seconds",
-    "Seconds until the client certificate of the exec plugin expires; +Inf without one.",
-);
-static CERTIFICATE_AGE: Family = Family::histogram(
-    "rest_client_exec_plugin_certificate_rotation_age",
-    "Number of seconds the last exec plugin client certificate lived before being rotated.",
-    // From ten minutes to four years.
-    &[
-        600.0,
-        1800.0,
-        3600.0,
-        14_400.0,
-        86_400.0,
-        604_800.0,
-        2_592_000.0,
-        7_776_000.0,
-        15_552_000.0,
-        31_104_000.0,
-        124_416_000.0,
-    ],
-);
+/// The families of a client whose series exist from the start.
+pub(super) static CERTIFICATES: [Family; 2] = [
+    countdown(
+        "rest_client_exec_plugin_ttl_seconds",
+        "Seconds until the client certificate of the exec plugin expires; +Inf without one.",
+    ),
+    histogram(
+        "rest_client_exec_plugin_certificate_rotation_age",
+        "Number of seconds the last exec plugin client certificate lived before being rotated.",
+        // From ten minutes to four years.
+        &[
+            600.0,
+            1800.0,
+            3600.0,
+            14_400.0,
+            86_400.0,
+            604_800.0,
+            2_592_000.0,
+            7_776_000.0,
+            15_552_000.0,
+            31_104_000.0,
+            124_416_000.0,
+        ],
+    ),
+];
 
 const SECONDS: &[f64] = &[
     0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,

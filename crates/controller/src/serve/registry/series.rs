@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use k8s_informer::__private::sync::Mutex;
 use k8s_informer::__private::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,29 +26,52 @@ enum Kind {
     Histogram(&'static [f64]),
 }
 
-impl Family {
-    pub(super) const fn counter(name: &'static str, help: &'static str) -> Self {
-        Self::new(name, help, Kind::Counter)
+pub(super) const fn counter(name: &'static str, help: &'static str) -> Family {
+    family(name, help, Kind::Counter)
+}
+
+pub(super) const fn gauge(name: &'static str, help: &'static str) -> Family {
+    family(name, help, Kind::Gauge)
+}
+
+pub(super) const fn countdown(name: &'static str, help: &'static str) -> Family {
+    family(name, help, Kind::Countdown)
+}
+
+pub(super) const fn histogram(
+    name: &'static str,
+    help: &'static str,
+    bounds: &'static [f64],
+) -> Family {
+    family(name, help, Kind::Histogram(bounds))
+}
+
+const fn family(name: &'static str, help: &'static str, kind: Kind) -> Family {
+    Family { name, help, kind }
+}
+
+/// The series of a controller, work queue, informer, client or elector, in the order of its families.
+pub(super) struct Group {
+    pub(super) series: Vec<Arc<Series>>,
+    pub(super) map: Arc<SeriesMap>,
+}
+
+impl Group {
+    pub(super) fn new(series: impl Iterator<Item = Arc<Series>>, map: &Arc<SeriesMap>) -> Self {
+        let (series, map) = (series.collect(), Arc::clone(map));
+        Self { series, map }
     }
 
-    pub(super) const fn gauge(name: &'static str, help: &'static str) -> Self {
-        Self::new(name, help, Kind::Gauge)
+    pub(super) fn increment(&self, at: usize) {
+        self.series[at].increment();
     }
 
-    pub(super) const fn countdown(name: &'static str, help: &'static str) -> Self {
-        Self::new(name, help, Kind::Countdown)
+    pub(super) fn set(&self, at: usize, value: f64) {
+        self.series[at].set(value);
     }
 
-    pub(super) const fn histogram(
-        name: &'static str,
-        help: &'static str,
-        bounds: &'static [f64],
-    ) -> Self {
-        Self::new(name, help, Kind::Histogram(bounds))
-    }
-
-    const fn new(name: &'static str, help: &'static str, kind: Kind) -> Self {
-        Self { name, help, kind }
+    pub(super) fn observe(&self, at: usize, time: Duration) {
+        self.series[at].observe(time.as_secs_f64());
     }
 }
 
@@ -151,7 +174,7 @@ impl Series {
     }
 
     /// Sets the level of a gauge, or the end of a countdown.
-    pub(super) fn set(&self, value: f64) {
+    fn set(&self, value: f64) {
         self.value.store(value.to_bits(), Relaxed);
     }
 
