@@ -1,6 +1,10 @@
+use std::time::Duration;
+
 use serde_json::Value;
 
+use k8s_informer::client::{Client, Request};
 use k8s_informer::error::Error;
+use k8s_informer::object::GroupVersionResource;
 use k8s_informer::stop::Stop;
 
 /// Receives the requests of an [`EventRecorder`](super::EventRecorder). Replaces the API server in
@@ -21,58 +25,37 @@ pub trait EventSink: Send + Sync + 'static {
     fn patch(&self, namespace: &str, name: &str, patch: &Value, stop: &Stop) -> Result<(), Error>;
 }
 
-pub(super) use self::client::ClientSink;
+/// Sends the requests to an API server.
+pub(super) struct ClientSink {
+    pub(super) client: Client,
+    /// The limit for each phase of a request.
+    pub(super) timeout: Duration,
+}
 
-mod client {
-    use std::time::Duration;
+fn events() -> GroupVersionResource {
+    GroupVersionResource::new("events.k8s.io", "v1", "events")
+}
 
-    use serde_json::Value;
+impl ClientSink {
+    fn send(&self, request: Request, stop: &Stop) -> Result<(), Error> {
+        // The recorder retries itself, so that it can count and stop meanwhile.
+        let request = request.retries(0).response_timeout(self.timeout);
+        // The body is read, so that the connection can be used again.
+        self.client.request(&request, stop)?.bytes().map(drop)
+    }
+}
 
-    use super::EventSink;
-    use k8s_informer::client::{Client, Request};
-    use k8s_informer::error::Error;
-    use k8s_informer::object::GroupVersionResource;
-    use k8s_informer::stop::Stop;
-
-    /// Sends the requests to an API server.
-    pub(in crate::events) struct ClientSink {
-        pub(in crate::events) client: Client,
-        /// The limit for each phase of a request.
-        pub(in crate::events) timeout: Duration,
+impl EventSink for ClientSink {
+    fn create(&self, namespace: &str, event: &Value, stop: &Stop) -> Result<(), Error> {
+        self.send(
+            Request::post(events().path(Some(namespace))?).json(event)?,
+            stop,
+        )
     }
 
-    fn events() -> GroupVersionResource {
-        GroupVersionResource::new("events.k8s.io", "v1", "events")
-    }
-
-    impl ClientSink {
-        fn send(&self, request: Request, stop: &Stop) -> Result<(), Error> {
-            // The recorder retries itself, so that it can count and stop meanwhile.
-            let request = request.retries(0).response_timeout(self.timeout);
-            // The body is read, so that the connection can be used again.
-            self.client.request(&request, stop)?.bytes().map(drop)
-        }
-    }
-
-    impl EventSink for ClientSink {
-        fn create(&self, namespace: &str, event: &Value, stop: &Stop) -> Result<(), Error> {
-            self.send(
-                Request::post(events().path(Some(namespace))?).json(event)?,
-                stop,
-            )
-        }
-
-        fn patch(
-            &self,
-            namespace: &str,
-            name: &str,
-            patch: &Value,
-            stop: &Stop,
-        ) -> Result<(), Error> {
-            let request =
-                Request::patch(events().object_path(Some(namespace), name)?).json(patch)?;
-            let media_type = "application/strategic-merge-patch+json";
-            self.send(request.content_type(media_type), stop)
-        }
+    fn patch(&self, namespace: &str, name: &str, patch: &Value, stop: &Stop) -> Result<(), Error> {
+        let request = Request::patch(events().object_path(Some(namespace), name)?).json(patch)?;
+        let media_type = "application/strategic-merge-patch+json";
+        self.send(request.content_type(media_type), stop)
     }
 }

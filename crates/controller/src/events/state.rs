@@ -22,16 +22,6 @@ pub(super) struct Limits {
     pub(super) series_interval: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            cache: 4096,
-            queue: 1000,
-            series_interval: Duration::from_secs(30),
-        }
-    }
-}
-
 pub(super) struct State {
     limits: Limits,
     series: SeriesCache,

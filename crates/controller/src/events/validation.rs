@@ -38,16 +38,13 @@ pub(super) fn check(event: &Event) -> Result<(), EventError> {
     if size.sum::<usize>() > ANNOTATIONS {
         return Err(invalid("annotations", "have more than 262144 bytes"));
     }
-    match event
-        .annotations
-        .keys()
-        .find(|key| !is_qualified_name(&key.to_ascii_lowercase()))
-    {
-        Some(_) => Err(invalid(
+    let is_valid = |key: &String| is_qualified_name(&key.to_ascii_lowercase());
+    match event.annotations.keys().all(is_valid) {
+        true => Ok(()),
+        false => Err(invalid(
             "annotations",
             "have a key that is not a qualified name",
         )),
-        None => Ok(()),
     }
 }
 

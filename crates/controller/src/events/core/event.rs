@@ -28,28 +28,22 @@ pub struct Event {
 }
 
 /// Events with the same key are one series (ER1).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
-    kind: String,
-    action: String,
-    reason: String,
-    controller: String,
-    instance: String,
-    regarding: ObjectReference,
-    related: Option<ObjectReference>,
-}
+pub type Key = ([String; 5], ObjectReference, Option<ObjectReference>);
 
 impl Event {
     pub fn key(&self) -> Key {
-        Key {
-            kind: self.kind.clone(),
-            action: self.action.clone(),
-            reason: self.reason.clone(),
-            controller: self.controller.clone(),
-            instance: self.instance.clone(),
-            regarding: self.regarding.clone(),
-            related: self.related.clone(),
-        }
+        let texts = [
+            &self.kind,
+            &self.action,
+            &self.reason,
+            &self.controller,
+            &self.instance,
+        ];
+        (
+            texts.map(String::clone),
+            self.regarding.clone(),
+            self.related.clone(),
+        )
     }
 
     /// Returns the body that creates the event. Empty fields are left out.

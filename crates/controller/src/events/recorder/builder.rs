@@ -51,7 +51,11 @@ impl EventRecorderBuilder {
             sink: Box::new(sink),
             controller,
             instance: None,
-            limits: Limits::default(),
+            limits: Limits {
+                cache: 4096,
+                queue: 1000,
+                series_interval: Duration::from_secs(30),
+            },
             request_timeout: Duration::from_secs(10),
             clock: Arc::new(RealClock),
             stop: Stop::new(),
