@@ -74,7 +74,6 @@ pub use controller::{
     ControllerError, ControllerStatus, Failure, HandlerContext, HandlerErrors, LastFailure,
     Manager, ManagerBuilder, NamedHandlers, Next, OwnerError, Predicate, RemoveFinalizersError,
     RemovedFinalizers, annotations_changed, generation_changed, labels_changed, remove_finalizers,
-    resource_version_changed,
 };
 /// The informers and the client, so that a controller needs one dependency.
 pub use k8s_informer;

@@ -39,8 +39,6 @@ pub use manager::{Manager, ManagerBuilder};
 pub use named_handlers::{HandlerContext, NamedHandlers};
 pub use outcome::{Failure, HandlerErrors, Next};
 pub use owner::OwnerError;
-pub use predicate::{
-    Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
-};
+pub use predicate::{Predicate, annotations_changed, generation_changed, labels_changed};
 pub use remove_finalizers::{RemoveFinalizersError, RemovedFinalizers, remove_finalizers};
 pub use status::{AwaitedWrite, ControllerStatus, LastFailure};

@@ -2,7 +2,7 @@ use std::fmt;
 use std::ops::Not;
 use std::sync::Arc;
 
-use k8s_informer::object::{FullMetadata, FullObjectMeta, Object};
+use k8s_informer::object::{FullMetadata, FullObjectMeta};
 
 /// A condition for updates: an update that does not pass it causes no reconcile.
 ///
@@ -54,12 +54,13 @@ impl<T: 'static> Predicate<T> {
     /// Returns whether an update from `old` to `new` passes.
     ///
     /// ```
-    /// use k8s_informer::ObjectMeta;
-    /// use k8s_informer_controller::resource_version_changed;
+    /// use k8s_informer::{Object, ObjectMeta};
+    /// use k8s_informer_controller::Predicate;
     ///
     /// let mut new = ObjectMeta::default();
     /// new.resource_version = "2".to_owned();
-    /// assert!(resource_version_changed().matches(&ObjectMeta::default(), &new));
+    /// let changed = Predicate::new(|old: &ObjectMeta, new| old.resource_version() != new.resource_version());
+    /// assert!(changed.matches(&ObjectMeta::default(), &new));
     /// ```
     pub fn matches(&self, old: &T, new: &T) -> bool {
         (self.passes)(old, new)
@@ -195,24 +196,6 @@ pub fn labels_changed<T: FullMetadata>() -> Predicate<T> {
 /// ```
 pub fn annotations_changed<T: FullMetadata>() -> Predicate<T> {
     metadata_changed(|old, new| old.annotations != new.annotations)
-}
-
-/// Returns a predicate for any change: `metadata.resourceVersion` changed.
-///
-/// Alone, it selects nothing in [`when`](super::ControllerBuilder::when): updates without a new
-/// version come from resyncs and repeated lists, and pass every predicate. Use it with
-/// [`matches`](Predicate::matches) and in combinations. It corresponds to controller-runtime's
-/// `ResourceVersionChangedPredicate`, which drops resyncs.
-///
-/// ```
-/// use k8s_informer::ObjectMeta;
-/// use k8s_informer_controller::resource_version_changed;
-///
-/// let object = ObjectMeta::default();
-/// assert!(!resource_version_changed().matches(&object, &object));
-/// ```
-pub fn resource_version_changed<T: Object>() -> Predicate<T> {
-    Predicate::new(|old: &T, new| old.resource_version() != new.resource_version())
 }
 
 fn metadata_changed<T: FullMetadata>(
