@@ -409,6 +409,18 @@ impl Condition {
     }
 
     /// Sets the time of the last transition, in whole seconds as it is stored.
+    /// Returns the fields that are compared: all except the time.
+    fn compared(&self) -> (&str, ConditionStatus, i64, &str, &str) {
+        let generation = self.observed_generation;
+        (
+            &self.type_,
+            self.status,
+            generation,
+            &self.reason,
+            &self.message,
+        )
+    }
+
     fn since(mut self, time: SystemTime) -> Self {
         let whole = UnixTime {
             nanoseconds: 0,
@@ -421,19 +433,7 @@ impl Condition {
 
 impl PartialEq for Condition {
     fn eq(&self, other: &Self) -> bool {
-        let Self {
-            type_,
-            status,
-            observed_generation,
-            last_transition_time: _,
-            reason,
-            message,
-        } = self;
-        *type_ == other.type_
-            && *status == other.status
-            && *observed_generation == other.observed_generation
-            && *reason == other.reason
-            && *message == other.message
+        self.compared() == other.compared()
     }
 }
 

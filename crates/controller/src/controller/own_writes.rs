@@ -51,21 +51,21 @@ pub(super) struct Write {
     pub(super) id: u64,
     /// The namespace of the object.
     namespace: Box<str>,
-    object: ObjectId,
-    result: Written,
+    pub(super) object: ObjectId,
+    pub(super) result: Written,
     /// The UID and the version of the cached object before a write with an unknown outcome.
     before: Option<(String, String)>,
     /// The number of relists that the source had begun when the object was written.
     relists: u64,
     /// Whether a check has found a later relist.
     has_relisted: bool,
-    times: Times,
+    pub(super) times: Times,
 }
 
 /// The times of a write.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
-    written: Instant,
+    pub(super) written: Instant,
     /// The time of the next check if no event arrives.
     check: Instant,
     /// The end of the wait for a deletion.
@@ -430,19 +430,6 @@ impl Write {
                 compare_resource_versions(version, before).is_none_or(Ordering::is_gt)
             }
         }
-    }
-
-    pub(super) fn object(&self) -> &ObjectId {
-        &self.object
-    }
-
-    pub(super) fn result(&self) -> &Written {
-        &self.result
-    }
-
-    /// The time of the write.
-    pub(super) fn time(&self) -> Instant {
-        self.times.written
     }
 }
 

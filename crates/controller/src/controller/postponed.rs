@@ -297,13 +297,13 @@ impl PostponedKeys {
         };
         let now = self.calls.clock.now();
         let awaited = awaited.into_iter().map(|(key, write)| {
-            let (source, object) = write.object();
+            let (source, object) = &write.object;
             AwaitedWrite {
                 key,
                 informer: self.calls.sources[*source].name().to_owned(),
                 object: Key::clone(object),
-                change: write.result().to_string(),
-                since: now.saturating_duration_since(write.time()),
+                change: write.result.to_string(),
+                since: now.saturating_duration_since(write.times.written),
             }
         });
         awaited.collect()
