@@ -17,7 +17,6 @@ mod request;
 mod response;
 
 use std::borrow::Cow;
-use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -133,14 +132,6 @@ impl HttpServer {
 impl Drop for HttpServer {
     fn drop(&mut self) {
         self.shutdown();
-    }
-}
-
-impl fmt::Debug for HttpServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpServer")
-            .field("address", &self.shared.address)
-            .finish_non_exhaustive()
     }
 }
 
@@ -674,10 +665,12 @@ mod tests {
         assert_eq!(with_host(":8080"), "127.0.0.1:8080");
         assert_eq!(with_host("0.0.0.0:8080"), "0.0.0.0:8080");
         let site = || Arc::new(Site(|_: &Request| None));
-        HttpServer::start("nonsense", site()).unwrap_err();
+        HttpServer::start("nonsense", site()).err().unwrap();
         let server = HttpServer::start(&*with_host(":0"), site()).unwrap();
         assert!(server.local_addr().ip().is_loopback());
         // The port is in use.
-        HttpServer::start(server.local_addr(), site()).unwrap_err();
+        HttpServer::start(server.local_addr(), site())
+            .err()
+            .unwrap();
     }
 }
