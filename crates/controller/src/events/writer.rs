@@ -58,21 +58,15 @@ struct Inner {
     paused_until: Option<Instant>,
     backoff: Backoff,
     last_error: Option<Error>,
-    log: DropLog,
+    /// The time of the last message about dropped events, and the number of events that had been
+    /// dropped then.
+    logged: (Option<Instant>, u64),
 }
 
 struct Wait {
     wake: Stop,
     /// Whether the thread waits after a failed request, which new events must not shorten.
     is_pause: bool,
-}
-
-/// Limits the messages about dropped events.
-#[derive(Default)]
-struct DropLog {
-    at: Option<Instant>,
-    /// The number of events that have been dropped when it was logged.
-    dropped: u64,
 }
 
 enum Step {
@@ -98,7 +92,7 @@ impl Shared {
                 paused_until: None,
                 backoff: Backoff::new(FIRST_PAUSE, 2.0, LONG_PAUSE, 0.5),
                 last_error: None,
-                log: DropLog::default(),
+                logged: (None, 0),
             }),
             settled: Condvar::new(),
             sink,
@@ -109,7 +103,11 @@ impl Shared {
     }
 
     pub(super) fn record(&self, event: Result<Event, EventError>) -> Result<(), EventError> {
-        let (wall, instant) = (since_1970(&*self.clock), self.clock.now());
+        let wall = self
+            .clock
+            .wall_clock()
+            .duration_since(SystemTime::UNIX_EPOCH);
+        let (wall, instant) = (wall.unwrap_or_default(), self.clock.now());
         let mut inner = self.inner.lock();
         let event = match event {
             Ok(event) if !inner.state.closed && !self.stop.is_stopped() => event,
@@ -292,16 +290,12 @@ impl Inner {
     /// ago.
     fn newly_dropped(&mut self, now: Instant, interval: Duration) -> Option<u64> {
         let dropped = self.state.stats().dropped;
-        let is_time = self
-            .log
-            .at
-            .is_none_or(|at| now.saturating_duration_since(at) >= interval);
-        if dropped == self.log.dropped || !is_time {
-            return None;
-        }
-        let newly = dropped - self.log.dropped;
-        (self.log.at, self.log.dropped) = (Some(now), dropped);
-        Some(newly)
+        let (at, logged) = self.logged;
+        let is_time = at.is_none_or(|at| now.saturating_duration_since(at) >= interval);
+        (dropped > logged && is_time).then(|| {
+            self.logged = (Some(now), dropped);
+            dropped - logged
+        })
     }
 }
 
@@ -416,10 +410,4 @@ fn is_outage(error: &Error) -> bool {
     error.is_stopped()
         || matches!(code, 429 | 502 | 503)
         || code == 0 && (error.is_connection() || error.is_timeout())
-}
-
-/// Returns the time of the wall clock since 1970.
-fn since_1970(clock: &dyn Clock) -> Duration {
-    let since = clock.wall_clock().duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default()
 }
