@@ -19,7 +19,7 @@ use crate::serve::MetricsRegistry;
 use crate::serve::checks::Checks;
 use crate::serve::endpoints::Endpoints;
 use crate::serve::http::{self, HttpServer};
-use crate::serve::status_page::{self, InformerStatus, LeaderStatus, Status};
+use crate::serve::status_page::{self, InformerStatus, KeyError, LeaderStatus, Status};
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::client::Client;
 use k8s_informer::informer::{SharedInformerFactory, SharedInformerFactoryBuilder, Source};
@@ -352,12 +352,6 @@ impl Shared {
 fn controller_status(runner: &Runner) -> status_page::ControllerStatus {
     let of = &runner.reconcile_loop;
     let status = of.status();
-    let mut page = status_page::ControllerStatus::default();
-    page.name = runner.name().to_owned();
-    page.workers = of.settings.workers;
-    page.active_workers = status.running.len();
-    page.queue_depth = status.queued;
-    page.waiting = status.delayed + status.postponed;
     let awaited = status.awaited.into_iter();
     let awaited = awaited.map(|write| status_page::AwaitedWrite {
         key: write.key.to_string(),
@@ -366,12 +360,19 @@ fn controller_status(runner: &Runner) -> status_page::ControllerStatus {
         change: write.change,
         seconds: write.since.as_secs(),
     });
-    page.awaited_writes = awaited.collect();
     let failures = of.calls.failures(status_page::ControllerStatus::MAX_ERRORS);
     let failures = failures.into_iter();
-    let errors = failures.map(|(key, last)| (key.to_string(), last.failure));
-    page.set_errors(status.failing, errors);
-    page
+    let errors = failures.map(|(key, last)| KeyError::new(key.to_string(), &last.failure));
+    status_page::ControllerStatus {
+        name: runner.name().to_owned(),
+        workers: of.settings.workers,
+        active_workers: status.running.len(),
+        queue_depth: status.queued,
+        waiting: status.delayed + status.postponed,
+        awaited_writes: awaited.collect(),
+        failing: status.failing,
+        last_errors: errors.collect(),
+    }
 }
 
 impl fmt::Debug for Manager {
@@ -561,14 +562,10 @@ impl ManagerBuilder {
         }
         if let Some(address) = self.address {
             add_checks(&shared, &self.healthz, &self.readyz);
-            let status = {
-                let shared = Arc::downgrade(&shared);
-                move || {
-                    shared
-                        .upgrade()
-                        .map(|shared| shared.status())
-                        .unwrap_or_default()
-                }
+            let weak = Arc::downgrade(&shared);
+            let status = move || {
+                weak.upgrade()
+                    .map_or_else(Status::default, |of| of.status())
             };
             let endpoints = Endpoints {
                 healthz: self.healthz,

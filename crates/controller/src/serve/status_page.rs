@@ -70,29 +70,14 @@ pub(crate) struct ControllerStatus {
     /// Writes that keys wait for.
     pub(crate) awaited_writes: Vec<AwaitedWrite>,
     /// The number of keys whose last reconcile failed.
-    failing: usize,
+    pub(crate) failing: usize,
     /// Some of the failing keys, at most [`MAX_ERRORS`](Self::MAX_ERRORS).
-    last_errors: Vec<KeyError>,
+    pub(crate) last_errors: Vec<KeyError>,
 }
 
 impl ControllerStatus {
     /// The maximum number of errors in the status of one controller.
     pub(crate) const MAX_ERRORS: usize = 20;
-
-    /// Sets the number of failing keys, and the errors of the first ones. Each is shown as one line
-    /// of limited length.
-    pub(crate) fn set_errors<E: ToString>(
-        &mut self,
-        failing: usize,
-        errors: impl IntoIterator<Item = (String, E)>,
-    ) {
-        let shown = errors.into_iter().map(|(key, error)| KeyError {
-            key,
-            error: short(&error),
-        });
-        self.last_errors = shown.collect();
-        self.failing = failing;
-    }
 }
 
 /// A write that the cache of an informer lacks, and the key that waits for it.
@@ -111,9 +96,17 @@ pub(crate) struct AwaitedWrite {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct KeyError {
+pub(crate) struct KeyError {
     key: String,
+    /// One line of limited length.
     error: String,
+}
+
+impl KeyError {
+    pub(crate) fn new(key: String, error: &impl ToString) -> Self {
+        let error = short(error);
+        Self { key, error }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -153,7 +146,7 @@ mod tests {
             status.failures = 3;
             status.last_error = Some(Error::other("the server is \"down\""));
         });
-        let mut team = ControllerStatus {
+        let team = ControllerStatus {
             name: "team".to_owned(),
             workers: 4,
             active_workers: 1,
@@ -166,9 +159,9 @@ mod tests {
                 change: "version 71".to_owned(),
                 seconds: 8,
             }],
-            ..ControllerStatus::default()
+            failing: 1,
+            last_errors: vec![KeyError::new("default/a".to_owned(), &"no bucket")],
         };
-        team.set_errors(1, [("default/a".to_owned(), "no bucket")]);
         let status = Status {
             informers: vec![InformerStatus::new("teams.v1.example.com", &reflector, 9)],
             controllers: vec![team],
@@ -205,14 +198,8 @@ mod tests {
 
     #[test]
     fn errors_are_bounded_in_length() {
-        let mut status = ControllerStatus::default();
-        let long = "x".repeat(100_000);
-        status.set_errors(1000, [("default/0".to_owned(), &long)]);
-        assert_eq!(status.failing, 1000);
-        assert_eq!(status.last_errors[0].key, "default/0");
-        let lengths = status.last_errors.iter().map(|error| error.error.len());
-        assert!(lengths.max() < Some(2 * EscapedText::LENGTH));
-        status.set_errors::<String>(0, []);
-        assert_eq!((status.failing, status.last_errors.len()), (0, 0));
+        let error = KeyError::new("default/0".to_owned(), &"x".repeat(100_000));
+        assert_eq!(error.key, "default/0");
+        assert!(error.error.len() < 2 * EscapedText::LENGTH);
     }
 }
