@@ -375,5 +375,6 @@ impl Drop for SignalOnDrop {
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
+#[cfg(not(shuttle))]
 mod tests;

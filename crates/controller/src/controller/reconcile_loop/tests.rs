@@ -76,7 +76,7 @@ impl Running {
 
     /// Calls the function once for each key.
     fn call_all(&self) {
-        let keys = (0..KEYS).map(|number| ObjectName::new("a", &format!("team-{number}")).to_key());
+        let keys = (0..KEYS).map(|number| ObjectName::new("a", format!("team-{number}")).to_key());
         self.of.enqueue(keys, 0);
         wait_until(|| {
             self.calls.load(Ordering::Relaxed) == KEYS && self.of.status().running.is_empty()
