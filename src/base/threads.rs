@@ -44,7 +44,10 @@ fn waits() -> std::sync::MutexGuard<'static, Vec<Wait>> {
 
 impl Owner {
     /// Creates an owner that no thread belongs to.
-    #[allow(clippy::new_without_default, reason = "each owner differs from all others")]
+    #[allow(
+        clippy::new_without_default,
+        reason = "each owner differs from all others"
+    )]
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
