@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use super::{Shared, SharedIndexInformer};
 use crate::object::{Object, meta_namespace_key};
 use crate::queue::{WaitError, Watermark};
-#[cfg(feature = "client")]
 use crate::reflector::ReflectorStatus;
 use crate::resource_version::compare_resource_versions;
 use crate::stop::Stop;

@@ -551,10 +551,12 @@ mod openapi {
                 type_: condition.type_,
                 status: condition.status.to_string(),
                 observed_generation: Some(condition.observed_generation).filter(|&it| it != 0),
-                last_transition_time: v1::Time(
-                    time.map(|time| Timestamp::try_from(time).unwrap_or(Timestamp::MAX))
-                        .unwrap_or_default(),
-                ),
+                last_transition_time: v1::Time(time.map_or_else(Timestamp::default, |time| {
+                    // Without the feature `std` of jiff, it does not convert a `SystemTime`.
+                    let time = UnixTime::from(time);
+                    let nanoseconds = time.nanoseconds.cast_signed();
+                    Timestamp::new(time.seconds, nanoseconds).unwrap_or(Timestamp::MAX)
+                })),
                 reason: condition.reason,
                 message: condition.message,
             }
