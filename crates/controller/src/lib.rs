@@ -87,7 +87,7 @@ pub mod guide;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Support for `ControllerTest`, for the replay of traces and for fuzz targets.
+/// Support for `ControllerTest`, and for the simulation and the replay of traces.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::controller::Drive;

@@ -5,8 +5,9 @@ use k8s_informer::metrics::MetricsProvider;
 
 /// Creates the metrics of controllers, besides those of their informers and work queues.
 ///
-/// [`ManagerBuilder::metrics_provider`](crate::ManagerBuilder) and [`ControllerBuilder`](crate::ControllerBuilder)
-/// take one. [`ControllerMetrics`] has an example.
+/// [`ControllerBuilder::metrics`](crate::ControllerBuilder::metrics) takes one. The controllers of a
+/// [`Manager`](crate::Manager) use its [`MetricsRegistry`](crate::MetricsRegistry).
+/// [`ControllerMetrics`] has an example.
 pub trait ControllerMetricsProvider: MetricsProvider {
     /// Returns the metrics of a controller. The default is `None`, for no metrics. Called once for
     /// each controller, on the thread that builds it, without a lock. The work queue of the

@@ -58,7 +58,7 @@ impl Sink {
         self.change(|state| state.answers.extend(answers));
     }
 
-    /// Hangs until it is told otherwise or the request is stopped.
+    /// Hangs until the test changes the mode or the request is stopped.
     pub(crate) fn hang(&self, hangs: bool) {
         self.change(|state| state.hangs = hangs);
     }
