@@ -168,7 +168,7 @@ impl fmt::Debug for MetricsRegistry {
     }
 }
 
-// The methods below refer to the series of a group by their positions in the table above them.
+// The constants are the positions of families in the table above them, and of their series in a group.
 
 static RECONCILES: Family = counter(
     "controller_runtime_reconcile_total",
@@ -211,36 +211,47 @@ static CONTROLLER: [Family; 7] = [
     ),
 ];
 
+const ERRORS: usize = 0;
+const TERMINAL_ERRORS: usize = 1;
+const PANICS: usize = 2;
+const TIMEOUTS: usize = 3;
+const TIME: usize = 4;
+const MAX_WORKERS: usize = 5;
+const ACTIVE_WORKERS: usize = 6;
+const SUCCESS: usize = 7;
+const REQUEUE_AFTER: usize = 8;
+const ERROR_RESULT: usize = 9;
+
 impl ControllerMetrics for Group {
     fn reconciled(&self, result: ReconcileResult, took: Duration) {
-        self.observe(4, took);
+        self.observe(TIME, took);
         self.increment(match result {
-            ReconcileResult::Success => 7,
-            ReconcileResult::RequeueAfter => 8,
+            ReconcileResult::Success => SUCCESS,
+            ReconcileResult::RequeueAfter => REQUEUE_AFTER,
             ReconcileResult::Error | ReconcileResult::TerminalError => {
-                self.increment(0);
+                self.increment(ERRORS);
                 if result == ReconcileResult::TerminalError {
-                    self.increment(1);
+                    self.increment(TERMINAL_ERRORS);
                 }
-                9
+                ERROR_RESULT
             }
         });
     }
 
     fn panicked(&self) {
-        self.increment(2);
+        self.increment(PANICS);
     }
 
     fn timed_out(&self) {
-        self.increment(3);
+        self.increment(TIMEOUTS);
     }
 
     fn max_concurrent_reconciles(&self, workers: usize) {
-        self.set(5, workers as f64);
+        self.set(MAX_WORKERS, workers as f64);
     }
 
     fn active_workers(&self, workers: usize) {
-        self.set(6, workers as f64);
+        self.set(ACTIVE_WORKERS, workers as f64);
     }
 }
 
@@ -281,33 +292,41 @@ const QUEUE_SECONDS: &[f64] = &[
     1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0,
 ];
 
+const DEPTH: usize = 0;
+const ADDS: usize = 1;
+const QUEUE_DURATION: usize = 2;
+const WORK_DURATION: usize = 3;
+const UNFINISHED_WORK: usize = 4;
+const LONGEST_RUNNING: usize = 5;
+const RETRIES: usize = 6;
+
 impl WorkQueueMetrics for Group {
     fn depth(&self, items: usize) {
-        self.set(0, items as f64);
+        self.set(DEPTH, items as f64);
     }
 
     fn added(&self) {
-        self.increment(1);
+        self.increment(ADDS);
     }
 
     fn queue_duration(&self, waited: Duration) {
-        self.observe(2, waited);
+        self.observe(QUEUE_DURATION, waited);
     }
 
     fn work_duration(&self, worked: Duration) {
-        self.observe(3, worked);
+        self.observe(WORK_DURATION, worked);
     }
 
     fn unfinished_work(&self, total: Duration) {
-        self.set(4, total.as_secs_f64());
+        self.set(UNFINISHED_WORK, total.as_secs_f64());
     }
 
     fn longest_running_processor(&self, longest: Duration) {
-        self.set(5, longest.as_secs_f64());
+        self.set(LONGEST_RUNNING, longest.as_secs_f64());
     }
 
     fn retried(&self) {
-        self.increment(6);
+        self.increment(RETRIES);
     }
 }
 
@@ -330,17 +349,21 @@ static INFORMER: [Family; 3] = [
     ),
 ];
 
+const QUEUED_ITEMS: usize = 0;
+const STORE_VERSION: usize = 1;
+const LATENCY: usize = 2;
+
 impl InformerMetrics for Group {
     fn queued_items(&self, items: usize) {
-        self.set(0, items as f64);
+        self.set(QUEUED_ITEMS, items as f64);
     }
 
     fn processing_latency(&self, latency: Duration) {
-        self.observe(2, latency);
+        self.observe(LATENCY, latency);
     }
 
     fn store_resource_version(&self, version: u64) {
-        self.set(1, version as f64);
+        self.set(STORE_VERSION, version as f64);
     }
 
     fn ended(&self) {
@@ -363,13 +386,16 @@ static ELECTOR: [Family; 2] = [
     ),
 ];
 
+const MASTER_STATUS: usize = 0;
+const SLOW_PATH: usize = 1;
+
 impl LeaderElectionMetrics for Group {
     fn is_leader(&self, is_leader: bool) {
-        self.set(0, is_leader.into());
+        self.set(MASTER_STATUS, is_leader.into());
     }
 
     fn slow_path(&self) {
-        self.increment(1);
+        self.increment(SLOW_PATH);
     }
 }
 

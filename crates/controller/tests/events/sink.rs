@@ -58,7 +58,7 @@ impl Sink {
         self.change(|state| state.answers.extend(answers));
     }
 
-    /// Hangs until the test changes the mode or the request is stopped.
+    /// Lets requests hang, until the next call of this method or their stop.
     pub(crate) fn hang(&self, hangs: bool) {
         self.change(|state| state.hangs = hangs);
     }
