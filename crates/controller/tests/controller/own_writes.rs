@@ -391,6 +391,10 @@ fn write_lost_by_a_restore_ends_by_the_second_check() {
         informer.status().relists > 0
     });
     assert!(cluster.names(MAPS).is_empty());
+    // The first check. If the clock advances further before it, a sweep makes the first check.
+    cluster.until_waits(TIMEOUT, 1);
+    cluster.advance(&running, TIMEOUT);
+    log_capture::wait_for(&["WARN", r#""restored""#, "still lacks a write"]);
     let call = cluster.advance_until_call(&running, &calls);
     let late = log_capture::lines_with(&[r#""restored""#, "still lacks a write"]);
     assert_eq!(late.len(), 1);
