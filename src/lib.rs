@@ -97,7 +97,7 @@
 //! | one cache with many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
 //! | connection and credentials | [`Config`], [`KubeconfigOptions`], [`ExecConfig`]; [`Client`], which sends any [`Request`] |
 //! | read, watch and write without a cache | [`Api`], [`Patch`], [`retry_on_conflict`] |
-//! | waits for one object; readiness; CustomResourceDefinitions | [`Api::wait_for`](client::api::Api::wait_for), [`Readiness`](object::Readiness), [`Client::install_crds`] |
+//! | waits for one object; CustomResourceDefinitions | [`Api::wait_for`](client::api::Api::wait_for), [`Client::install_crds`] |
 //! | discovery, by kind or by the names that kubectl accepts | [`Client::discover`], [`Client::discover_kind`], [`Discovery`] |
 //!
 //! The package [k8s-informer-controller] adds controllers, leader election and Kubernetes events,

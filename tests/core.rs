@@ -11,7 +11,6 @@ mod imports;
 mod keys;
 mod log_capture;
 mod queues;
-mod readiness;
 mod reflector;
 mod stores;
 mod workqueue;

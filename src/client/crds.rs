@@ -12,11 +12,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::api::{Api, Patch, Update};
+use super::condition::Condition;
 use super::wait::{Ended, Wait, WaitError, backoff};
 use super::{Client, Request, Response};
 use crate::base::text::EscapedName;
 use crate::error::{Error, ErrorKind};
-use crate::object::{DynamicObject, Fields, GroupVersionResource, Object, Readiness};
+use crate::object::{DynamicObject, FullMetadata, GroupVersionResource, Object};
 use crate::stop::Stop;
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
@@ -290,18 +291,26 @@ impl Definition {
         let strategy = content.pointer("/spec/conversion/strategy");
         self.is_converted.set(strategy == Some(&"Webhook".into()));
         let names = content.pointer("/spec/names");
-        Ok(match Fields(&content).readiness() {
-            Readiness::Ready if content.pointer("/status/acceptedNames") == names => {
-                State::Established
-            }
-            // The names have been changed, and the server has not checked them yet.
-            Readiness::Ready => State::Waiting("names not accepted yet".to_owned()),
-            Readiness::Failed { reason, message } if uses_name_in(&message, names) => {
+        let with_status = |type_, status| {
+            Condition::of(&content, type_).filter(|condition| condition.status == status)
+        };
+        Ok(if object.is_being_deleted() {
+            State::Waiting("being deleted")
+        } else if let Some(refused) = with_status("NamesAccepted", "False") {
+            if uses_name_in(refused.message, names) {
+                let (reason, message) = (refused.reason, refused.message);
                 State::Failed(format!("{:?}: {reason}: {message}", self.name))
+            } else {
+                // The message is about an earlier name. The server has not checked the new one yet.
+                State::Waiting("names not accepted yet")
             }
-            // The message is about an earlier name. The server has not checked the new one yet.
-            failed @ Readiness::Failed { .. } => State::Waiting(failed.state().to_owned()),
-            other => State::Waiting(other.to_string()),
+        } else if with_status("Established", "True").is_none() {
+            State::Waiting("not established yet")
+        } else if content.pointer("/status/acceptedNames") == names {
+            State::Established
+        } else {
+            // The names have been changed, and the server has not checked them yet.
+            State::Waiting("names not accepted yet")
         })
     }
 }
@@ -309,7 +318,7 @@ impl Definition {
 /// The state of a definition on the server.
 enum State {
     Established,
-    Waiting(String),
+    Waiting(&'static str),
     Failed(String),
 }
 

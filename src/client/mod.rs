@@ -26,6 +26,7 @@
 
 pub mod api;
 mod auth;
+mod condition;
 mod config;
 mod connections;
 mod content_encoding;

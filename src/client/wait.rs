@@ -41,7 +41,7 @@ enum WaitEnd {
     TimedOut(Duration),
     /// `last_error` does not heal.
     Refused,
-    /// The object has failed, for this reason.
+    /// The definition cannot be installed, for this reason.
     Failed(String),
 }
 
@@ -63,8 +63,7 @@ impl WaitError {
         self.end == WaitEnd::Refused
     }
 
-    /// Whether the object is in a failed state. It can still recover: see
-    /// [`Readiness`](crate::object::Readiness).
+    /// Whether a definition cannot be installed, because another one has one of its names.
     pub fn is_failed(&self) -> bool {
         matches!(self.end, WaitEnd::Failed(_))
     }
@@ -113,7 +112,7 @@ pub(super) struct Wait<'a> {
 pub(super) enum Ended {
     /// An error that does not heal.
     Refused(Error),
-    /// The object has failed.
+    /// The definition cannot be installed.
     Failed(String),
     /// The stop of the wait is set.
     Stopped,

@@ -11,7 +11,6 @@
 //! | [`Compact`] | a typed object that stays JSON until you decode it | |
 //! | [`Deleted`] | a deleted object, or its tombstone | `DeletedFinalStateUnknown` |
 //! | [`GroupVersionKind`], [`GroupVersionResource`] | the names of kinds and resources | `schema.GroupVersionKind` … |
-//! | [`Readiness`] | whether an object has reached its desired state | kstatus |
 //! | [`Key`], [`ObjectName`] | `namespace/name` | `string`, `ObjectName` |
 //! | [`Accessor`] | reads the key and version of a type that is not an [`Object`] | `KeyFunc` |
 //!
@@ -41,7 +40,6 @@ mod openapi;
 mod outline;
 mod partial;
 mod pointer;
-mod readiness;
 mod reference;
 mod resource;
 mod string_map;
@@ -62,8 +60,6 @@ pub use meta::ObjectMeta;
 pub use meta::ObjectMetadata;
 pub use partial::{FullObjectMeta, OwnerReference, PartialObjectMetadata};
 #[cfg(feature = "client")]
-pub(crate) use readiness::Fields;
-pub use readiness::Readiness;
 pub use reference::{ObjectReference, Referable};
 pub use resource::{GroupVersionKind, GroupVersionResource, Resource, Scope};
 #[cfg(feature = "client")]

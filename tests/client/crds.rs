@@ -393,7 +393,7 @@ fn timeout_names_what_is_missing() {
     assert!(error.timed_out(), "{error}");
     assert_eq!(
         error.to_string(),
-        "timed out after 60s installing teams.acme.test; last seen: \"teams.acme.test\" in progress: Installing"
+        "timed out after 60s installing teams.acme.test; last seen: \"teams.acme.test\" not established yet"
     );
 
     let world = World::new();

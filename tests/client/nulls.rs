@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use k8s_informer::client::api::Scale;
 use k8s_informer::error::{Status, StatusCause, StatusDetails};
 use k8s_informer::object::{
-    Compact, FullMetadata, FullObjectMeta, PartialObjectMetadata, Readiness, StringMap,
+    Compact, FullMetadata, FullObjectMeta, PartialObjectMetadata, StringMap,
 };
 use k8s_informer::{
     Client, Config, DynamicObject, Error, Object, ObjectMeta, Stop, impl_full_metadata, impl_object,
@@ -124,7 +124,6 @@ fn null_in_a_list_or_map_is_the_zero_value() {
     assert_eq!(metadata, serde_json::from_value(zeros).unwrap());
     let compact = Compact::<Full>::new(&object(&nulls)).unwrap();
     assert_eq!(*compact.full_metadata().unwrap(), metadata);
-    assert_eq!(Readiness::of(&dynamic).unwrap(), Readiness::Ready);
 }
 
 #[test]

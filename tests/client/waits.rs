@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::client::{KubeconfigOptions, WaitError};
-use k8s_informer::object::{GroupVersionResource, Readiness};
+use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{Client, Config, DynamicObject, Object, ObjectMeta, Stop, impl_object};
 use k8s_informer_testing::{ApiResource, ApiServer, FakeClock, Fault, Verb};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -363,7 +363,7 @@ fn stop_ends_wait_in_every_phase() {
     world.stop.stop();
     let error = world
         .maps()
-        .wait_until_ready("a", None, &world.stop)
+        .wait_for_condition("a", "Ready", "True", None, &world.stop)
         .unwrap_err();
     assert!(
         error.is_stopped() && world.server.requests().is_empty(),
@@ -534,7 +534,11 @@ fn unknown_kinds_and_invalid_arguments_are_refused() {
     };
     let gadgets = GroupVersionResource::new("example.com", "v1", "gadgets");
     let gadgets = world.client.dynamic_api(&gadgets, Some("default"));
-    let text = refused(gadgets.wait_until_ready("a", None, stop).map(drop));
+    let text = refused(
+        gadgets
+            .wait_for_condition("a", "Ready", "True", None, stop)
+            .map(drop),
+    );
     assert!(text.contains("404"), "{text}");
     let text = refused(gadgets.wait_for_deletion("a", None, None, stop));
     assert!(text.contains("404"), "{text}");
@@ -544,13 +548,21 @@ fn unknown_kinds_and_invalid_arguments_are_refused() {
         refused(world.maps().wait_for(name, None, stop, |_| true).map(drop));
     }
     let everywhere = world.client.api::<Pod>(None);
-    let text = refused(everywhere.wait_until_ready("a", None, stop).map(drop));
+    let text = refused(
+        everywhere
+            .wait_for_condition("a", "Ready", "True", None, stop)
+            .map(drop),
+    );
     assert!(
         text.ends_with("this kind is namespaced, but no namespace was given"),
         "{text}"
     );
     let namespaced = world.client.api::<Namespace>(Some("default"));
-    refused(namespaced.wait_until_ready("a", None, stop).map(drop));
+    refused(
+        namespaced
+            .wait_for_condition("a", "Ready", "True", None, stop)
+            .map(drop),
+    );
     let text = refused(world.maps().wait_for_deletion("a", Some(""), None, stop));
     assert!(
         text.ends_with("the UID is empty; pass the UID of an object, or None"),
@@ -710,52 +722,6 @@ fn timeout_of_a_condition_names_it_without_object_contents() {
             )
         );
     }
-}
-
-#[test]
-fn readiness_is_awaited_and_failure_ends_the_wait() {
-    let world = World::new();
-    let stop = &world.stop;
-    let current = |type_: &str, status: &str, reason: &str| {
-        let condition = json!({
-            "type": type_, "status": status, "reason": reason, "message": "s3cret",
-            "observedGeneration": 2,
-        });
-        json!({ "conditions": [condition] })
-    };
-    create_widget(&world, current("Reconciling", "True", "Joining"));
-    world
-        .during(
-            |world| world.widgets().wait_until_ready("w", None, stop),
-            || {
-                world.watch_is_open();
-                set_status(&world, current("Reconciling", "False", "Current"));
-            },
-        )
-        .unwrap();
-
-    set_status(&world, current("Stalled", "True", "NoQuota"));
-    let error = world
-        .widgets()
-        .wait_until_ready("w", None, stop)
-        .unwrap_err();
-    assert!(error.is_failed() && !error.is_refused(), "{error}");
-    let text = "failed waiting for the readiness of widgets.example.com \"w\" in namespace \"default\": NoQuota";
-    assert_eq!(error.to_string(), text);
-
-    // To wait until it recovers:
-    let is_ready = |object: Option<&DynamicObject>| {
-        object.is_some_and(|object| Readiness::of(object).is_ok_and(|it| it.is_ready()))
-    };
-    world
-        .during(
-            |world| world.widgets().wait_for("w", None, stop, is_ready),
-            || {
-                world.watch_is_open();
-                set_status(&world, current("Reconciling", "False", "Current"));
-            },
-        )
-        .unwrap();
 }
 
 #[test]

@@ -10,7 +10,7 @@
 //! | [`Fetched`] | a complete object from the server, to change and write back | |
 //! | [`ObjectList`], [`Pages`] | one list; a list in pages | `tools/pager` |
 //! | [`WatchEvents`] | a watch | `watch.Interface` |
-//! | [`Api::wait_for`], [`Api::wait_until_ready`] and others | wait for a state of one object | `kubectl wait` |
+//! | [`Api::wait_for`], [`Api::wait_for_condition`] and others | wait for a state of one object | `kubectl wait` |
 //! | [`DeleteOptions`], [`LogOptions`] | options | `metav1.DeleteOptions`, `PodLogOptions` |
 //! | [`Scale`], [`Subresource`] | `scale`, `status` | `autoscaling/v1.Scale` |
 //! | [`retry_on_conflict`] | reads and writes again after a conflict | `retry.RetryOnConflict` |

@@ -6,12 +6,11 @@ use serde_json::Value;
 
 use super::{Api, Fetched, WatchEvent};
 use crate::base::text::{EscapedName, EscapedText};
+use crate::client::condition::Condition;
 use crate::client::resource::{PARTIAL, describe};
 use crate::client::wait::{Ended, Wait, WaitError};
 use crate::error::Error;
-use crate::object::{
-    DynamicObject, Fields, FullMetadata, Object, PartialObjectMetadata, Readiness,
-};
+use crate::object::{DynamicObject, FullMetadata, Object, PartialObjectMetadata};
 use crate::stop::Stop;
 use crate::wire::ListOptions;
 
@@ -33,7 +32,6 @@ enum Look<R> {
     Met(R),
     /// The description of what was seen.
     NotYet(String),
-    Failed(String),
 }
 
 impl<T: Object + DeserializeOwned> Api<T> {
@@ -158,21 +156,31 @@ impl<T: Object + DeserializeOwned> Api<T> {
             name,
             timeout: timeout.into(),
             stop,
-            refusal: None,
+            refusal: (self.accept == PARTIAL)
+                .then_some("this Api reads only the metadata, which contains no status"),
         };
-        self.look_at_json_until(&wanted, |fields| {
-            let Some(condition) = fields.condition(type_) else {
-                return Look::NotYet(format!(", no condition {awaited}"));
+        let api = self.view::<DynamicObject>(self.kind.clone(), None);
+        api.look_until(&wanted, |object| {
+            let Some(object) = object else {
+                return Ok(Look::NotYet(seen(None::<&T>, "")));
             };
-            let generation = fields.generation();
+            let undecodable = |error: serde_json::Error| Error::invalid(error.to_string());
+            let content: Value = object.decode().map_err(undecodable)?;
+            let Some(condition) = Condition::of(&content, type_) else {
+                let state = format!(", no condition {awaited}");
+                return Ok(Look::NotYet(seen(Some(&object), &state)));
+            };
+            let number = |pointer: &str| content.pointer(pointer).and_then(Value::as_i64);
             // Some kinds have one observed generation for all conditions, such as Deployment.
-            let observed = condition.observed_generation();
-            let observed = observed.or_else(|| fields.observed_generation());
-            let is_old = observed.is_some() && observed < generation;
-            if condition.status() == status && !is_old {
-                return Look::Met(());
+            let observed = condition.observed_generation;
+            let observed = observed.or_else(|| number("/status/observedGeneration"));
+            let is_old = observed.is_some() && observed < number("/metadata/generation");
+            if condition.status == status && !is_old {
+                return Ok(Look::Met(Fetched::new(
+                    object.decode().map_err(undecodable)?,
+                )));
             }
-            let reason = match condition.reason() {
+            let reason = match condition.reason {
                 "" => String::new(),
                 reason => format!(" ({})", EscapedText(reason)),
             };
@@ -181,64 +189,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
             } else {
                 ""
             };
-            let status = EscapedText(condition.status());
-            Look::NotYet(format!(", {awaited}={status}{reason}{age}"))
-        })
-    }
-
-    /// Blocks until the object is [ready](Readiness), by the rules of its kind.
-    ///
-    /// An object that does not exist yet is awaited. A [failed](Readiness::Failed) object ends the
-    /// wait with an error. To wait until it recovers, call [`wait_for`](Self::wait_for) with
-    /// [`Readiness::of`]. Otherwise this works like `wait_for`. The counterparts are `helm install
-    /// --wait` and `kubectl rollout status`.
-    ///
-    /// ```
-    /// use k8s_informer::{Client, Config, Object, Stop};
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_openapi::api::core::v1::Pod;
-    /// use serde_json::json;
-    /// use std::time::Duration;
-    ///
-    /// let server = ApiServer::start()?;
-    /// let client = Client::new(Config::new(server.url()))?;
-    /// let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
-    /// server.create("/api/v1/namespaces/default/pods", json!({"metadata": {"name": "web-0"}, "status": status}))?;
-    /// let pods = client.api::<Pod>(Some("default"));
-    /// let pod = pods.wait_until_ready("web-0", Duration::from_secs(60), &Stop::new())?;
-    /// assert_eq!(pod.name(), "web-0");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`wait_for_condition`](Self::wait_for_condition). Returns an error that [is
-    /// failed](WaitError::is_failed) if the object is in a failed state.
-    pub fn wait_until_ready(
-        &self,
-        name: &str,
-        timeout: impl Into<Option<Duration>>,
-        stop: &Stop,
-    ) -> Result<Fetched<T>, WaitError> {
-        let wanted = Wanted {
-            what: "the readiness of ",
-            name,
-            timeout: timeout.into(),
-            stop,
-            refusal: None,
-        };
-        self.look_at_json_until(&wanted, |fields| {
-            let readiness = fields.readiness();
-            // The message can contain any text of the object.
-            let state = readiness.state();
-            match readiness {
-                Readiness::Ready => Look::Met(()),
-                Readiness::Failed { reason, .. } => Look::Failed(reason),
-                Readiness::InProgress { reason, .. } => {
-                    Look::NotYet(format!(", {state} ({})", EscapedText(&reason)))
-                }
-                Readiness::Terminating => Look::NotYet(format!(", {state}")),
-            }
+            let status = EscapedText(condition.status);
+            let state = format!(", {awaited}={status}{reason}{age}");
+            Ok(Look::NotYet(seen(Some(&object), &state)))
         })
     }
 
@@ -319,31 +272,6 @@ impl<T: Object + DeserializeOwned> Api<T> {
         })
     }
 
-    /// Waits with the JSON of the object, and decodes it at the end. For another state, `look`
-    /// returns the text that follows the version of the object.
-    fn look_at_json_until(
-        &self,
-        wanted: &Wanted<'_>,
-        mut look: impl FnMut(&Fields<'_>) -> Look<()>,
-    ) -> Result<Fetched<T>, WaitError> {
-        let refusal = (self.accept == PARTIAL)
-            .then_some("this Api reads only the metadata, which contains no status");
-        let wanted = Wanted { refusal, ..*wanted };
-        let api = self.view::<DynamicObject>(self.kind.clone(), None);
-        api.look_until(&wanted, |object| {
-            let Some(object) = object else {
-                return Ok(Look::NotYet(seen(None::<&T>, "")));
-            };
-            let undecodable = |error: serde_json::Error| Error::invalid(error.to_string());
-            let fields = object.to_map().map(Value::Object).map_err(undecodable)?;
-            Ok(match look(&Fields(&fields)) {
-                Look::Met(()) => Look::Met(Fetched::new(object.decode().map_err(undecodable)?)),
-                Look::NotYet(text) => Look::NotYet(seen(Some(&object), &text)),
-                Look::Failed(reason) => Look::Failed(reason),
-            })
-        })
-    }
-
     /// Calls `look` with each state of an object until it is the awaited one.
     fn look_until<R>(
         &self,
@@ -373,7 +301,6 @@ impl<T: Object + DeserializeOwned> Api<T> {
                 }
                 match look(object)? {
                     Look::Met(result) => Ok(ControlFlow::Break(result)),
-                    Look::Failed(reason) => Err(Ended::Failed(reason)),
                     Look::NotYet(seen) => {
                         wait.last_seen = seen;
                         Ok(ControlFlow::Continue(()))

@@ -136,8 +136,7 @@ impl Conditions {
     /// are `False`. Returns whether the list changed.
     ///
     /// This method, [`set_reconciling`](Self::set_reconciling) and [`set_stalled`](Self::set_stalled)
-    /// set the conditions that kstatus reads, for example in Flux and in
-    /// [`Api::wait_until_ready`](k8s_informer::client::api::Api::wait_until_ready). `generation` is the
+    /// set the conditions that kstatus reads, for example in Flux and Helm. `generation` is the
     /// `metadata.generation` of the object, or 0.
     ///
     /// ```
