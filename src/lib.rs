@@ -251,10 +251,11 @@ pub mod __private {
     pub use crate::__debug_as_display as debug_as_display;
     pub use crate::base::panic::catch;
     #[cfg(feature = "client")]
-    pub use crate::client::exec_credential;
+    pub use crate::client::auth::exec::exec_credential;
     pub use crate::informer::listener::RingGrowing;
     pub use crate::metrics::meter::Meter;
-    pub use crate::object::{FullMetadataField, ObjectMetadata};
+    pub use crate::object::full_metadata::FullMetadataField;
+    pub use crate::object::meta::ObjectMetadata;
     pub use crate::queue::sealed::Sealed;
     pub use crate::store::staging::{Gaps, Staging};
     pub mod sync {

@@ -25,7 +25,7 @@
 //! ```
 
 pub mod api;
-mod auth;
+pub(crate) mod auth;
 mod condition;
 mod config;
 mod connections;
@@ -53,8 +53,6 @@ use std::time::Duration;
 
 use ureq::http::HeaderValue;
 
-#[doc(hidden)]
-pub use auth::exec::exec_credential;
 pub use config::{Config, ExecConfig, Impersonation, InteractiveMode};
 #[cfg(feature = "kubeconfig")]
 pub use config::{Kubeconfig, KubeconfigOptions};

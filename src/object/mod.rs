@@ -32,9 +32,9 @@ mod accessor;
 mod compact;
 mod deleted;
 mod dynamic;
-mod full_metadata;
+pub(crate) mod full_metadata;
 mod key;
-mod meta;
+pub(crate) mod meta;
 #[cfg(feature = "k8s-openapi")]
 mod openapi;
 mod outline;
@@ -51,13 +51,9 @@ pub use compact::Compact;
 pub use deleted::Deleted;
 pub use dynamic::DynamicObject;
 pub use full_metadata::FullMetadata;
-#[doc(hidden)]
-pub use full_metadata::FullMetadataField;
 pub(crate) use key::namespaced_key;
 pub use key::{Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespace_key};
 pub use meta::ObjectMeta;
-#[doc(hidden)]
-pub use meta::ObjectMetadata;
 pub use partial::{FullObjectMeta, OwnerReference, PartialObjectMetadata};
 #[cfg(feature = "client")]
 pub use reference::{ObjectReference, Referable};

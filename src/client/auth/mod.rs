@@ -1,6 +1,6 @@
 //! Authentication: the headers of each request, and new credentials after a 401.
 
-pub(super) mod exec;
+pub(crate) mod exec;
 mod header;
 mod id_token;
 mod impersonate;
