@@ -470,9 +470,9 @@ impl ManagerBuilder {
     /// `/readyz/informers` the message of a failed check. Use a network policy if clients are not
     /// trusted.
     ///
-    /// Up to 128 connections have a thread, and eight requests are processed at a time. A further client
-    /// takes the place of one that does not send its request or does not receive its response, so idle
-    /// connections do not keep a probe from its response. Checks that block do.
+    /// Up to 32 connections have a thread. A further client takes the place of one that does not send
+    /// its request or does not receive its response, so idle connections do not keep a probe from its
+    /// response. Checks that block do.
     pub fn health(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
         self

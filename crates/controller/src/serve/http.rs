@@ -4,13 +4,10 @@
 //!
 //! - A client has 2 seconds to send the head of its request, of at most 8 KiB, and 5 seconds to
 //!   receive the response. Bodies of requests are ignored.
-//! - Each connection has a thread, up to 128. If another client comes then, a client that makes the
-//!   server wait loses its connection: one that has its response, or else the oldest one that has
-//!   not sent its head.
-//! - Eight requests are processed at a time. If another one waits, a client that does not receive
-//!   its response loses its connection.
+//! - Each connection has a thread, up to 32. If another client comes then, the oldest connection
+//!   whose client makes the server wait is closed.
 //!
-//! Routes are user code without a time limit. A route that blocks keeps one of the eight places.
+//! Routes are user code without a time limit. A route that blocks keeps one of the 32 threads.
 
 mod connection;
 mod request;
@@ -31,14 +28,11 @@ use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::stop::Stop;
 use parking_lot::{Condvar, Mutex};
 
-/// The maximum number of connections.
-const MAX_CONNECTIONS: usize = 128;
+/// The maximum number of connections. Each has a thread, and can have a response in memory.
+const MAX_CONNECTIONS: usize = 32;
 
-/// The maximum number of requests that are processed. Each has a response in memory.
-const MAX_REQUESTS: usize = 8;
-
-/// A client always has this time in each phase. After that, it can lose its connection to another
-/// client. It is enough for a client that does not pause, and short enough that a probe does not
+/// A client always has this time to send its head, and the same to receive its response. After
+/// that, it can lose its connection to another client. It is enough for a client that does not pause, and short enough that a probe does not
 /// reach its timeout of one second.
 const SLOW: Duration = Duration::from_millis(50);
 
@@ -215,7 +209,7 @@ impl Shared {
         {
             let mut state = self.state.lock();
             while state.connections.len() >= MAX_CONNECTIONS && !self.stop.is_stopped() {
-                state.close_one(&[Phase::Sent, Phase::Head], Instant::now());
+                state.close_one(Instant::now());
                 self.changed.wait_for(&mut state, SLOW);
             }
             if self.stop.is_stopped() {
@@ -223,7 +217,7 @@ impl Shared {
             }
             state.connections.push(Connection {
                 stream: Arc::clone(&stream),
-                phase: Phase::Head,
+                phase: Phase::Client,
                 since: Instant::now(),
             });
         }
@@ -231,7 +225,7 @@ impl Shared {
         let spawned = self.spawn(move || {
             // Loggers are user code.
             drop(catch(|| {
-                let enter = |phase| this.enter(&served, phase);
+                let enter = |phase| this.state.lock().enter(&served, phase);
                 if let Err(error) = connection::serve(&served, &*this.routes, enter) {
                     log::debug!("a client of the HTTP server is gone: {error}");
                 }
@@ -244,22 +238,6 @@ impl Shared {
         spawned
     }
 
-    /// Records the start of a phase. Blocks before a route until there is a place. Fails if the
-    /// connection was closed for another one, which can happen after its head has been read.
-    fn enter(&self, stream: &Arc<TcpStream>, phase: Phase) -> io::Result<()> {
-        let mut state = self.state.lock();
-        if phase == Phase::Route {
-            state.enter(stream, Phase::Waiting)?;
-            while state.requests() >= MAX_REQUESTS && !self.stop.is_stopped() {
-                state.close_one(&[Phase::Response], Instant::now());
-                self.changed.wait_for(&mut state, SLOW);
-            }
-        }
-        state.enter(stream, phase)?;
-        self.changed.notify_all();
-        Ok(())
-    }
-
     fn end(&self, stream: &Arc<TcpStream>) {
         let is_other = |other: &Connection| !Arc::ptr_eq(&other.stream, stream);
         self.change(|state| state.connections.retain(is_other));
@@ -267,6 +245,8 @@ impl Shared {
 }
 
 impl State {
+    /// Records the start of a phase. Fails if the connection was closed for another one, which can
+    /// happen after its head has been read.
     fn enter(&mut self, stream: &Arc<TcpStream>, phase: Phase) -> io::Result<()> {
         let is_this = |connection: &&mut Connection| {
             Arc::ptr_eq(&connection.stream, stream) && connection.phase != Phase::Closed
@@ -278,32 +258,21 @@ impl State {
         Ok(())
     }
 
-    /// Returns the number of requests that are processed.
-    fn requests(&self) -> usize {
-        let phases = self.connections.iter().map(|connection| connection.phase);
-        phases
-            .filter(|phase| matches!(phase, Phase::Route | Phase::Response))
-            .count()
-    }
-
-    /// Closes the oldest connection that has been slow in the first of these phases, or else in the
-    /// next one. Does nothing while a connection is being closed.
-    fn close_one(&mut self, phases: &[Phase], now: Instant) {
+    /// Closes the oldest connection whose client has been slow. Does nothing while a connection is
+    /// being closed.
+    fn close_one(&mut self, now: Instant) {
         let is_closing = |connection: &Connection| connection.phase == Phase::Closed;
         if self.connections.iter().any(is_closing) {
             return;
         }
-        for &phase in phases {
-            let is_slow = |connection: &&mut Connection| {
-                let time = now.saturating_duration_since(connection.since);
-                connection.phase == phase && time >= SLOW
-            };
-            if let Some(connection) = self.connections.iter_mut().find(is_slow) {
-                connection.phase = Phase::Closed;
-                // The client may have closed it already.
-                let _ = connection.stream.shutdown(Shutdown::Both);
-                return;
-            }
+        let is_slow = |connection: &&mut Connection| {
+            let time = now.saturating_duration_since(connection.since);
+            connection.phase == Phase::Client && time >= SLOW
+        };
+        if let Some(connection) = self.connections.iter_mut().find(is_slow) {
+            connection.phase = Phase::Closed;
+            // The client may have closed it already.
+            let _ = connection.stream.shutdown(Shutdown::Both);
         }
     }
 }
@@ -438,7 +407,7 @@ mod tests {
             "/panic" => panic!("a bug"),
             _ => Some(Response::text(200, "ok")),
         });
-        for _ in 0..2 * MAX_REQUESTS {
+        for _ in 0..2 * MAX_CONNECTIONS {
             let response = get(&server, "/panic");
             assert_eq!(status(&response), "500");
             assert!(!response.contains("a bug"), "{response}");
@@ -449,7 +418,7 @@ mod tests {
     #[test]
     fn clients_that_wait_for_each_other_are_all_served() {
         let server = start_ok();
-        let clients: Vec<TcpStream> = (0..5 * MAX_REQUESTS).map(|_| connect(&server)).collect();
+        let clients: Vec<TcpStream> = (0..MAX_CONNECTIONS).map(|_| connect(&server)).collect();
         // The first clients send their requests last.
         for mut client in clients.iter().rev() {
             client.write_all(b"GET /ok HTTP/1.1\r\n\r\n").unwrap();
@@ -498,7 +467,7 @@ mod tests {
     fn clients_that_do_not_read_are_closed_for_a_probe() {
         // More than the buffers of both sockets.
         let server = start(|request| match request.path() {
-            "/large" => Some(Response::text(200, "x".repeat(8 << 20))),
+            "/large" => Some(Response::text(200, "x".repeat(5 << 20))),
             _ => Some(Response::text(200, "fine")),
         });
         // A client that is slow to begin may be closed already.
@@ -507,53 +476,37 @@ mod tests {
         });
     }
 
-    /// Otherwise it would wait for a place, and no other connection could be closed meanwhile.
+    /// Otherwise its route would run in vain, and no other connection could be closed meanwhile.
     #[test]
     fn closed_connection_enters_no_phase() {
         let server = start_ok();
         let stream = Arc::new(connect(&server));
         let mut state = State::default();
-        for (phase, is_open) in [(Phase::Head, true), (Phase::Closed, false)] {
+        for (phase, is_open) in [(Phase::Client, true), (Phase::Closed, false)] {
             state.connections = vec![Connection {
                 stream: Arc::clone(&stream),
                 phase,
                 since: Instant::now(),
             }];
-            assert_eq!(state.enter(&stream, Phase::Waiting).is_ok(), is_open);
+            assert_eq!(state.enter(&stream, Phase::Route).is_ok(), is_open);
         }
         assert_eq!(state.connections[0].phase, Phase::Closed);
     }
 
     #[test]
     fn oldest_slow_client_is_closed() {
-        use Phase::{Closed, Head, Response, Route, Sent};
+        use Phase::{Client, Closed, Route};
 
         let server = start_ok();
         let stream = Arc::new(connect(&server));
         let now = Instant::now();
-        let of_connections = &[Sent, Head][..];
-        for (closing, before, expected) in [
+        for (before, expected) in [
             (
-                of_connections,
-                &[(Route, 90), (Head, 50), (Sent, 49), (Sent, 51), (Sent, 50)][..],
-                Some(3),
-            ),
-            (
-                of_connections,
-                &[(Response, 90), (Head, 49), (Head, 50), (Head, 51)],
+                &[(Route, 90), (Client, 49), (Client, 50), (Client, 51)][..],
                 Some(2),
             ),
-            (
-                of_connections,
-                &[(Route, 90), (Response, 90), (Head, 49)],
-                None,
-            ),
-            (of_connections, &[(Head, 90), (Closed, 0)], None),
-            (
-                &[Response],
-                &[(Route, 90), (Head, 90), (Response, 49), (Response, 50)],
-                Some(3),
-            ),
+            (&[(Route, 90), (Client, 49)], None),
+            (&[(Client, 90), (Closed, 0)], None),
         ] {
             let connection = |&(phase, millis)| Connection {
                 stream: Arc::clone(&stream),
@@ -565,7 +518,7 @@ mod tests {
                 connections,
                 is_accepting: false,
             };
-            state.close_one(closing, now);
+            state.close_one(now);
             let phases = state.connections.iter().map(|connection| connection.phase);
             let mut closed = phases.zip(before).enumerate();
             let closed = closed.find(|(_, (after, before))| *after != before.0);
@@ -581,7 +534,8 @@ mod tests {
         reads_a_byte.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         // The server is writing the response.
         reads_a_byte.read_exact(&mut [0]).unwrap();
-        let sends_half: Vec<TcpStream> = (0..2 * MAX_REQUESTS).map(|_| connect(&server)).collect();
+        let sends_half: Vec<TcpStream> =
+            (0..MAX_CONNECTIONS / 2).map(|_| connect(&server)).collect();
         for mut client in &sends_half {
             client.write_all(b"GET / HT").unwrap();
         }

@@ -18,16 +18,10 @@ const MAX_HEAD: usize = 8 << 10;
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The head of the request, from the client.
-    Head,
-    /// A place among the requests that are processed.
-    Waiting,
+    /// The client, which sends its request or receives the response.
+    Client,
     /// A route.
     Route,
-    /// The client that receives the response.
-    Response,
-    /// The client that closes the connection.
-    Sent,
     /// The thread, because the server has closed the connection for another client.
     Closed,
 }
@@ -51,9 +45,8 @@ pub(super) fn serve(
         Err(response) => (false, response),
     };
     let bytes = response.into_bytes(is_head);
-    enter(Phase::Response)?;
+    enter(Phase::Client)?;
     write(connection, &bytes)?;
-    enter(Phase::Sent)?;
     close(connection)
 }
 
@@ -69,20 +62,17 @@ fn respond(request: &Request, routes: &dyn Routes) -> Response {
 
 /// Returns the head of a request, which is empty if the client sent nothing, or the response to an
 /// invalid one.
-fn read_head(mut connection: &TcpStream) -> io::Result<Result<Vec<u8>, Response>> {
+fn read_head(connection: &TcpStream) -> io::Result<Result<Vec<u8>, Response>> {
     let deadline = Instant::now() + HEAD_TIME;
     let (mut head, mut more) = (Vec::new(), [0; 1024]);
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(Err(Response::of_status(408)));
-        }
-        connection.set_read_timeout(Some(left))?;
-        match connection.read(&mut more) {
+        match read(connection, &mut more, deadline) {
             Ok(0) if head.is_empty() => return Ok(Ok(head)),
             Ok(0) => return Ok(Err(Response::of_status(400))),
             Ok(count) => head.extend_from_slice(&more[..count]),
-            Err(error) if is_retried(&error) => continue,
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                return Ok(Err(Response::of_status(408)));
+            }
             Err(error) => return Err(error),
         }
         // A TLS client would wait for an answer.
@@ -107,11 +97,7 @@ fn is_complete(head: &[u8]) -> bool {
 fn write(mut connection: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     let deadline = Instant::now() + WRITE_TIME;
     while !bytes.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        connection.set_write_timeout(Some(left))?;
+        connection.set_write_timeout(Some(time_left(deadline)?))?;
         match connection.write(bytes) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
@@ -124,25 +110,37 @@ fn write(mut connection: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
 
 /// Closes the connection. A close with unread input would reset it, and the client could lose the
 /// response. So this waits for the client's end, but not for long.
-fn close(mut connection: &TcpStream) -> io::Result<()> {
+fn close(connection: &TcpStream) -> io::Result<()> {
     const MAX_UNREAD: usize = 64 << 10;
     connection.shutdown(Shutdown::Write)?;
     let deadline = Instant::now() + Duration::from_millis(500);
     let (mut unread, mut more) = (0, [0; 1024]);
     while unread < MAX_UNREAD {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        connection.set_read_timeout(Some(left))?;
-        match connection.read(&mut more) {
-            Ok(0) => break,
-            Ok(count) => unread += count,
-            Err(error) if is_retried(&error) => {}
-            Err(error) => return Err(error),
+        match read(connection, &mut more, deadline)? {
+            0 => break,
+            count => unread += count,
         }
     }
     Ok(())
+}
+
+/// Reads once. Fails with [`ErrorKind::TimedOut`] at the deadline.
+fn read(mut connection: &TcpStream, bytes: &mut [u8], deadline: Instant) -> io::Result<usize> {
+    loop {
+        connection.set_read_timeout(Some(time_left(deadline)?))?;
+        match connection.read(bytes) {
+            Err(error) if is_retried(&error) => {}
+            result => return result,
+        }
+    }
+}
+
+fn time_left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(ErrorKind::TimedOut.into()),
+        false => Ok(left),
+    }
 }
 
 /// Whether the call was interrupted or reached its timeout. The loops check their deadlines.
