@@ -131,9 +131,10 @@ impl EventRecorder {
     ///
     /// # Errors
     ///
-    /// Returns [`EventError::Invalid`] if the server would refuse the event: the object has no name
-    /// or kind, its namespace is invalid, or the reason is empty or has more than 128 bytes.
-    /// Returns [`EventError::Stopped`] after a shutdown or stop.
+    /// Returns [`EventError::Invalid`] if the object has no name or kind, or if the reason is empty or
+    /// has more than 128 bytes. Returns [`EventError::Stopped`] after a shutdown or stop. An event
+    /// that the server refuses for another reason is logged, and counted as
+    /// [`failed`](EventStats::failed).
     pub fn event(
         &self,
         object: &(impl Referable + ?Sized),

@@ -1,4 +1,4 @@
-//! What a server would refuse: Kubernetes' `ValidateEventCreate`.
+//! Some of what a server would refuse: Kubernetes' `ValidateEventCreate`.
 
 use std::time::Duration;
 
@@ -9,10 +9,7 @@ use k8s_informer::selector::is_qualified_name;
 /// The maximum length of a reason, an action and an instance in bytes.
 const LONG: usize = 128;
 
-/// The maximum length of all annotations in bytes.
-const ANNOTATIONS: usize = 256 << 10;
-
-/// Checks an event. Texts that may be cut have been cut.
+/// Checks what callers can see in advance. The server checks the namespace and the annotations.
 pub(super) fn check(event: &Event) -> Result<(), EventError> {
     let object = &event.regarding;
     for (field, text) in [
@@ -23,29 +20,8 @@ pub(super) fn check(event: &Event) -> Result<(), EventError> {
             return Err(invalid(field, "is empty"));
         }
     }
-    if !is_label(&event.namespace) {
-        return Err(invalid(
-            "the namespace of the object",
-            "is not a valid name of a namespace",
-        ));
-    }
     required("reason", &event.reason)?;
-    required("action", &event.action)?;
-    let size = event
-        .annotations
-        .iter()
-        .map(|(key, value)| key.len() + value.len());
-    if size.sum::<usize>() > ANNOTATIONS {
-        return Err(invalid("annotations", "have more than 262144 bytes"));
-    }
-    let is_valid = |key: &String| is_qualified_name(&key.to_ascii_lowercase());
-    match event.annotations.keys().all(is_valid) {
-        true => Ok(()),
-        false => Err(invalid(
-            "annotations",
-            "have a key that is not a qualified name",
-        )),
-    }
+    required("action", &event.action)
 }
 
 /// Checks the names of a recorder.
@@ -90,33 +66,27 @@ pub(super) fn cut(mut text: String, limit: usize) -> String {
 /// (ER5).
 pub(super) fn event_name(object: &str, now: Duration) -> String {
     let name = plain_name(object, now);
-    let is_valid = name.len() <= 253 && name.split('.').all(is_label_of_any_length);
+    let is_valid = name.len() <= 253 && name.split('.').all(is_label);
     if is_valid { name } else { uuid() }
 }
 
 /// Returns a random UUID (version 4).
 fn uuid() -> String {
     use std::hash::{BuildHasher, RandomState};
-    let random = |number: u8| u128::from(RandomState::new().hash_one(number));
-    let bits = random(0) << 64 | random(1);
-    let bits = bits & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
-    let hex = format!("{bits:032x}");
-    let parts = [
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..],
-    ];
-    parts.join("-")
+    let random = |number: u8| RandomState::new().hash_one(number);
+    let (high, low) = (random(0), random(1));
+    format!(
+        "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        high & 0xfff,
+        low >> 48 & 0x3fff | 0x8000,
+        low & 0xffff_ffff_ffff
+    )
 }
 
-/// Whether the text is a DNS label (RFC 1123).
+/// Whether the text is a DNS label (RFC 1123) of any length.
 fn is_label(text: &str) -> bool {
-    text.len() <= 63 && is_label_of_any_length(text)
-}
-
-fn is_label_of_any_length(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty() && !text.starts_with('-') && !text.ends_with('-') && text.bytes().all(is_inner)
 }
