@@ -8,8 +8,8 @@ use std::time::Duration;
 use self::builder::EventRecorderBuilder;
 use self::draft::{EventDraft, EventType};
 use super::core::event::Event;
-use super::validation::{check, cut};
-use super::writer::{self, Shared};
+use super::validation::cut;
+use super::writer::Shared;
 use super::{EventError, EventSink, EventStats, Referable, ShutdownReport};
 use k8s_informer::error::Error;
 
@@ -107,22 +107,6 @@ impl EventRecorder {
         EventRecorderBuilder::new(controller.into(), |_| sink)
     }
 
-    /// Starts the thread.
-    pub(super) fn start(
-        shared: Shared,
-        controller: String,
-        instance: String,
-    ) -> Result<Self, EventError> {
-        let shared = Arc::new(shared);
-        writer::spawn(&shared).map_err(|error| EventError::Thread(Arc::new(error)))?;
-        let handle = Arc::new(Handle {
-            shared,
-            controller,
-            instance,
-        });
-        Ok(Self { handle })
-    }
-
     /// Records an event about an object. The action of the event is its reason. Never blocks for
     /// the server. client-go's `Eventf`.
     ///
@@ -180,29 +164,26 @@ impl EventRecorder {
         reason: impl Into<String>,
         note: impl Into<String>,
     ) -> EventDraft<'_> {
-        EventDraft::new(self, object.reference(), kind, reason.into(), note.into())
-    }
-
-    pub(super) fn record(&self, draft: EventDraft<'_>) -> Result<(), EventError> {
-        let handle = &*self.handle;
-        let namespace = match &*draft.regarding.namespace {
+        let (handle, regarding, reason) = (&self.handle, object.reference(), reason.into());
+        let namespace = match &*regarding.namespace {
             "" => "default",
             namespace => namespace,
         };
         let event = Event {
             namespace: namespace.to_owned(),
-            annotations: draft.annotations,
-            regarding: draft.regarding,
-            related: draft.related,
-            kind: draft.kind.as_str().to_owned(),
-            reason: draft.reason,
-            action: draft.action,
-            note: cut(draft.note, NOTE),
+            kind: kind.as_str().to_owned(),
+            action: reason.clone(),
+            note: cut(note.into(), NOTE),
             controller: handle.controller.clone(),
             instance: handle.instance.clone(),
+            regarding,
+            reason,
             ..Event::default()
         };
-        handle.shared.record(check(&event).map(|()| event))
+        EventDraft {
+            recorder: self,
+            event,
+        }
     }
 
     /// Blocks until everything that was recorded before has been written, dropped or refused, for

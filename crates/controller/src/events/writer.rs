@@ -130,12 +130,15 @@ impl Shared {
 
     pub(super) fn flush(&self, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
-        let target = {
+        let (target, wait) = {
             let mut inner = self.inner.lock();
             inner.state.queue_all();
-            inner.state.stats().recorded
+            inner.kicked = true;
+            (inner.state.stats().recorded, inner.wait.take())
         };
-        self.kick();
+        if let Some(wait) = wait {
+            wait.wake.stop();
+        }
         let mut inner = self.inner.lock();
         loop {
             if inner.state.is_settled(target) {
@@ -200,18 +203,6 @@ impl Shared {
                  unreachable",
                 self.name
             );
-        }
-    }
-
-    /// Wakes the thread, also from a pause.
-    fn kick(&self) {
-        let wait = {
-            let mut inner = self.inner.lock();
-            inner.kicked = true;
-            inner.wait.take()
-        };
-        if let Some(wait) = wait {
-            wait.wake.stop();
         }
     }
 

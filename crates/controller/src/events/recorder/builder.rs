@@ -2,10 +2,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::EventRecorder;
+use super::{EventRecorder, Handle};
 use crate::events::state::{Limits, State};
 use crate::events::validation::{check_recorder, cut};
-use crate::events::writer::Shared;
+use crate::events::writer::{self, Shared};
 use crate::events::{EventError, EventSink};
 use k8s_informer::stop::Stop;
 use k8s_informer::time::{Clock, RealClock};
@@ -129,7 +129,14 @@ impl EventRecorderBuilder {
             self.clock,
             self.stop,
         );
-        EventRecorder::start(shared, controller, instance)
+        let shared = Arc::new(shared);
+        writer::spawn(&shared).map_err(|error| EventError::Thread(Arc::new(error)))?;
+        let handle = Arc::new(Handle {
+            shared,
+            controller,
+            instance,
+        });
+        Ok(EventRecorder { handle })
     }
 }
 

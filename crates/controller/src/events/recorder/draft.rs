@@ -1,7 +1,7 @@
-use std::collections::BTreeMap;
-
 use super::EventRecorder;
-use crate::events::{EventError, ObjectReference, Referable};
+use crate::events::core::event::Event;
+use crate::events::validation::check;
+use crate::events::{EventError, Referable};
 
 /// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,52 +26,28 @@ impl EventType {
 #[derive(Debug)]
 #[must_use = "an event is recorded by `send`"]
 pub struct EventDraft<'a> {
-    recorder: &'a EventRecorder,
-    pub(super) regarding: ObjectReference,
-    pub(super) related: Option<ObjectReference>,
-    pub(super) kind: EventType,
-    pub(super) reason: String,
-    pub(super) action: String,
-    pub(super) note: String,
-    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) recorder: &'a EventRecorder,
+    pub(super) event: Event,
 }
 
-impl<'a> EventDraft<'a> {
-    pub(super) fn new(
-        recorder: &'a EventRecorder,
-        regarding: ObjectReference,
-        kind: EventType,
-        reason: String,
-        note: String,
-    ) -> Self {
-        Self {
-            recorder,
-            regarding,
-            related: None,
-            kind,
-            action: reason.clone(),
-            reason,
-            note,
-            annotations: BTreeMap::new(),
-        }
-    }
-
+impl EventDraft<'_> {
     /// Sets the action that your controller took or failed at, for example `Mount`. The default is
     /// the reason. At most 128 bytes.
     pub fn action(mut self, action: impl Into<String>) -> Self {
-        self.action = action.into();
+        self.event.action = action.into();
         self
     }
 
     /// Sets a second object that the event is about, for example the node of a Pod.
     pub fn related(mut self, object: &(impl Referable + ?Sized)) -> Self {
-        self.related = Some(object.reference());
+        self.event.related = Some(object.reference());
         self
     }
 
     /// Adds an annotation of the event.
     pub fn annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.annotations.insert(key.into(), value.into());
+        let annotations = &mut self.event.annotations;
+        annotations.insert(key.into(), value.into());
         self
     }
 
@@ -81,6 +57,7 @@ impl<'a> EventDraft<'a> {
     ///
     /// The errors of [`EventRecorder::event`].
     pub fn send(self) -> Result<(), EventError> {
-        self.recorder.record(self)
+        let event = check(&self.event).map(|()| self.event);
+        self.recorder.handle.shared.record(event)
     }
 }
