@@ -95,35 +95,17 @@ pub trait ControllerMetrics: Send + Sync + 'static {
 }
 
 /// The result of a reconcile, for [`ControllerMetrics::reconciled`]. The label `result` of
-/// `controller_runtime_reconcile_total`.
-///
-/// ```
-/// use k8s_informer_controller::metrics::ReconcileResult;
-///
-/// assert_eq!(ReconcileResult::RequeueAfter.label(), "requeue_after");
-/// assert_eq!(ReconcileResult::TerminalError.label(), ReconcileResult::Error.label());
-/// ```
+/// `controller_runtime_reconcile_total` has three values: a terminal error has the label of an error,
+/// and a counter of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReconcileResult {
-    /// The key is done.
+    /// The key is done. The label `success`.
     Success,
-    /// The key is done for now, and is reconciled again after a delay.
+    /// The key is done for now, and is reconciled again after a delay. The label `requeue_after`.
     RequeueAfter,
-    /// An error or a panic. The key is retried after a back-off.
+    /// An error or a panic. The key is retried after a back-off. The label `error`.
     Error,
-    /// An error that is not retried.
+    /// An error that is not retried. The label `error`.
     TerminalError,
-}
-
-impl ReconcileResult {
-    /// Returns controller-runtime's label. A terminal error has the label of an error, and a
-    /// counter of its own.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::RequeueAfter => "requeue_after",
-            Self::Error | Self::TerminalError => "error",
-        }
-    }
 }

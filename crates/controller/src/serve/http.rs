@@ -13,7 +13,6 @@ mod connection;
 mod request;
 mod response;
 
-use std::borrow::Cow;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -131,11 +130,11 @@ impl Drop for HttpServer {
 
 /// Returns `address` with a host. `:8080` becomes `127.0.0.1:8080`, so that a server without a host
 /// is not reachable from outside. In Go it would listen on all interfaces.
-pub(crate) fn with_host(address: &str) -> Cow<'_, str> {
+pub(crate) fn with_host(address: &str) -> String {
     if address.starts_with(':') {
-        Cow::Owned(format!("{}{address}", Ipv4Addr::LOCALHOST))
+        format!("{}{address}", Ipv4Addr::LOCALHOST)
     } else {
-        Cow::Borrowed(address)
+        address.to_owned()
     }
 }
 

@@ -69,7 +69,7 @@ pub struct MetricsRegistry {
 
 impl MetricsRegistry {
     /// The `Content-Type` of [`render`](Self::render).
-    pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+    pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
     /// Creates a registry without series.
     pub fn new() -> Self {
@@ -104,8 +104,8 @@ impl MetricsRegistry {
         Arc::new(self.group(&ELECTOR, &[("name", name)]))
     }
 
-    /// Returns the current values of all series, in version 0.0.4 of the text format. Series are
-    /// sorted, first by name, then by their labels. A family without series is omitted.
+    /// Returns the current values of all series, in version 0.0.4 of the text format (`Content-Type:
+    /// text/plain; version=0.0.4; charset=utf-8`). Series are sorted, first by name, then by their labels. A family without series is omitted.
     ///
     /// Threads that are measured wait at most while the list of series is copied.
     ///

@@ -263,9 +263,8 @@ fn formatted(labels: &[(&str, &str)]) -> String {
 
 /// Returns a number in the text format, which writes infinity as Go does.
 fn number(value: f64) -> String {
-    if value.is_infinite() {
-        let sign = if value > 0.0 { '+' } else { '-' };
-        return format!("{sign}Inf");
+    match value == f64::INFINITY {
+        true => "+Inf".to_owned(),
+        false => value.to_string(),
     }
-    value.to_string()
 }
