@@ -8,7 +8,7 @@ use super::http::{Request, Response};
 use crate::log;
 use k8s_informer::__private::EscapedText;
 use k8s_informer::__private::catch;
-use k8s_informer::__private::sync::Mutex;
+use parking_lot::Mutex;
 
 /// The checks of one endpoint. controller-runtime's `healthz.Handler`.
 ///
@@ -123,8 +123,9 @@ fn run(check: &Check) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
-    use k8s_informer::__private::sync::atomic::{AtomicBool, Ordering};
 
     fn get(checks: &Checks, target: &str) -> Option<(u16, String)> {
         let response = checks.get(&Request::get(target))?;

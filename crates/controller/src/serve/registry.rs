@@ -104,8 +104,9 @@ impl MetricsRegistry {
         Arc::new(self.group(&ELECTOR, &[("name", name)]))
     }
 
-    /// Returns the current values of all series, in version 0.0.4 of the text format (`Content-Type:
-    /// text/plain; version=0.0.4; charset=utf-8`). Series are sorted, first by name, then by their labels. A family without series is omitted.
+    /// Returns the current values of all series, in version 0.0.4 of the text format. Its content type
+    /// is `text/plain; version=0.0.4; charset=utf-8`. Series are sorted, first by name, then by their
+    /// labels. A family without series is omitted.
     ///
     /// Threads that are measured wait at most while the list of series is copied.
     ///

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use k8s_informer::__private::sync::Mutex;
-use k8s_informer::__private::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use k8s_informer::metrics::InformerNameAndResource;
+use parking_lot::Mutex;
 
 /// A metric's name, type and help text. Its series differ in their labels.
 pub(super) struct Family {
