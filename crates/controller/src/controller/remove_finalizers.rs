@@ -62,7 +62,7 @@ const MOST_NAMED: usize = 10;
 ///
 /// server.fail_next(Fault::status(500).on(Verb::Patch));
 /// let error = remove_finalizers(&client, &source, ["example.com/bucket"], &stop).unwrap_err();
-/// assert_eq!((error.removed().changed, error.failed(), error.objects()), (1, 1, &["default/a".into()][..]));
+/// assert_eq!((error.removed.changed, error.failed, error.objects), (1, 1, vec!["default/a".into()]));
 ///
 /// let removed = remove_finalizers(&client, &source, ["example.com/bucket"], &stop)?;
 /// assert_eq!((removed.listed, removed.changed), (2, 1));
@@ -94,15 +94,13 @@ pub fn remove_finalizers<T>(
         (Err(error), _) => (error, false),
     };
     Err(RemoveFinalizersError {
-        inner: Arc::new(Inner {
-            resource: source.resource().to_string(),
-            finalizers: names,
-            removed,
-            failed: failures.count,
-            objects: failures.objects,
-            error,
-            is_complete,
-        }),
+        resource: source.resource().to_string(),
+        finalizers: names,
+        removed,
+        failed: failures.count,
+        objects: failures.objects,
+        error,
+        is_complete,
     })
 }
 
@@ -122,46 +120,23 @@ pub struct RemovedFinalizers {
 ///
 /// `Display` names the resource, the objects that have kept their finalizers, and the cause.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct RemoveFinalizersError {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    resource: String,
-    finalizers: Vec<String>,
-    removed: RemovedFinalizers,
-    failed: usize,
-    objects: Vec<Key>,
-    error: Error,
-    is_complete: bool,
-}
-
-impl RemoveFinalizersError {
-    /// Returns what was done before the error and in spite of it.
-    pub fn removed(&self) -> RemovedFinalizers {
-        self.inner.removed
-    }
-
-    /// Returns the number of objects from which the finalizers could not be removed.
-    pub fn failed(&self) -> usize {
-        self.inner.failed
-    }
-
-    /// Returns the keys of the first 10 of these objects.
-    pub fn objects(&self) -> &[Key] {
-        &self.inner.objects
-    }
-
-    /// Whether the function has tried all objects. Otherwise [`error`](Self::error) has ended it,
-    /// and more objects can have the finalizers.
-    pub fn is_complete(&self) -> bool {
-        self.inner.is_complete
-    }
-
-    /// Returns the error that has ended the function, or else the error of the first object.
-    pub fn error(&self) -> &Error {
-        &self.inner.error
-    }
+    /// The resource, such as `configmaps.v1`.
+    pub resource: String,
+    /// The names of the finalizers.
+    pub finalizers: Vec<String>,
+    /// What was done before the error and in spite of it.
+    pub removed: RemovedFinalizers,
+    /// The number of objects from which the finalizers could not be removed.
+    pub failed: usize,
+    /// The keys of the first 10 of these objects.
+    pub objects: Vec<Key>,
+    /// The error that has ended the function, or else the error of the first object.
+    pub error: Error,
+    /// Whether the function has tried all objects. Otherwise `error` has ended it, and more objects
+    /// can have the finalizers.
+    pub is_complete: bool,
 }
 
 /// The objects that may have kept their finalizers.
@@ -280,7 +255,7 @@ impl Removal<'_> {
 
 impl fmt::Display for RemoveFinalizersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner {
+        let Self {
             resource,
             finalizers,
             removed: RemovedFinalizers { listed, changed },
@@ -288,7 +263,7 @@ impl fmt::Display for RemoveFinalizersError {
             objects,
             error,
             is_complete,
-        } = &*self.inner;
+        } = self;
         let finalizers = finalizers.join(", ");
         write!(
             f,
