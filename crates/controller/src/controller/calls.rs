@@ -135,20 +135,6 @@ impl Calls {
         })
     }
 
-    /// Logs a problem of a key. Repetitions are debug messages.
-    pub(super) fn report(
-        &self,
-        level: Level,
-        key: &Key,
-        topic: Topic,
-        is_retried: bool,
-        what: fmt::Arguments<'_>,
-    ) {
-        let now = self.clock.now();
-        let note = self.state.lock().log.failed(key, topic, is_retried, now);
-        write_problem(level, what, note);
-    }
-
     pub(super) fn last_failure(&self, key: &str) -> Option<LastFailure> {
         self.state.lock().failures.get(key).cloned()
     }
@@ -177,8 +163,14 @@ impl Call {
         is_retried: bool,
         problem: impl fmt::Display,
     ) {
-        let what = format_args!("{self}: {problem}");
-        self.of.report(level, &self.key, topic, is_retried, what);
+        let now = self.of.clock.now();
+        let note = self
+            .of
+            .state
+            .lock()
+            .log
+            .failed(&self.key, topic, is_retried, now);
+        write_problem(level, format_args!("{self}: {problem}"), note);
     }
 
     /// Reports a call that still runs after its time limit, because it may never return.

@@ -204,8 +204,8 @@ impl ReconcileLoop {
             };
             // User code runs outside the call as well: clocks, loggers, rate limiters, and the
             // messages and destructors of errors.
+            let call = self.calls.next(&item, abort.child());
             let worked = catch(|| {
-                let call = self.calls.next(&item, abort.child());
                 let is_ready = self.postponed.is_ready(&call, item.priority());
                 if is_ready {
                     self.call(&call, item.priority(), abort);
@@ -213,7 +213,7 @@ impl ReconcileLoop {
                 is_ready
             });
             let is_called = worked.unwrap_or_else(|panic| {
-                self.recover(&item, item.priority(), &panic);
+                self.recover(&call, item.priority(), &panic);
                 true
             });
             let key = Key::clone(&item);
@@ -225,18 +225,16 @@ impl ReconcileLoop {
     }
 
     /// Queues a key again after a panic outside the reconcile function.
-    fn recover(&self, key: &Key, priority: i32, panic: &str) {
-        self.calls.set_running(key, None);
+    fn recover(&self, call: &Call, priority: i32, panic: &str) {
+        self.calls.set_running(&call.key, None);
         drop(catch(|| {
             let options = AddOptions::new().priority(priority);
             self.queue
-                .add_with(Key::clone(key), options.after(AFTER_PANIC));
+                .add_with(Key::clone(&call.key), options.after(AFTER_PANIC));
         }));
         drop(catch(|| {
-            let name = &self.calls.controller;
-            let what = format_args!("controller {name:?}, key {key:?}: a worker {panic}");
-            self.calls
-                .report(Level::Error, key, Topic::Calls, false, what);
+            let problem = format_args!("a worker {panic}");
+            call.report(Level::Error, Topic::Calls, false, problem);
         }));
     }
 
