@@ -230,8 +230,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         let others = self.filter.take();
         self.filter = Some(Box::new(move |old, new| {
             let is_deletion = new.is_being_deleted() && !old.is_being_deleted();
-            let is_selected = |(): ()| others.as_ref().is_none_or(|others| others(old, new));
-            is_deletion || predicate.matches(old, new) && is_selected(())
+            let is_selected = || others.as_ref().is_none_or(|others| others(old, new));
+            is_deletion || predicate.matches(old, new) && is_selected()
         }));
         self
     }

@@ -123,12 +123,14 @@ impl HandlerErrors {
     /// Returns a failure, which is terminal if all failures are terminal. Returns `None` if there
     /// are none.
     pub(super) fn of(errors: Vec<(String, Failure)>) -> Option<Failure> {
-        let is_terminal = errors.iter().all(|(_, failure)| failure.is_terminal());
-        match () {
-            () if errors.is_empty() => None,
-            () if is_terminal => Some(Failure::terminal(Self(errors))),
-            () => Some(Failure::new(Self(errors))),
+        if errors.is_empty() {
+            return None;
         }
+        let is_terminal = errors.iter().all(|(_, failure)| failure.is_terminal());
+        Some(Failure {
+            is_terminal,
+            ..Failure::new(Self(errors))
+        })
     }
 
     /// Returns the failed handlers with their failures, in the order of the handlers.
