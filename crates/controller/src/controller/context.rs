@@ -11,7 +11,7 @@ use super::owner;
 use super::postponed::KeyWrites;
 use super::source::{InformerSource, OWNER_INDEX};
 use k8s_informer::client::Client;
-use k8s_informer::client::api::Api;
+use k8s_informer::client::api::{Api, WriteOutcome};
 use k8s_informer::error::Error;
 use k8s_informer::object::{
     DynamicObject, FullMetadata, GroupVersionResource, Key, Object, ObjectName, OwnerReference,
@@ -72,7 +72,7 @@ use k8s_informer::time::Clock;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Context {
-    call: Call,
+    pub(super) call: Call,
     pub(super) writes: Arc<KeyWrites>,
     /// The UID of the object. Empty if it is gone.
     uid: String,
@@ -187,39 +187,26 @@ impl Context {
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Api<DynamicObject> {
-        self.dynamic_api_as(resource, namespace)
+        self.observed(self.client().dynamic_api(resource, namespace))
     }
 
-    pub(super) fn dynamic_api_as<C: Object>(
-        &self,
-        resource: &GroupVersionResource,
-        namespace: Option<&str>,
-    ) -> Api<C> {
-        self.observed(self.client().dynamic_api_as(resource, namespace))
-    }
-
-    /// Returns the resource of the objects of the controller.
-    pub(super) fn resource(&self) -> &GroupVersionResource {
-        self.call.of.sources[0].resource()
-    }
-
-    pub(super) fn set_attempt(&mut self, attempt: usize) {
-        self.call.attempt = attempt;
-    }
-
-    /// Calls user code. A panic becomes a failure.
-    pub(super) fn guarded<R>(
-        &self,
-        what: &str,
-        call: impl FnOnce() -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
-        self.call.of.guarded(what, call)
+    /// Returns an [`Api`] for the objects of the controller, whose writes are recorded.
+    pub(super) fn own_api<C: Object>(&self) -> Api<C> {
+        let namespace = Some(self.namespace());
+        self.observed(self.client().dynamic_api_as(self.resource(), namespace))
     }
 
     /// Records that this call has removed its object.
-    pub(super) fn deleted(&self, resource: &GroupVersionResource, uid: &str) {
+    pub(super) fn deleted(&self, uid: &str) {
         let object = ObjectName::new(self.namespace(), self.name());
-        self.writes.deleted(resource, &object, uid);
+        let outcome = WriteOutcome::Deleted { uid };
+        self.writes
+            .record(self.resource(), object, &outcome, Vec::new());
+    }
+
+    /// Returns the resource of the objects of the controller.
+    fn resource(&self) -> &GroupVersionResource {
+        self.call.of.sources[0].resource()
     }
 
     fn observed<C>(&self, api: Api<C>) -> Api<C> {

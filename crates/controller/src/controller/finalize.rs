@@ -68,7 +68,7 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
     }
 
     fn run_with_metadata(&self, cx: &Context, object: &Arc<T>) -> Result<Finalized<T>, Failure> {
-        let api: Api<T> = cx.dynamic_api_as(cx.resource(), Some(cx.namespace()));
+        let api: Api<T> = cx.own_api();
         if !object.is_being_deleted() {
             let add = |object: &T, metadata: &FullObjectMeta| self.add_patch(object, metadata);
             return Ok(match patch(&api, object, cx.stop(), add)? {
@@ -93,7 +93,7 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
             // response to the patch that removes the object has its previous version.
             let remains = |of: &Arc<T>| of.resource_version() != object.resource_version();
             if !patched.as_ref().is_some_and(remains) {
-                cx.deleted(cx.resource(), object.uid());
+                cx.deleted(object.uid());
             }
         }
         Ok(Finalized::Deleted(next, patched))

@@ -320,7 +320,7 @@ impl Shared {
     /// Whether all caches have synced.
     fn check_informers(&self) -> Result<(), String> {
         let sources = self.sources();
-        let missing = sources.iter().filter(|source| !source.has_synced());
+        let missing = sources.iter().filter(|source| !source.synced().is_done());
         let missing: Vec<_> = missing.map(|source| source.name()).collect();
         match missing.is_empty() {
             true => Ok(()),

@@ -245,9 +245,9 @@ impl<T: Object> ScheduledHandlers<T> {
                 due.run_at(at, self.clock.now());
                 continue;
             }
-            cx.set_attempt(due.failures(at).saturating_add(1));
+            cx.call.attempt = due.failures(at).saturating_add(1);
             let mut is_guarded = true;
-            let result = cx.guarded("the handler", || {
+            let result = cx.call.of.guarded("the handler", || {
                 handler.action.run(&cx, &mut object, &mut is_guarded)
             });
             if !is_guarded {

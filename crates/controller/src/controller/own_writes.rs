@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::source::{AnySource, Coverage};
-use k8s_informer::object::{
-    GroupVersionResource, Key, Object, ObjectName, compare_resource_versions,
-};
+use k8s_informer::client::api::WriteOutcome;
+use k8s_informer::object::{GroupVersionResource, Key, ObjectName, compare_resource_versions};
+use k8s_informer::reflector::ReflectorState;
 
 /// A deletion is awaited for this multiple of the timeout of own writes. A server can respond that
 /// an object is gone although it remains, for example behind an aggregated API.
@@ -282,76 +282,69 @@ impl Times {
 pub(super) type CachedStates = Vec<Option<(String, String)>>;
 
 impl Write {
-    /// Returns the entries for the object in the response of a write.
-    pub(super) fn written(
+    /// Returns the entries for a write of the object `target`. `before` has its states before the
+    /// write, from [`before`](Self::before).
+    pub(super) fn of_outcome(
         sources: &[Arc<dyn AnySource>],
         resource: &GroupVersionResource,
-        object: &dyn Object,
-        times: Times,
-    ) -> Vec<Self> {
-        let target = ObjectName::of(object);
-        let write = |(at, source): (usize, &dyn AnySource)| {
-            let version = object.resource_version();
-            let write = |result| Self::new((at, source), &target, result, times);
-            match source.coverage(object) {
-                Coverage::No => None,
-                Coverage::Yes => Some(write(Written::version(version))),
-                Coverage::Unknown => {
-                    let before = source.cached(&object_key(&target));
-                    let is_cached = |(_, cached): &(_, String)| is_at_least(cached, version);
-                    (!before.as_ref().is_some_and(is_cached)).then(|| Self {
-                        before,
-                        ..write(Written::Unknown)
-                    })
-                }
-            }
-        };
-        of_resource(sources, resource).filter_map(write).collect()
-    }
-
-    /// Returns the entries for a deletion. `uid` can be empty if it is unknown. The object that was
-    /// cached `before` is gone even if the server has deleted a newer object with this name.
-    pub(super) fn deleted(
-        sources: &[Arc<dyn AnySource>],
-        resource: &GroupVersionResource,
-        target: &ObjectName,
-        uid: &str,
+        mut target: ObjectName,
+        outcome: &WriteOutcome<'_>,
         before: CachedStates,
         times: Times,
     ) -> Vec<Self> {
-        let mut before = before.into_iter();
-        let writes = |(at, source): (usize, &dyn AnySource)| {
-            let before = before.next().flatten().map(|(before, _)| before);
-            let uids = BTreeSet::from([uid.to_owned(), before.unwrap_or_default()]);
-            let uids = uids.into_iter().filter(|uid| !uid.is_empty());
-            let write = |uid: String| Written::Gone(uid.into());
-            uids.map(move |uid| Self::new((at, source), target, write(uid), times))
-                .collect::<Vec<_>>()
-        };
-        of_resource(sources, resource).flat_map(writes).collect()
-    }
-
-    /// Returns the entries for a write that may have been executed.
-    pub(super) fn unknown(
-        sources: &[Arc<dyn AnySource>],
-        resource: &GroupVersionResource,
-        target: &ObjectName,
-        before: CachedStates,
-        times: Times,
-    ) -> Vec<Self> {
-        let mut before = before.into_iter();
-        let write = |(at, source): (usize, &dyn AnySource)| {
+        if let WriteOutcome::Written(object) = outcome {
+            // The server can have generated the name.
+            target = ObjectName::of(*object);
+        }
+        let key = object_key(&target);
+        let (mut before, mut writes) = (before.into_iter(), Vec::new());
+        for (at, source) in of_resource(sources, resource) {
             let before = before.next().flatten();
-            source.covers_namespace(&target.namespace).then(|| Self {
-                before,
-                ..Self::new((at, source), target, Written::Unknown, times)
-            })
-        };
-        of_resource(sources, resource).filter_map(write).collect()
+            let mut add = |result, before| {
+                writes.push(Self {
+                    id: 0,
+                    namespace: target.namespace.as_str().into(),
+                    object: (at, Key::clone(&key)),
+                    result,
+                    before,
+                    relists: relists_begun(source, &target.namespace),
+                    has_relisted: false,
+                    times,
+                });
+            };
+            match outcome {
+                WriteOutcome::Written(object) => {
+                    let version = object.resource_version();
+                    match source.coverage(*object) {
+                        Coverage::No => {}
+                        Coverage::Yes => add(Written::version(version), None),
+                        Coverage::Unknown => {
+                            let cached = source.cached(&key);
+                            let is_newer = |(_, cached): &(_, String)| is_at_least(cached, version);
+                            if !cached.as_ref().is_some_and(is_newer) {
+                                add(Written::Unknown, cached);
+                            }
+                        }
+                    }
+                }
+                // The UID can be unknown. The object that was cached before is gone even if the
+                // server has deleted a newer object with this name.
+                WriteOutcome::Deleted { uid } => {
+                    let (before, _) = before.unwrap_or_default();
+                    for uid in BTreeSet::from([*uid, &before]) {
+                        if !uid.is_empty() {
+                            add(Written::Gone(uid.into()), None);
+                        }
+                    }
+                }
+                _ if source.covers_namespace(&target.namespace) => add(Written::Unknown, before),
+                _ => {}
+            }
+        }
+        writes
     }
 
-    /// Returns the cached states of an object, for [`deleted`](Self::deleted) and
-    /// [`unknown`](Self::unknown).
+    /// Returns the cached states of an object, for [`of_outcome`](Self::of_outcome).
     pub(super) fn before(
         sources: &[Arc<dyn AnySource>],
         resource: &GroupVersionResource,
@@ -360,24 +353,6 @@ impl Write {
         let key = object_key(target);
         let of = of_resource(sources, resource);
         of.map(|(_, source)| source.cached(&key)).collect()
-    }
-
-    fn new(
-        (at, source): (usize, &dyn AnySource),
-        target: &ObjectName,
-        result: Written,
-        times: Times,
-    ) -> Self {
-        Self {
-            id: 0,
-            namespace: target.namespace.as_str().into(),
-            object: (at, object_key(target)),
-            result,
-            before: None,
-            relists: source.relists_begun(&target.namespace),
-            has_relisted: false,
-            times,
-        }
     }
 
     /// Whether the wait for this write is over.
@@ -409,7 +384,7 @@ impl Write {
         if matches!(self.result, Written::Gone(_)) && self.times.deletion <= now {
             return Check::GivenUp;
         }
-        match is_due && source.relists(&self.namespace) > self.relists {
+        match is_due && source.status_of(&self.namespace).relists > self.relists {
             true => Check::Relisted,
             false => Check::Missing,
         }
@@ -444,6 +419,12 @@ fn of_resource<'a>(
         let of = source.resource();
         of.group == resource.group && of.resource == resource.resource
     })
+}
+
+/// The number of relists of the part with this namespace, including one in progress.
+fn relists_begun(source: &dyn AnySource, namespace: &str) -> u64 {
+    let status = source.status_of(namespace);
+    status.relists + u64::from(status.state == ReflectorState::Listing)
 }
 
 fn object_key(target: &ObjectName) -> Key {

@@ -9,8 +9,7 @@ use parking_lot::Mutex;
 
 use super::calls::{Call, Calls};
 use super::failure_log::Topic;
-use super::own_writes::{Observed, OwnWrites, Settled, Times, Write};
-use super::source::AnySource;
+use super::own_writes::{CachedStates, Observed, OwnWrites, Settled, Times, Write};
 use super::status::AwaitedWrite;
 use super::timers::{TimerId, Timers};
 use k8s_informer::client::api::{WriteObserver, WriteOutcome};
@@ -271,11 +270,6 @@ impl PostponedKeys {
         }
     }
 
-    /// Returns the times of a write that is made now.
-    fn times(&self) -> Times {
-        Times::new(self.calls.clock.now(), self.timeout, self.retry())
-    }
-
     /// The number of keys that wait.
     pub(super) fn len(&self) -> usize {
         self.state.lock().keys.len()
@@ -318,17 +312,21 @@ pub(super) struct KeyWrites {
 }
 
 impl KeyWrites {
-    fn record(&self, writes: impl FnOnce(&[Arc<dyn AnySource>], Times) -> Vec<Write>) {
-        if let Some(of) = self.postponed.upgrade() {
-            of.record(&self.key, writes(&of.calls.sources, of.times()));
-        }
-    }
-
-    /// Records that an object was removed.
-    pub(super) fn deleted(&self, resource: &GroupVersionResource, object: &ObjectName, uid: &str) {
-        self.record(|sources, times| {
-            Write::deleted(sources, resource, object, uid, Vec::new(), times)
-        });
+    /// Records a write of the object `target`, whose states `before` the write may be unknown.
+    pub(super) fn record(
+        &self,
+        resource: &GroupVersionResource,
+        target: ObjectName,
+        outcome: &WriteOutcome<'_>,
+        before: CachedStates,
+    ) {
+        let Some(of) = self.postponed.upgrade() else {
+            return;
+        };
+        let times = Times::new(of.calls.clock.now(), of.timeout, of.retry());
+        let sources = &of.calls.sources;
+        let writes = Write::of_outcome(sources, resource, target, outcome, before, times);
+        of.record(&self.key, writes);
     }
 }
 
@@ -342,14 +340,6 @@ impl WriteObserver for KeyWrites {
         let before = of.map(|of| Write::before(&of.calls.sources, resource, object));
         let before = before.unwrap_or_default();
         let (resource, object) = (resource.clone(), object.clone());
-        Box::new(move |outcome| {
-            self.record(|sources, times| match outcome {
-                WriteOutcome::Written(state) => Write::written(sources, &resource, state, times),
-                WriteOutcome::Deleted { uid } => {
-                    Write::deleted(sources, &resource, &object, uid, before, times)
-                }
-                _ => Write::unknown(sources, &resource, &object, before, times),
-            });
-        })
+        Box::new(move |outcome| self.record(&resource, object, &outcome, before))
     }
 }

@@ -101,7 +101,7 @@ impl Runner {
             }
         }
         // `stop_informer` removes an informer from its factory.
-        if let Some(removed) = sources.iter().find(|source| !source.has_synced()) {
+        if let Some(removed) = sources.iter().find(|source| !source.synced().is_done()) {
             return Err(ControllerError::Informer {
                 controller: controller(),
                 source: InformerError::Stopped {

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use k8s_informer::informer::{InformerError, InformerScope, SharedIndexInformer};
 use k8s_informer::object::{GroupVersionResource, Object, meta_namespace_key};
 use k8s_informer::queue::WaitError;
-use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
+use k8s_informer::reflector::ReflectorStatus;
 use k8s_informer::selector::Selector;
 use k8s_informer::stop::Done;
 use k8s_informer::stop::Stop;
@@ -34,17 +34,12 @@ pub(super) trait AnySource: Send + Sync {
     /// Whether the cache contains all changes in `namespace` up to this version.
     fn has_processed(&self, namespace: &str, version: &str) -> bool;
 
-    /// The number of complete lists after the first one, of the part with this namespace.
-    fn relists(&self, namespace: &str) -> u64;
-
-    /// Like [`relists`](Self::relists), but includes a list in progress.
-    fn relists_begun(&self, namespace: &str) -> u64;
-
     fn name(&self) -> &str;
 
-    fn has_synced(&self) -> bool;
-
     fn status(&self) -> ReflectorStatus;
+
+    /// The status of the part with this namespace.
+    fn status_of(&self, namespace: &str) -> ReflectorStatus;
 
     /// Waits until the cache has this version, and returns the version that it has then.
     fn wait_for_version(&self, version: &str, timeout: Duration) -> Result<String, WaitError>;
@@ -153,25 +148,16 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
         self.informer.has_processed(namespace, version)
     }
 
-    fn relists(&self, namespace: &str) -> u64 {
-        self.informer.status_of(namespace).relists
-    }
-
-    fn relists_begun(&self, namespace: &str) -> u64 {
-        let status = self.informer.status_of(namespace);
-        status.relists + u64::from(status.state == ReflectorState::Listing)
-    }
-
     fn name(&self) -> &str {
         self.informer.name()
     }
 
-    fn has_synced(&self) -> bool {
-        self.informer.has_synced()
-    }
-
     fn status(&self) -> ReflectorStatus {
         self.informer.status()
+    }
+
+    fn status_of(&self, namespace: &str) -> ReflectorStatus {
+        self.informer.status_of(namespace)
     }
 
     fn wait_for_version(&self, version: &str, timeout: Duration) -> Result<String, WaitError> {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use k8s_informer::object::DynamicObject;
+use k8s_informer::object::{DynamicObject, Object};
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::ReflectorStatus;
 use k8s_informer::stop::Done;
@@ -80,16 +80,14 @@ impl AnySource for Scripted {
             .is_some_and(|processed| is_at_least(processed, version))
     }
 
-    fn relists(&self, namespace: &str) -> u64 {
-        self.relists
-            .lock()
-            .get(namespace)
-            .copied()
-            .unwrap_or_default()
-    }
-
-    fn relists_begun(&self, namespace: &str) -> u64 {
-        self.relists(namespace) + u64::from(*self.is_listing.lock())
+    fn status_of(&self, namespace: &str) -> ReflectorStatus {
+        let mut status = ReflectorStatus::default();
+        let relists = self.relists.lock();
+        status.relists = relists.get(namespace).copied().unwrap_or_default();
+        if *self.is_listing.lock() {
+            status.state = ReflectorState::Listing;
+        }
+        status
     }
 
     fn wait_for_version(&self, version: &str, _timeout: Duration) -> Result<String, WaitError> {
@@ -98,10 +96,6 @@ impl AnySource for Scripted {
 
     fn name(&self) -> &str {
         "configmaps"
-    }
-
-    fn has_synced(&self) -> bool {
-        true
     }
 
     fn status(&self) -> ReflectorStatus {
@@ -149,7 +143,15 @@ impl Caches {
         &self.scripted[0]
     }
 
-    fn record(&mut self, key: &str, writes: Vec<Write>) -> usize {
+    fn outcome(
+        &mut self,
+        key: &str,
+        target: ObjectName,
+        outcome: &WriteOutcome<'_>,
+        before: CachedStates,
+    ) -> usize {
+        let (maps, times) = (maps(), self.times());
+        let writes = Write::of_outcome(&self.sources, &maps, target, outcome, before, times);
         let count = writes.len();
         let key = Key::from(key);
         writes
@@ -162,23 +164,20 @@ impl Caches {
     fn written(&mut self, key: &str, namespace: &str, name: &str, version: &str) -> usize {
         let metadata = json!({"namespace": namespace, "name": name, "resourceVersion": version});
         let object: DynamicObject = serde_json::from_value(json!({"metadata": metadata})).unwrap();
-        let writes = Write::written(&self.sources, &maps(), &object, self.times());
-        self.record(key, writes)
+        let target = ObjectName::of(&object);
+        self.outcome(key, target, &WriteOutcome::Written(&object), Vec::new())
     }
 
     fn deleted(&mut self, key: &str, name: &str, uid: &str) -> usize {
         let target = ObjectName::new("a", name);
         let before = Write::before(&self.sources, &maps(), &target);
-        let times = self.times();
-        let writes = Write::deleted(&self.sources, &maps(), &target, uid, before, times);
-        self.record(key, writes)
+        self.outcome(key, target, &WriteOutcome::Deleted { uid }, before)
     }
 
     fn unknown(&mut self, key: &str, name: &str) -> usize {
         let target = ObjectName::new("a", name);
         let before = Write::before(&self.sources, &maps(), &target);
-        let writes = Write::unknown(&self.sources, &maps(), &target, before, self.times());
-        self.record(key, writes)
+        self.outcome(key, target, &WriteOutcome::Unknown, before)
     }
 
     /// The source has stored a version of the ConfigMap `a/name`. Returns the keys that continue.
@@ -513,15 +512,8 @@ fn deletion_without_uid_ignores_a_newer_object() {
     let before = Write::before(&caches.sources, &maps(), &target);
     // The object is deleted and created again before the response arrives.
     caches.source().store("a/m", "u2", "9");
-    let writes = Write::deleted(
-        &caches.sources,
-        &maps(),
-        &target,
-        "",
-        before,
-        caches.times(),
-    );
-    assert_eq!(caches.record("team", writes), 1);
+    let deleted = WriteOutcome::Deleted { uid: "" };
+    assert_eq!(caches.outcome("team", target, &deleted, before), 1);
     assert!(caches.is_ready("team"));
     caches.assert_empty();
 }
@@ -533,9 +525,7 @@ fn unknown_outcome_ends_if_the_cache_has_changed() {
     for version in ["4", "5"] {
         let before = Write::before(&caches.sources, &maps(), &target);
         caches.source().store("a/m", "u1", version);
-        let times = caches.times();
-        let writes = Write::unknown(&caches.sources, &maps(), &target, before, times);
-        caches.record("team", writes);
+        caches.outcome("team", target.clone(), &WriteOutcome::Unknown, before);
         assert!(caches.is_ready("team"), "{version}");
     }
     caches.assert_empty();
