@@ -10,8 +10,8 @@ use super::error::{Kind, LeaderElectionError};
 use super::lease::{Lock, random};
 use super::steps::{Now, Policy, Steps, Times};
 use crate::events::EventRecorder;
-use crate::log;
 use crate::metrics::LeaderElectionMetrics;
+use k8s_informer::__private::Meter;
 use k8s_informer::__private::catch;
 use k8s_informer::__private::sync::{Condvar, Mutex};
 use k8s_informer::error::Error;
@@ -83,7 +83,7 @@ impl LeaderElector {
             watches: true,
             clock: Arc::new(RealClock),
             on_new_leader: None,
-            metrics: None,
+            meter: Meter::new(None),
             recorder: None,
         }
     }
@@ -247,14 +247,6 @@ impl Shared {
     pub(super) fn error(&self, kind: Kind, last_error: Option<Error>) -> LeaderElectionError {
         LeaderElectionError::new(&self.name, kind, last_error)
     }
-
-    /// Calls the metrics, which are user code.
-    pub(super) fn measure(&self, record: impl FnOnce(&dyn LeaderElectionMetrics)) {
-        let metrics = self.options.metrics.as_deref();
-        if let Some(Err(panic)) = metrics.map(|metrics| catch(|| record(metrics))) {
-            log::error!("leader election {}: the metrics {panic}", self.name);
-        }
-    }
 }
 
 impl Status {
@@ -295,7 +287,7 @@ pub struct LeaderElectorBuilder {
     pub(super) watches: bool,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) on_new_leader: Option<OnNewLeader>,
-    metrics: Option<Arc<dyn LeaderElectionMetrics>>,
+    pub(super) meter: Meter<dyn LeaderElectionMetrics>,
     pub(super) recorder: Option<EventRecorder>,
 }
 
@@ -357,7 +349,7 @@ impl LeaderElectorBuilder {
 
     /// Sets where metrics go.
     pub fn metrics(mut self, metrics: Arc<dyn LeaderElectionMetrics>) -> Self {
-        self.metrics = Some(metrics);
+        self.meter = Meter::new(Some(metrics));
         self
     }
 
@@ -438,7 +430,8 @@ impl LeaderElectorBuilder {
             status: Mutex::new(status),
             changed: Condvar::new(),
         };
-        shared.measure(|metrics| metrics.is_leader(false));
+        let meter = &shared.options.meter;
+        meter.event(|metrics| metrics.is_leader(false));
         Ok(LeaderElector {
             shared: Arc::new(shared),
         })

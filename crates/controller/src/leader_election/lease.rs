@@ -212,7 +212,7 @@ impl LeaseLock {
             api: client.dynamic_api(&leases, Some(namespace)),
             lease_name: name.to_owned(),
             name: format!("{namespace}/{name}"),
-            identity: unique_identity(),
+            identity: format!("{}_{:016x}{:016x}", host_name(), random(), random()),
             labels: BTreeMap::new(),
         }
     }
@@ -385,11 +385,6 @@ fn spec(record: &Record) -> Value {
         "renewTime": record.renew_time.map(time),
         "leaseTransitions": record.transitions,
     })
-}
-
-/// The name of the host and a random number.
-fn unique_identity() -> String {
-    format!("{}_{:016x}{:016x}", host_name(), random(), random())
 }
 
 /// Returns a random number.

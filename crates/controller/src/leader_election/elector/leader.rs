@@ -305,8 +305,16 @@ impl<'a> Run<'a> {
             self.record_event("stopped leading");
             self.reset(&mut self.shared.status.lock());
         };
-        let (thread, ended) = match self.start(leading.clone(), work) {
-            Ok(started) => started,
+        // Set when the work has ended.
+        let ended = Stop::new();
+        let (set_ended, of_work) = (SetOnDrop(ended.clone()), leading.clone());
+        let name = format!("leader {}", self.shared.name);
+        let started = self.spawn(name, move || {
+            let _set_ended = set_ended;
+            work(of_work)
+        });
+        let thread = match started {
+            Ok(thread) => thread,
             Err(error) => {
                 self.release();
                 return Err(error);
@@ -382,21 +390,6 @@ impl<'a> Run<'a> {
         );
         self.record_event("became leader");
         leading
-    }
-
-    /// Starts the work of a term. Returns its thread, and the signal that it has ended.
-    fn start<R: Send + 'static>(
-        &self,
-        leading: Leading,
-        work: impl FnOnce(Leading) -> R + Send + 'static,
-    ) -> Result<(JoinHandle<R>, Stop), LeaderElectionError> {
-        let ended = Stop::new();
-        let set_on_drop = SetOnDrop(ended.clone());
-        let thread = self.spawn(format!("leader {}", self.shared.name), move || {
-            let _set_on_drop = set_on_drop;
-            work(leading)
-        })?;
-        Ok((thread, ended))
     }
 
     /// Renews the Lease until the work has ended. Returns why the work was stopped, or `None` if it
@@ -543,7 +536,10 @@ impl<'a> Run<'a> {
             log::warn!("leader election {}: {error}", self.shared.name);
         }
         if event == Event::Slow {
-            self.shared.measure(|metrics| metrics.slow_path());
+            self.shared
+                .options
+                .meter
+                .event(|metrics| metrics.slow_path());
         }
         event
     }
@@ -589,7 +585,10 @@ impl<'a> Run<'a> {
 
     fn report_leadership(&mut self, is_leader: bool) {
         if std::mem::replace(&mut self.reported, is_leader) != is_leader {
-            self.shared.measure(|metrics| metrics.is_leader(is_leader));
+            self.shared
+                .options
+                .meter
+                .event(|metrics| metrics.is_leader(is_leader));
         }
     }
 
