@@ -93,7 +93,8 @@ impl Conditions {
     /// ```
     pub fn set(&mut self, condition: Condition, now: SystemTime) -> bool {
         let since = condition.last_transition_time.unwrap_or(now);
-        let Some(old) = self.find(&condition.type_) else {
+        let mut all = self.0.iter_mut();
+        let Some(old) = all.find(|old| old.type_ == condition.type_) else {
             self.0.push(condition.since(since));
             return true;
         };
@@ -290,10 +291,6 @@ impl Conditions {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-
-    fn find(&mut self, type_: &str) -> Option<&mut Condition> {
-        self.0.iter_mut().find(|condition| condition.type_ == type_)
-    }
 }
 
 impl From<Vec<Condition>> for Conditions {
@@ -408,18 +405,6 @@ impl Condition {
     }
 
     /// Sets the time of the last transition, in whole seconds as it is stored.
-    /// Returns the fields that are compared: all except the time.
-    fn compared(&self) -> (&str, ConditionStatus, i64, &str, &str) {
-        let generation = self.observed_generation;
-        (
-            &self.type_,
-            self.status,
-            generation,
-            &self.reason,
-            &self.message,
-        )
-    }
-
     fn since(mut self, time: SystemTime) -> Self {
         let whole = UnixTime {
             nanoseconds: 0,
@@ -432,7 +417,11 @@ impl Condition {
 
 impl PartialEq for Condition {
     fn eq(&self, other: &Self) -> bool {
-        self.compared() == other.compared()
+        self.type_ == other.type_
+            && self.status == other.status
+            && self.observed_generation == other.observed_generation
+            && self.reason == other.reason
+            && self.message == other.message
     }
 }
 
