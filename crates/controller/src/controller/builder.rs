@@ -20,12 +20,12 @@ use super::reconcile::{Functions, Reconciler};
 use super::reconcile_loop::{ReconcileLoop, Settings};
 use super::runner::{AddHandler, RemoveHandler, Runner};
 use super::source::{AnySource, InformerSource};
-use super::{finalizer, owner};
+use super::{finalizer, manager, owner};
 use crate::log;
 use crate::metrics::ControllerMetricsProvider;
 use k8s_informer::client::Client;
 use k8s_informer::handler::HandlerOptions;
-use k8s_informer::informer::{InformerError, InformerScope, SharedInformerFactory, Source};
+use k8s_informer::informer::{InformerScope, SharedInformerFactory, Source};
 use k8s_informer::object::{
     FullMetadata, GroupVersionKind, Key, Object, Scope, meta_namespace_key,
 };
@@ -127,20 +127,15 @@ pub struct ControllerBuilder<T> {
     starvation_limit: usize,
     metrics: Option<Arc<dyn ControllerMetricsProvider>>,
     pub(super) probe: Option<Probe>,
-    /// Adds the built controller to its manager.
-    register: Option<Box<Register>>,
+    /// The manager that runs the controller.
+    pub(super) manager: Option<Arc<manager::Shared>>,
 }
 
 /// Creates the informer of another source.
 type AddSource = dyn FnOnce(&Setup<'_>) -> Result<AddedSource, ControllerError> + Send;
 
-pub(super) type Register = dyn FnOnce(&Arc<Runner>) -> Result<(), ControllerError> + Send;
-
-/// An informer whose handler is not registered yet.
-struct AddedSource {
-    source: Arc<dyn AnySource>,
-    add_handler: Box<AddHandler>,
-}
+/// An informer, and the function that adds its handler.
+type AddedSource = (Arc<dyn AnySource>, Box<AddHandler>);
 
 /// The facts about a controller that its sources need.
 struct Setup<'a> {
@@ -183,18 +178,12 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             starvation_limit: 10,
             metrics: None,
             probe: None,
-            register: None,
+            manager: None,
         }
     }
 }
 
 impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
-    /// Adds the built controller to its manager.
-    pub(super) fn register(mut self, register: Box<Register>) -> Self {
-        self.register = Some(register);
-        self
-    }
-
     /// Uses the informers of this factory. By default the controller has its own factory. The
     /// controller starts the informers of the factory that do not run yet, and does not stop them.
     pub fn factory(mut self, factory: &SharedInformerFactory) -> Self {
@@ -262,7 +251,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
                 }
                 Err(_) => Vec::new(),
             };
-            source.add_owner_index(uid).map_err(|source| informer_error(setup.name, source))?;
+            source.add_owner_index(uid).map_err(|source| ControllerError::informer(setup.name, source))?;
             let (group, kind) = (kind.group.clone(), kind.kind.clone());
             let is_namespaced = scope == Scope::Namespaced;
             let (name, resource) = (setup.name.to_owned(), source.resource().clone());
@@ -277,7 +266,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
                     Vec::new()
                 }
             };
-            Ok(AddedSource::new(source, keys, None))
+            Ok(added_source(source, keys, None))
         }));
         self
     }
@@ -296,7 +285,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self.others.push(Box::new(move |setup| {
             let source = informer_source(setup.factory, source);
             let keys = move |object: &C| keys(object).into_iter().collect();
-            Ok(AddedSource::new(source, keys, None))
+            Ok(added_source(source, keys, None))
         }));
         self
     }
@@ -520,7 +509,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         let primary = informer_source(&factory, self.source);
         let informer = primary.informer.clone();
         let keys = |object: &T| vec![meta_namespace_key(object)];
-        let mut added = vec![AddedSource::new(primary, keys, self.filter)];
+        let mut added = vec![added_source(primary, keys, self.filter)];
         let setup = Setup {
             name: &self.name,
             factory: &factory,
@@ -542,15 +531,9 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         if self.probe.is_some() {
             queue = queue.order(KeyOrder::default());
         }
-        let thread_error = |source| ControllerError::Thread {
-            controller: self.name.clone(),
-            source: Arc::new(source),
-        };
-        let queue = queue.build_priority(self.limiter).map_err(thread_error)?;
-        let (sources, handlers): (Vec<_>, Vec<_>) = added
-            .into_iter()
-            .map(|added| (added.source, added.add_handler))
-            .unzip();
+        let queue = queue.build_priority(self.limiter);
+        let queue = queue.map_err(|source| ControllerError::thread(&self.name, source))?;
+        let (sources, handlers) = added.into_iter().unzip();
         let (mut finalizer, former) = (self.finalizer, self.former_finalizers);
         if let Some(finalizer) = &mut finalizer {
             finalizer.former = former;
@@ -580,8 +563,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             handlers: Mutex::new(handlers),
             has_run: AtomicBool::new(false),
         });
-        if let Some(register) = self.register {
-            register(&runner)?;
+        if let Some(manager) = self.manager {
+            manager.register(&runner)?;
         }
         Ok(Controller { runner, informer })
     }
@@ -642,40 +625,35 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     }
 }
 
-impl AddedSource {
-    fn new<C: Object + DeserializeOwned>(
-        source: InformerSource<C>,
-        keys: impl Fn(&C) -> Vec<Key> + Send + 'static,
-        filter: Option<UpdateFilter<C>>,
-    ) -> Self {
-        let informer = source.informer.clone();
-        let add_handler = move |reconcile_loop: &Arc<ReconcileLoop>, at: usize| {
-            let handler = Enqueue {
-                reconcile_loop: Arc::downgrade(reconcile_loop),
-                source: at,
-                keys: Box::new(keys),
-                filter,
-            };
-            let mut options = HandlerOptions::default();
-            options.name.clone_from(&reconcile_loop.calls.controller);
-            let registration = informer.add_handler_with_options(handler, options)?;
-            let probe = reconcile_loop.probe.as_ref();
-            probe.inspect(|probe| (probe.handler_added)(registration.clone()));
-            let postponed = Arc::downgrade(&reconcile_loop.postponed);
-            let errors = informer.on_error(move |_| {
-                postponed.upgrade().inspect(|of| of.check_all_again(at));
-            });
-            let remove = move || {
-                drop(errors);
-                informer.remove_event_handler(&registration);
-            };
-            Ok(Box::new(remove) as RemoveHandler)
+fn added_source<C: Object + DeserializeOwned>(
+    source: InformerSource<C>,
+    keys: impl Fn(&C) -> Vec<Key> + Send + 'static,
+    filter: Option<UpdateFilter<C>>,
+) -> AddedSource {
+    let informer = source.informer.clone();
+    let add_handler = move |reconcile_loop: &Arc<ReconcileLoop>, at: usize| {
+        let handler = Enqueue {
+            reconcile_loop: Arc::downgrade(reconcile_loop),
+            source: at,
+            keys: Box::new(keys),
+            filter,
         };
-        Self {
-            source: Arc::new(source),
-            add_handler: Box::new(add_handler),
-        }
-    }
+        let mut options = HandlerOptions::default();
+        options.name.clone_from(&reconcile_loop.calls.controller);
+        let registration = informer.add_handler_with_options(handler, options)?;
+        let probe = reconcile_loop.probe.as_ref();
+        probe.inspect(|probe| (probe.handler_added)(registration.clone()));
+        let postponed = Arc::downgrade(&reconcile_loop.postponed);
+        let errors = informer.on_error(move |_| {
+            postponed.upgrade().inspect(|of| of.check_all_again(at));
+        });
+        let remove = move || {
+            drop(errors);
+            informer.remove_event_handler(&registration);
+        };
+        Ok(Box::new(remove) as RemoveHandler)
+    };
+    (Arc::new(source), Box::new(add_handler))
 }
 
 fn informer_source<C: Object + DeserializeOwned>(
@@ -684,13 +662,6 @@ fn informer_source<C: Object + DeserializeOwned>(
 ) -> InformerSource<C> {
     let (resource, scope) = (source.resource().clone(), factory.effective_scope(&source));
     InformerSource::new(factory.informer_of(source), resource, scope)
-}
-
-fn informer_error(controller: &str, source: InformerError) -> ControllerError {
-    ControllerError::Informer {
-        controller: controller.to_owned(),
-        source,
-    }
 }
 
 impl<T> fmt::Debug for ControllerBuilder<T> {

@@ -80,6 +80,20 @@ impl ControllerError {
             problem: problem.into(),
         }
     }
+
+    pub(super) fn informer(controller: &str, source: InformerError) -> Self {
+        Self::Informer {
+            controller: controller.to_owned(),
+            source,
+        }
+    }
+
+    pub(super) fn thread(controller: &str, source: std::io::Error) -> Self {
+        Self::Thread {
+            controller: controller.to_owned(),
+            source: Arc::new(source),
+        }
+    }
 }
 
 impl fmt::Display for ControllerError {

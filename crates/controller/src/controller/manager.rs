@@ -2,13 +2,13 @@ use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
-use super::builder::{ControllerBuilder, Register};
+use super::builder::ControllerBuilder;
 use super::error::ControllerError;
 use super::handle::Controller;
 use super::runner::Runner;
@@ -78,7 +78,7 @@ pub struct Manager {
     shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     client: Client,
     factory: SharedInformerFactory,
     metrics: MetricsRegistry,
@@ -143,12 +143,11 @@ impl Manager {
         source: Source<T>,
         name: impl Into<String>,
     ) -> ControllerBuilder<T> {
-        let shared = Arc::clone(&self.shared);
-        let register: Box<Register> = Box::new(move |runner| shared.register(runner));
-        Controller::builder(&self.shared.client, source, name)
+        let mut builder = Controller::builder(&self.shared.client, source, name)
             .factory(&self.shared.factory)
-            .metrics(Arc::new(self.shared.metrics.clone()))
-            .register(register)
+            .metrics(Arc::new(self.shared.metrics.clone()));
+        builder.manager = Some(Arc::clone(&self.shared));
+        builder
     }
 
     /// Returns the factory of the informers. Request other informers before [`run`](Self::run).
@@ -217,7 +216,7 @@ impl Manager {
 }
 
 impl Shared {
-    fn register(&self, runner: &Arc<Runner>) -> Result<(), ControllerError> {
+    pub(super) fn register(&self, runner: &Arc<Runner>) -> Result<(), ControllerError> {
         let invalid = |problem: &str| Err(ControllerError::invalid(runner.name(), problem));
         let mut controllers = self.controllers.lock();
         if controllers
@@ -245,10 +244,7 @@ impl Shared {
 
     fn run(self: &Arc<Self>, stop: &Stop) -> Result<(), ControllerError> {
         let started = self.factory.start(&Stop::new());
-        started.map_err(|source| ControllerError::Informer {
-            controller: "manager".to_owned(),
-            source,
-        })?;
+        started.map_err(|source| ControllerError::informer("manager", source))?;
         let Some(elector) = &self.elector else {
             return self.run_controllers(stop, None);
         };
@@ -291,9 +287,7 @@ impl Shared {
                 }
             };
             if let Err(source) = threads.spawn(name, None, work) {
-                let controller = error_of.name().to_owned();
-                let source = Arc::new(source);
-                let error = ControllerError::Thread { controller, source };
+                let error = ControllerError::thread(error_of.name(), source);
                 first_error.lock().get_or_insert(error);
                 stop.stop();
             }
@@ -561,12 +555,19 @@ impl ManagerBuilder {
             }
         }
         if let Some(address) = self.address {
-            add_checks(&shared, &self.healthz, &self.readyz);
-            let weak = Arc::downgrade(&shared);
-            let status = move || {
-                weak.upgrade()
-                    .map_or_else(Status::default, |of| of.status())
-            };
+            if let Some(elector) = shared.elector.clone() {
+                self.healthz.add("leaderElection", move || {
+                    let health = elector.health(LEASE_TOLERANCE);
+                    health.map_err(|error| error.to_string())
+                });
+            }
+            // Weak, because the manager owns the server.
+            let of = Arc::downgrade(&shared);
+            self.readyz.add("informers", move || {
+                of.upgrade().map_or(Ok(()), |of| of.check_informers())
+            });
+            let of = Arc::downgrade(&shared);
+            let status = move || of.upgrade().map_or_else(Status::default, |of| of.status());
             let endpoints = Endpoints {
                 healthz: self.healthz,
                 readyz: self.readyz,
@@ -580,23 +581,6 @@ impl ManagerBuilder {
             let _ = shared.endpoints.set(server);
         }
         Ok(Manager { shared })
-    }
-}
-
-fn add_checks(shared: &Arc<Shared>, healthz: &Checks, readyz: &Checks) {
-    let checked = |check: fn(&Shared) -> Result<(), String>| {
-        let shared: Weak<Shared> = Arc::downgrade(shared);
-        move || shared.upgrade().map_or(Ok(()), |shared| check(&shared))
-    };
-    readyz.add("informers", checked(Shared::check_informers));
-    if shared.elector.is_some() {
-        let check = |shared: &Shared| match &shared.elector {
-            Some(elector) => elector
-                .health(LEASE_TOLERANCE)
-                .map_err(|error| error.to_string()),
-            None => Ok(()),
-        };
-        healthz.add("leaderElection", checked(check));
     }
 }
 

@@ -164,10 +164,7 @@ impl ReconcileLoop {
             });
         }
         self.threads.join();
-        started.map_err(|source| ControllerError::Thread {
-            controller: name.clone(),
-            source: Arc::new(source),
-        })
+        started.map_err(|source| ControllerError::thread(name, source))
     }
 
     fn start(

@@ -70,22 +70,15 @@ impl Runner {
         let handlers = std::mem::take(&mut *self.handlers.lock());
         for (at, add) in handlers.into_iter().enumerate() {
             let added = add(&self.reconcile_loop, at);
-            remove.push(added.map_err(|source| ControllerError::Informer {
-                controller: self.name().to_owned(),
-                source,
-            })?);
+            remove.push(added.map_err(|source| ControllerError::informer(self.name(), source))?);
         }
         Ok(())
     }
 
     fn run_once(&self, stop: &Stop, leading: Option<&Leading>) -> Result<(), ControllerError> {
-        let controller = || self.name().to_owned();
         // The informers do not end with `stop`: calls in progress need the caches.
         let started = self.factory.start(&Stop::new());
-        started.map_err(|source| ControllerError::Informer {
-            controller: controller(),
-            source,
-        })?;
+        started.map_err(|source| ControllerError::informer(self.name(), source))?;
         let options = SyncOptions::new().timeout(self.sync_timeout);
         // Other informers of a shared factory may be unable to sync.
         let sources = &self.reconcile_loop.calls.sources;
@@ -95,20 +88,18 @@ impl Runner {
             Err(error) if error.is_stopped() => return Ok(()),
             Err(source) => {
                 return Err(ControllerError::Sync {
-                    controller: controller(),
+                    controller: self.name().to_owned(),
                     source: Arc::new(source),
                 });
             }
         }
         // `stop_informer` removes an informer from its factory.
         if let Some(removed) = sources.iter().find(|source| !source.synced().is_done()) {
-            return Err(ControllerError::Informer {
-                controller: controller(),
-                source: InformerError::Stopped {
-                    name: removed.name().into(),
-                    what: "the controller was not started",
-                },
-            });
+            let source = InformerError::Stopped {
+                name: removed.name().into(),
+                what: "the controller was not started",
+            };
+            return Err(ControllerError::informer(self.name(), source));
         }
         let abort = match leading {
             Some(leading) => {
