@@ -141,8 +141,8 @@ type AddedSource = (Arc<dyn AnySource>, Box<AddHandler>);
 struct Setup<'a> {
     name: &'a str,
     factory: &'a SharedInformerFactory,
-    kind: Option<&'a GroupVersionKind>,
-    kind_scope: Option<Scope>,
+    /// The kind and the scope of the objects of the controller.
+    owner: Option<(GroupVersionKind, Scope)>,
 }
 
 impl<T: Object + DeserializeOwned> Controller<T> {
@@ -232,7 +232,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// the owned objects of the call's object.
     pub fn owns<C: FullMetadata + DeserializeOwned>(mut self, source: Source<C>) -> Self {
         self.others.push(Box::new(move |setup| {
-            let Some((kind, scope)) = setup.kind.zip(setup.kind_scope) else {
+            let Some((kind, scope)) = setup.owner.clone() else {
                 let problem = "the kind of the owner is unknown: call `kind` before `by`";
                 return Err(ControllerError::invalid(setup.name, problem));
             };
@@ -244,20 +244,16 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
                 return Err(ControllerError::invalid(setup.name, problem));
             }
             let mut source = informer_source(setup.factory, source);
-            let uid = |child: &C| match child.full_metadata() {
-                Ok(metadata) => {
-                    let owner = metadata.controller();
-                    owner.map(|owner| owner.uid.clone()).into_iter().collect()
-                }
-                Err(_) => Vec::new(),
+            let uid = |child: &C| {
+                let metadata = child.full_metadata().ok();
+                let owner = metadata.as_ref().and_then(|metadata| metadata.controller());
+                owner.map(|owner| owner.uid.clone()).into_iter().collect()
             };
             source.add_owner_index(uid).map_err(|source| ControllerError::informer(setup.name, source))?;
-            let (group, kind) = (kind.group.clone(), kind.kind.clone());
-            let is_namespaced = scope == Scope::Namespaced;
             let (name, resource) = (setup.name.to_owned(), source.resource().clone());
             let keys = move |child: &C| match child.full_metadata() {
                 Ok(metadata) => {
-                    let key = owner::controller_key(&metadata, &group, &kind, is_namespaced);
+                    let key = owner::controller_key(&metadata, &kind, scope);
                     key.into_iter().collect()
                 }
                 Err(error) => {
@@ -513,8 +509,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         let setup = Setup {
             name: &self.name,
             factory: &factory,
-            kind: self.kind.as_ref(),
-            kind_scope: self.kind_scope,
+            owner: self.kind.clone().zip(self.kind_scope),
         };
         for add in self.others {
             added.push(add(&setup)?);

@@ -74,13 +74,8 @@ pub struct NamedHandlers<T> {
     handlers: Vec<Handler<T>>,
 }
 
-struct Handler<T> {
-    name: String,
-    action: Action<T>,
-}
-
-enum Action<T> {
-    Change(Box<OnChange<T>>),
+enum Handler<T> {
+    Change { name: String, run: Box<OnChange<T>> },
     Remove(Finalizer<T>),
 }
 
@@ -109,9 +104,9 @@ impl<T: Object> NamedHandlers<T> {
         + Sync
         + 'static,
     ) -> Self {
-        self.handlers.push(Handler {
+        self.handlers.push(Handler::Change {
             name: name.into(),
-            action: Action::Change(Box::new(handler)),
+            run: Box::new(handler),
         });
         self
     }
@@ -134,20 +129,17 @@ impl<T: Object> NamedHandlers<T> {
     where
         T: FullMetadata + DeserializeOwned,
     {
-        let name = name.into();
-        self.handlers.push(Handler {
-            name: name.clone(),
-            action: Action::Remove(Finalizer::new(name, is_needed, cleanup)),
-        });
+        let finalizer = Finalizer::new(name.into(), is_needed, cleanup);
+        self.handlers.push(Handler::Remove(finalizer));
         self
     }
 
     /// Returns the names of the finalizers.
     pub(super) fn finalizers(&self) -> impl Iterator<Item = &str> {
         let handlers = self.handlers.iter();
-        handlers.filter_map(|handler| match &handler.action {
-            Action::Remove(finalizer) => Some(&*finalizer.name),
-            Action::Change(_) => None,
+        handlers.filter_map(|handler| match handler {
+            Handler::Remove(finalizer) => Some(&*finalizer.name),
+            Handler::Change { .. } => None,
         })
     }
 
@@ -159,7 +151,7 @@ impl<T: Object> NamedHandlers<T> {
             );
         }
         let mut names = HashSet::new();
-        for Handler { name, .. } in &self.handlers {
+        for name in self.handlers.iter().map(Handler::name) {
             if name.is_empty() {
                 return Err("the name of a handler is empty".to_owned());
             }
@@ -225,15 +217,15 @@ impl<T: Object> ScheduledHandlers<T> {
         // for changes are not called.
         let mut unguarded = None;
         for (at, handler) in self.handlers.iter().enumerate() {
-            match handler.action {
+            match handler {
                 // Before each call of a later handler, unless it waits for its own retry.
-                Action::Remove(_) if due.is_waiting(at, began) => {
+                Handler::Remove(_) if due.is_waiting(at, began) => {
                     unguarded = Some(at);
                     continue;
                 }
-                Action::Remove(_) => {}
-                Action::Change(_) if !due.is_due(at, began) => continue,
-                Action::Change(_) => {
+                Handler::Remove(_) => {}
+                Handler::Change { .. } if !due.is_due(at, began) => continue,
+                Handler::Change { .. } => {
                     if let Some(by) = unguarded {
                         due.wait_for(at, by);
                         continue;
@@ -248,13 +240,13 @@ impl<T: Object> ScheduledHandlers<T> {
             cx.call.attempt = due.failures(at).saturating_add(1);
             let mut is_guarded = true;
             let result = cx.call.of.guarded("the handler", || {
-                handler.action.run(&cx, &mut object, &mut is_guarded)
+                handler.run(&cx, &mut object, &mut is_guarded)
             });
             if !is_guarded {
                 unguarded = Some(at);
             }
             // One back-off for each key and handler. Names of objects contain no spaces.
-            let key = Key::from(format!("{} {}", cx.key(), handler.name));
+            let key = Key::from(format!("{} {}", cx.key(), handler.name()));
             let mut retry = Duration::ZERO;
             match &result {
                 Err(failure) if !failure.is_terminal() => retry = self.limiter.when(&key),
@@ -267,7 +259,8 @@ impl<T: Object> ScheduledHandlers<T> {
         }
         // Nothing would remove them later.
         let forgotten = is_gone.then(|| due.forget_waiting());
-        let named = |(at, failure): (usize, Failure)| (self.handlers[at].name.clone(), failure);
+        let named =
+            |(at, failure): (usize, Failure)| (self.handlers[at].name().to_owned(), failure);
         let standing = due
             .failing()
             .map(|(at, failure)| named((at, failure.clone())));
@@ -285,7 +278,14 @@ impl<T: Object> ScheduledHandlers<T> {
     }
 }
 
-impl<T> Action<T> {
+impl<T> Handler<T> {
+    fn name(&self) -> &str {
+        match self {
+            Self::Change { name, .. } => name,
+            Self::Remove(finalizer) => &finalizer.name,
+        }
+    }
+
     /// Calls a handler. Clears `is_guarded` if the object lacks the finalizer of the handler, or is
     /// being deleted.
     fn run(
@@ -295,12 +295,12 @@ impl<T> Action<T> {
         is_guarded: &mut bool,
     ) -> Result<Next, Failure> {
         match self {
-            Self::Change(handler) => {
+            Self::Change { run, .. } => {
                 let cx = HandlerContext {
                     cx,
                     handed_on: RefCell::default(),
                 };
-                let result = handler(&cx, object.as_ref());
+                let result = run(&cx, object.as_ref());
                 if let Some(handed_on) = cx.handed_on.into_inner() {
                     *object = Some(handed_on);
                 }
@@ -338,7 +338,7 @@ impl<T: Object> Default for NamedHandlers<T> {
 
 impl<T> fmt::Debug for NamedHandlers<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.handlers.iter().map(|handler| &handler.name).collect();
+        let names: Vec<_> = self.handlers.iter().map(Handler::name).collect();
         f.debug_tuple("NamedHandlers").field(&names).finish()
     }
 }

@@ -7,26 +7,29 @@ use serde_json::{Map, Value, json};
 
 use k8s_informer::__private::EscapedName;
 use k8s_informer::__private::debug_as_display;
-use k8s_informer::object::{FullObjectMeta, GroupVersionKind, Key, ObjectName, OwnerReference};
+use k8s_informer::object::{
+    FullObjectMeta, GroupVersionKind, Key, ObjectName, OwnerReference, Scope,
+};
 
-/// Returns the key of the owner that manages the object, if the owner has this group and kind.
+/// Returns the key of the owner that manages the object, if the owner has the group and kind of
+/// `kind`, whose objects have this scope.
 ///
 /// The version is not compared, because the references of existing objects keep the version in
 /// which they were written. A namespaced owner of a cluster-scoped object does not exist: the
 /// garbage collector treats it as absent.
 pub(crate) fn controller_key(
     metadata: &FullObjectMeta,
-    group: &str,
-    kind: &str,
-    owner_is_namespaced: bool,
+    kind: &GroupVersionKind,
+    scope: Scope,
 ) -> Option<Key> {
     let owner = metadata.controller()?;
     let owner_kind = GroupVersionKind::of(&owner.api_version, owner.kind.as_str());
-    let is_absent = owner.name.is_empty() || owner_is_namespaced && metadata.namespace.is_empty();
-    if owner_kind.group != group || owner_kind.kind != kind || is_absent {
+    let is_namespaced = scope == Scope::Namespaced;
+    let is_absent = owner.name.is_empty() || is_namespaced && metadata.namespace.is_empty();
+    if (&owner_kind.group, &owner_kind.kind) != (&kind.group, &kind.kind) || is_absent {
         return None;
     }
-    let namespace = match owner_is_namespaced {
+    let namespace = match is_namespaced {
         true => metadata.namespace.as_str(),
         false => "",
     };
@@ -245,34 +248,45 @@ mod tests {
                 {"apiVersion": api_version, "kind": "Team", "name": "a", "uid": "u1", "controller": true},
             ]}))
         };
-        let key = |metadata: &FullObjectMeta, group, kind, namespaced| {
-            controller_key(metadata, group, kind, namespaced).map(|key| key.to_string())
+        let key = |metadata: &FullObjectMeta, group, kind, scope| {
+            let kind = GroupVersionKind::new(group, "v1", kind);
+            controller_key(metadata, &kind, scope).map(|key| key.to_string())
         };
         for version in ["example.com/v1", "example.com/v2beta1"] {
             let child = child(version);
-            let found = key(&child, "example.com", "Team", true);
+            let found = key(&child, "example.com", "Team", Scope::Namespaced);
             assert_eq!(found.as_deref(), Some("n/a"));
-            let found = key(&child, "example.com", "Team", false);
+            let found = key(&child, "example.com", "Team", Scope::Cluster);
             assert_eq!(found.as_deref(), Some("a"));
             for (group, kind) in [("example.com", "Other"), ("", "Team"), ("v1", "Team")] {
-                assert_eq!(key(&child, group, kind, true), None, "{group} {kind}");
+                assert_eq!(
+                    key(&child, group, kind, Scope::Namespaced),
+                    None,
+                    "{group} {kind}"
+                );
             }
             assert_eq!(
-                key(&child, "", "Node", false),
+                key(&child, "", "Node", Scope::Cluster),
                 None,
                 "is not the controller"
             );
         }
         let core = child("v1");
-        assert_eq!(key(&core, "", "Team", true).as_deref(), Some("n/a"));
+        assert_eq!(
+            key(&core, "", "Team", Scope::Namespaced).as_deref(),
+            Some("n/a")
+        );
         let mut cluster_scoped = core.clone();
         cluster_scoped.namespace.clear();
-        assert_eq!(key(&cluster_scoped, "", "Team", true), None);
+        assert_eq!(key(&cluster_scoped, "", "Team", Scope::Namespaced), None);
         assert_eq!(
-            key(&cluster_scoped, "", "Team", false).as_deref(),
+            key(&cluster_scoped, "", "Team", Scope::Cluster).as_deref(),
             Some("a")
         );
-        assert_eq!(key(&FullObjectMeta::default(), "", "Team", true), None);
+        assert_eq!(
+            key(&FullObjectMeta::default(), "", "Team", Scope::Namespaced),
+            None
+        );
     }
 
     #[test]

@@ -125,15 +125,13 @@ impl ReconcileLoop {
     /// which callers may signal earlier. A call that still has not returned after another grace
     /// period is reported as stuck.
     pub(super) fn run(self: &Arc<Self>, stop: &Stop, abort: &Stop) -> Result<(), ControllerError> {
-        let workers_ended = Stop::new();
-        let all_ended = Arc::new(SignalOnDrop(workers_ended.clone()));
         let (workers_stop, timers_stop) = (stop.child(), Stop::new());
+        let workers_ended = Stop::new();
         let (name, workers) = (&self.calls.controller, self.settings.workers);
         self.calls
             .meter
             .event(|metrics| metrics.max_concurrent_reconciles(workers));
-        let started = self.start(&workers_stop, abort, &timers_stop, &all_ended);
-        drop(all_ended);
+        let started = self.start(&workers_stop, abort, &timers_stop, &workers_ended);
         if started.is_ok() {
             stop.wait();
         }
@@ -172,8 +170,9 @@ impl ReconcileLoop {
         stop: &Stop,
         abort: &Stop,
         timers_stop: &Stop,
-        all_ended: &Arc<SignalOnDrop>,
+        workers_ended: &Stop,
     ) -> std::io::Result<()> {
+        let all_ended = Arc::new(SignalOnDrop(workers_ended.clone()));
         let name = &self.calls.controller;
         let (timers, timers_stop) = (Arc::clone(&self.timers), timers_stop.clone());
         let run_timers = move || timers.run(&timers_stop);
@@ -181,7 +180,7 @@ impl ReconcileLoop {
             .spawn(format!("{name} timers"), None, run_timers)?;
         for worker in 0..self.settings.workers {
             let this = Arc::clone(self);
-            let (stop, abort, ended) = (stop.clone(), abort.clone(), Arc::clone(all_ended));
+            let (stop, abort, ended) = (stop.clone(), abort.clone(), Arc::clone(&all_ended));
             let work = move || {
                 let _ended = ended;
                 this.work(&stop, &abort);
