@@ -265,6 +265,11 @@ impl PostponedKeys {
             self.sweep_later();
         }
         // A write after the end of the call, by another thread. No event of the key may follow.
+        //
+        // The lock of the calls is taken after this one was released, never under it. A call that
+        // ends in between loses no key: only a call puts its key aside, and under the lock that
+        // protects the record, which the next call finds. If this write came after the check at the
+        // end of the call, and its event has arrived already, the sweep removes the record.
         if !self.calls.is_running(key) {
             self.queue.add(Key::clone(key));
         }
