@@ -14,7 +14,6 @@ use std::time::Duration;
 use super::{Ended, Shared, Status};
 use crate::events::EventType;
 use crate::leader_election::error::{Kind, LeaderElectionError};
-use crate::leader_election::lease::Lease;
 use crate::leader_election::steps::{Event, Next, Now, Request, Term, TermId};
 use crate::log;
 use k8s_informer::__private::catch;
@@ -509,11 +508,7 @@ impl<'a> Run<'a> {
             Err(panic) => Err(Error::other(format!("the lock {panic}"))),
         };
         drop(abort);
-        self.answer(sent, matches!(request, Request::Get), response)
-    }
-
-    /// Passes a response to the steps, and publishes what it has changed.
-    fn answer(&mut self, sent: Now, is_read: bool, response: Result<Lease, Error>) -> Event {
+        let is_read = matches!(request, Request::Get);
         let now = self.shared.now();
         let mut status = self.shared.status.lock();
         let event = status.steps.answer(sent, now, response.as_ref());
