@@ -1,6 +1,6 @@
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -23,6 +23,7 @@ use super::source::{AnySource, InformerSource};
 use super::{finalizer, manager, owner};
 use crate::log;
 use crate::metrics::ControllerMetricsProvider;
+use k8s_informer::__private::Meter;
 use k8s_informer::client::Client;
 use k8s_informer::handler::HandlerOptions;
 use k8s_informer::informer::{InformerScope, SharedInformerFactory, Source};
@@ -480,14 +481,13 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         handlers: NamedHandlers<T>,
     ) -> Result<Controller<T>, ControllerError> {
         let checked = handlers.check();
-        checked.map_err(|problem| ControllerError::invalid(&self.name, problem))?;
+        checked.or_else(|problem| self.invalid(problem))?;
         for name in handlers.finalizers() {
             self.check_finalizer(name)?;
             if self.finalizer.is_some() {
-                let problem = format!(
+                return self.invalid(format!(
                     "`finalizer` and the `on_remove` handler {name:?} exclude each other: use several `on_remove` handlers"
-                );
-                return Err(ControllerError::invalid(&self.name, problem));
+                ));
             }
         }
         let limiter: Arc<dyn RateLimiter<Key>> = Arc::from(self.limiter);
@@ -539,14 +539,16 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             finalizer,
             functions,
         };
-        let calls = Calls::new(
-            self.name,
-            self.kind,
-            self.client,
+        let calls = Calls {
+            controller: self.name,
+            kind: self.kind,
+            client: self.client,
             sources,
-            self.clock,
-            metrics,
-        );
+            clock: self.clock,
+            leading: OnceLock::new(),
+            meter: Meter::new(metrics),
+            state: Mutex::default(),
+        };
         let reconciler = Box::new(reconciler);
         let reconcile_loop =
             ReconcileLoop::new(self.settings, calls, queue, reconciler, self.probe);
@@ -564,23 +566,24 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         Ok(Controller { runner, informer })
     }
 
+    fn invalid<R>(&self, problem: impl Into<String>) -> Result<R, ControllerError> {
+        Err(ControllerError::invalid(&self.name, problem))
+    }
+
     fn check(&self) -> Result<(), ControllerError> {
-        let invalid = |problem: String| Err(ControllerError::invalid(&self.name, problem));
         if self.name.is_empty() {
-            return invalid("the name is empty".to_owned());
+            return self.invalid("the name is empty");
         }
         if self.settings.workers == 0 {
-            return invalid("0 workers would reconcile nothing: use at least 1".to_owned());
+            return self.invalid("0 workers would reconcile nothing: use at least 1");
         }
         if self.settings.time_limit == Some(Duration::ZERO) {
-            return invalid("a time limit of 0 would end every call at once".to_owned());
+            return self.invalid("a time limit of 0 would end every call at once");
         }
         let Some(of) = &self.finalizer else {
             return match self.former_finalizers.is_empty() {
                 true => Ok(()),
-                false => {
-                    invalid("former finalizers need a current one: call `finalizer`".to_owned())
-                }
+                false => self.invalid("former finalizers need a current one: call `finalizer`"),
             };
         };
         for (at, former) in self.former_finalizers.iter().enumerate() {
@@ -593,15 +596,14 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             } else {
                 continue;
             };
-            return invalid(format!("the former finalizer {former:?} is {problem}"));
+            return self.invalid(format!("the former finalizer {former:?} is {problem}"));
         }
         self.check_finalizer(&of.name)
     }
 
     fn check_finalizer(&self, name: &str) -> Result<(), ControllerError> {
-        let invalid = |problem: String| Err(ControllerError::invalid(&self.name, problem));
         if !finalizer::valid_name(name) {
-            return invalid(format!(
+            return self.invalid(format!(
                 "the finalizer {name:?} is not a qualified name: use a domain and a name, such as \"example.com/team\""
             ));
         }
@@ -613,7 +615,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         if selected.label_selector.is_empty() && selected.field_selector.is_empty() {
             return Ok(());
         }
-        invalid(format!(
+        self.invalid(format!(
             "the finalizer {name:?} needs a scope without selectors: an object that leaves the scope would never be \
              deleted; watch all objects and let the predicate of the finalizer select"
         ))

@@ -35,12 +35,12 @@ pub(super) struct Calls {
     pub(super) leading: OnceLock<Leading>,
     pub(super) meter: Meter<dyn ControllerMetrics>,
     /// No other lock is taken and no user code runs while this one is held.
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
 /// Its collections are trees, which give memory back after a peak.
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     /// The keys of the calls in progress, with the times of their starts.
     running: BTreeMap<Key, Instant>,
     failures: BTreeMap<Key, LastFailure>,
@@ -58,27 +58,6 @@ pub(super) struct Call {
 }
 
 impl Calls {
-    /// `sources` starts with that of the primary objects.
-    pub(super) fn new(
-        controller: String,
-        kind: Option<GroupVersionKind>,
-        client: Client,
-        sources: Vec<Arc<dyn AnySource>>,
-        clock: Arc<dyn Clock>,
-        metrics: Option<Arc<dyn ControllerMetrics>>,
-    ) -> Self {
-        Self {
-            controller,
-            kind,
-            client,
-            sources,
-            clock,
-            leading: OnceLock::new(),
-            meter: Meter::new(metrics),
-            state: Mutex::default(),
-        }
-    }
-
     /// Returns the next call for a key.
     pub(super) fn next(self: &Arc<Self>, key: &Key, stop: Stop) -> Call {
         let failures = self

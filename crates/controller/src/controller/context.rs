@@ -75,7 +75,7 @@ pub struct Context {
     pub(super) call: Call,
     pub(super) writes: Arc<KeyWrites>,
     /// The UID of the object. Empty if it is gone.
-    uid: String,
+    pub(super) uid: String,
 }
 
 impl Context {
@@ -85,11 +85,6 @@ impl Context {
             writes: Arc::new(writes),
             uid: String::new(),
         }
-    }
-
-    /// Sets the object of the call.
-    pub(super) fn set_object(&mut self, object: &impl Object) {
-        object.uid().clone_into(&mut self.uid);
     }
 
     /// Returns the key of the object.

@@ -269,7 +269,7 @@ impl Shared {
     ) -> Result<(), ControllerError> {
         let stop = stop.child();
         let threads = Threads::new(Owner::new());
-        let first_error: Arc<Mutex<Option<ControllerError>>> = Arc::default();
+        let first_error: Arc<OnceLock<ControllerError>> = Arc::default();
         let controllers = self.controllers.lock().clone();
         if controllers.is_empty() {
             stop.wait();
@@ -280,21 +280,18 @@ impl Shared {
             let (error_of, stop_all) = (Arc::clone(&runner), stop.clone());
             let work = move || {
                 if let Err(error) = runner.run(&stop_all, leading.as_ref()) {
-                    let message = error.to_string();
-                    failed.lock().get_or_insert(error);
+                    let _ = failed.set(error.clone());
                     stop_all.stop();
-                    log::error!("{message}");
+                    log::error!("{error}");
                 }
             };
             if let Err(source) = threads.spawn(name, None, work) {
-                let error = ControllerError::thread(error_of.name(), source);
-                first_error.lock().get_or_insert(error);
+                let _ = first_error.set(ControllerError::thread(error_of.name(), source));
                 stop.stop();
             }
         }
         threads.join();
-        let error = first_error.lock().take();
-        error.map_or(Ok(()), Err)
+        first_error.get().cloned().map_or(Ok(()), Err)
     }
 
     /// Returns the sources of all controllers, each informer once, sorted by name.

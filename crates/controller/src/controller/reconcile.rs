@@ -82,7 +82,7 @@ impl<T: Object> Reconciler<T> {
             (self.on_gone)(cx.key());
             return Ok(None);
         };
-        cx.set_object(&*object);
+        object.uid().clone_into(&mut cx.uid);
         match &self.finalizer {
             Some(finalizer) => finalizer.run(cx, &object).map(Some),
             None => Ok(Some(Finalized::Live(object))),

@@ -1,14 +1,17 @@
 //! The memory that own writes take, with a scripted cache.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
 use crate::controller::own_writes::tests::{Scripted, maps};
 use crate::controller::source::AnySource;
+use k8s_informer::__private::Meter;
 use k8s_informer::client::api::{WriteObserver, WriteOutcome};
 use k8s_informer::client::{Client, Config};
 use k8s_informer::object::{DynamicObject, ObjectName};
@@ -56,8 +59,16 @@ impl Running {
         let queue = WorkQueue::builder().build_priority(default_controller_rate_limiter());
         let cache = Arc::new(Scripted::new());
         let sources = vec![Arc::clone(&cache) as Arc<dyn AnySource>];
-        let name = "memory".to_owned();
-        let shared = Calls::new(name, None, client, sources, Arc::new(clock.clone()), None);
+        let shared = Calls {
+            controller: "memory".to_owned(),
+            kind: None,
+            client,
+            sources,
+            clock: Arc::new(clock.clone()),
+            leading: OnceLock::new(),
+            meter: Meter::new(None),
+            state: Mutex::default(),
+        };
         let calls = Arc::<AtomicUsize>::default();
         let writer = Box::new(Writer(call, Arc::clone(&calls)));
         let of = ReconcileLoop::new(settings, shared, queue.unwrap(), writer, None);
