@@ -20,7 +20,9 @@ use serde_json::{Value, json};
 use crate::local::{self, Gates, Local};
 use crate::proxy::{Proxy, authority};
 use crate::reader::READER;
-use crate::support::{Folder, Versions, assert_no_thread_since, free_port, quick, threads};
+use crate::support::{
+    Folder, Versions, assert_no_thread_since, free_port, quick, threads, wait_until,
+};
 
 /// How an informer gets the initial objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -582,6 +584,18 @@ impl Cluster {
         self.client.request(&request, &Stop::new())?.json()
     }
 
+    /// Waits until lists that accept any version, such as the first one of an informer, show a new
+    /// object. A real server answers them from its cache.
+    pub(crate) fn wait_until_listed(&self, path: &str) {
+        if matches!(self.kind, Kind::Embedded { .. }) {
+            return;
+        }
+        let request = Request::get(path).query("resourceVersion", "0");
+        wait_until("the cache of the server has the object", || {
+            self.try_send(request.clone()).ok()
+        });
+    }
+
     /// Creates a namespace for this test.
     pub(crate) fn namespace(&self, purpose: &str) -> Namespace<'_> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -626,11 +640,12 @@ impl Namespace<'_> {
     pub(crate) fn create(&self, name: &str, labels: Value) -> Value {
         let object =
             json!({ "metadata": { "name": name, "labels": labels }, "data": { "round": "0" } });
-        self.cluster.send(
-            Request::post(self.path("configmaps"))
-                .json(&object)
-                .unwrap(),
-        )
+        let path = self.path("configmaps");
+        let created = self
+            .cluster
+            .send(Request::post(&path).json(&object).unwrap());
+        self.cluster.wait_until_listed(&format!("{path}/{name}"));
+        created
     }
 
     #[track_caller]

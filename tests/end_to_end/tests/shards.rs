@@ -32,17 +32,10 @@ fn name(n: usize) -> String {
     format!("map-{n}")
 }
 
-fn create(cluster: &Cluster, namespace: &Namespace<'_>) {
+fn create(namespace: &Namespace<'_>) {
     for n in 0..OBJECTS {
         namespace.create(&name(n), json!({}));
     }
-    // The first list of an informer accepts any version, so a busy server may omit the last
-    // objects. Wait until such a list is complete.
-    wait_until("a list of any version has all objects", || {
-        let list = Request::get(namespace.path("configmaps")).query("resourceVersion", "0");
-        let list = cluster.send(list);
-        (list["items"].as_array()?.len() >= OBJECTS).then_some(())
-    });
 }
 
 /// Merges the parts. Panics if two parts have the same key.
@@ -83,7 +76,7 @@ fn assert_applied<T: Object>(cluster: &Cluster, informers: &[SharedIndexInformer
 fn sh4_three_shards_hold_each_object_once() {
     on_every_cluster_with_and_without_shards(BOTH, |cluster| {
         let namespace = cluster.namespace("shards");
-        create(cluster, &namespace);
+        create(&namespace);
         let factory = cluster.factory().build();
         let informers = shards().map(|shard| {
             factory.informer_of(
@@ -164,8 +157,9 @@ fn sh3_custom_resources_and_metadata_are_not_confirmed() {
                     "metadata": {"name": format!("gizmo-{n}")},
                 }),
             ));
+            cluster.wait_until_listed(&format!("{path}/gizmo-{n}"));
         }
-        create(cluster, &namespace);
+        create(&namespace);
         let (factory, [shard, ..]) = (cluster.factory().build(), shards());
         let scope = InformerScope::all().namespace(name).shard(shard.clone());
         let gizmos = GroupVersionResource::new(&**group, "v1", "gizmos");
@@ -201,7 +195,7 @@ fn sh3_custom_resources_and_metadata_are_not_confirmed() {
 fn sh4_three_shards_hold_each_object_once_after_relists() {
     on_every_cluster_with_and_without_shards(BOTH, |cluster| {
         let namespace = cluster.namespace("shards");
-        create(cluster, &namespace);
+        create(&namespace);
         let expire = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
         let factories = expire.each_ref().map(|expire| {
             let expire = Arc::clone(expire);
