@@ -20,7 +20,7 @@ use super::reconcile::{Functions, Reconciler};
 use super::reconcile_loop::{ReconcileLoop, Settings};
 use super::runner::{AddHandler, RemoveHandler, Runner};
 use super::source::{AnySource, InformerSource};
-use super::{finalizer, manager, owner};
+use super::{finalizer, owner};
 use crate::log;
 use crate::metrics::ControllerMetricsProvider;
 use k8s_informer::__private::Meter;
@@ -128,12 +128,14 @@ pub struct ControllerBuilder<T> {
     starvation_limit: usize,
     metrics: Option<Arc<dyn ControllerMetricsProvider>>,
     pub(super) probe: Option<Probe>,
-    /// The manager that runs the controller.
-    pub(super) manager: Option<Arc<manager::Shared>>,
+    /// Adds the built controller to its manager.
+    pub(super) register: Option<Box<Register>>,
 }
 
 /// Creates the informer of another source.
 type AddSource = dyn FnOnce(&Setup<'_>) -> Result<AddedSource, ControllerError> + Send;
+
+pub(super) type Register = dyn FnOnce(&Arc<Runner>) -> Result<(), ControllerError> + Send;
 
 /// An informer, and the function that adds its handler.
 type AddedSource = (Arc<dyn AnySource>, Box<AddHandler>);
@@ -179,7 +181,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             starvation_limit: 10,
             metrics: None,
             probe: None,
-            manager: None,
+            register: None,
         }
     }
 }
@@ -560,8 +562,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             handlers: Mutex::new(handlers),
             has_run: AtomicBool::new(false),
         });
-        if let Some(manager) = self.manager {
-            manager.register(&runner)?;
+        if let Some(register) = self.register {
+            register(&runner)?;
         }
         Ok(Controller { runner, informer })
     }

@@ -78,7 +78,7 @@ pub struct Manager {
     shared: Arc<Shared>,
 }
 
-pub(super) struct Shared {
+struct Shared {
     client: Client,
     factory: SharedInformerFactory,
     metrics: MetricsRegistry,
@@ -146,7 +146,8 @@ impl Manager {
         let mut builder = Controller::builder(&self.shared.client, source, name)
             .factory(&self.shared.factory)
             .metrics(Arc::new(self.shared.metrics.clone()));
-        builder.manager = Some(Arc::clone(&self.shared));
+        let shared = Arc::clone(&self.shared);
+        builder.register = Some(Box::new(move |runner| shared.register(runner)));
         builder
     }
 
@@ -216,7 +217,7 @@ impl Manager {
 }
 
 impl Shared {
-    pub(super) fn register(&self, runner: &Arc<Runner>) -> Result<(), ControllerError> {
+    fn register(&self, runner: &Arc<Runner>) -> Result<(), ControllerError> {
         let invalid = |problem: &str| Err(ControllerError::invalid(runner.name(), problem));
         let mut controllers = self.controllers.lock();
         if controllers
