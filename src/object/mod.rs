@@ -55,7 +55,6 @@ pub(crate) use key::namespaced_key;
 pub use key::{Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespace_key};
 pub use meta::ObjectMeta;
 pub use partial::{FullObjectMeta, OwnerReference, PartialObjectMetadata};
-#[cfg(feature = "client")]
 pub use reference::{ObjectReference, Referable};
 pub use resource::{GroupVersionKind, GroupVersionResource, Resource, Scope};
 #[cfg(feature = "client")]
