@@ -31,8 +31,8 @@ use parking_lot::{Condvar, Mutex};
 const MAX_CONNECTIONS: usize = 32;
 
 /// A client always has this time to send its head, and the same to receive its response. After
-/// that, it can lose its connection to another client. It is enough for a client that does not pause, and short enough that a probe does not
-/// reach its timeout of one second.
+/// that, it can lose its connection to another client. The time is enough for a client that does
+/// not pause, and short enough that a probe does not reach its timeout of one second.
 const SLOW: Duration = Duration::from_millis(50);
 
 /// The content of a server.
