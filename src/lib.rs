@@ -141,9 +141,8 @@
 //! # Differences from client-go
 //!
 //! The types follow the behavior of client-go. The tests replay recordings of it against the types
-//! of this crate. [`deviations`] lists the known differences with their reasons and tests. Rule ids
-//! such as K1, D6 or SP12, in that list and in test names, refer to single rules of client-go's
-//! behavior.
+//! of this crate. [`deviations`] lists the differences that change a program. Rule ids such as K1,
+//! D6 or SP12 refer to single rules of client-go's behavior.
 //!
 //! # Crate features
 //!
@@ -240,7 +239,7 @@ pub use store::{Indexer, Lister};
 #[cfg(doc)]
 pub mod guide;
 
-/// Known differences from client-go, with reasons and tests.
+/// The differences from client-go that change a program.
 #[doc = include_str!("../DEVIATIONS.md")]
 #[cfg(doc)]
 pub mod deviations {}

@@ -41,7 +41,7 @@ pub(crate) type OnFailure = Arc<dyn Fn(&Error, bool) + Send + Sync>;
 ///
 /// It corresponds to client-go's `Reflector`. [`run`](Self::run) works on the caller's thread.
 ///
-/// The rules are those of client-go; DEVIATIONS.md describes the differences:
+/// The rules are those of client-go; `docs/client-go-rules.md` describes the differences:
 ///
 /// - The first list requests resource version "0". A later list requests the last version seen.
 /// - A watch that ends is opened again from the last version.

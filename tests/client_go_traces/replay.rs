@@ -1,7 +1,7 @@
 //! Replays traces: recorded results of the Go libraries.
 //!
 //! The file name starts with the name of its suite: `store.jsonl`, `store-seed7.jsonl`. A trace is
-//! replayed up to the first step whose quirks include a rule of DEVIATIONS.md.
+//! replayed up to the first step whose quirks include a rule of `tests/data/deviations.tsv`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ pub(crate) trait Replay {
     /// Receives all steps of the trace, for subjects that cannot run step by step.
     fn begin(&mut self, _steps: &[Value], _deviations: &BTreeSet<String>) {}
 
-    /// Returns a rule of DEVIATIONS.md that this step depends on but the trace does not name.
+    /// Returns a listed deviation that this step depends on but the trace does not name.
     fn deviates(&self, _step: &Value) -> Option<&'static str> {
         None
     }
@@ -176,12 +176,9 @@ pub(crate) fn suite_of<'a>(suites: &'a [Suite], stem: &str) -> Option<&'a Suite>
     suites.iter().find(belongs)
 }
 
-/// Returns the ids in the first column of the table in DEVIATIONS.md.
+/// Returns the rules from which this crate differs.
 pub(crate) fn deviations(root: &Path) -> BTreeSet<String> {
-    let document = fs::read_to_string(root.join("DEVIATIONS.md")).unwrap();
-    let rows = document.lines().filter_map(|line| line.strip_prefix("| "));
-    let ids = rows.filter_map(|row| row.split(" |").next());
-    ids.filter(|id| id.starts_with(|c: char| c.is_ascii_uppercase()))
-        .map(str::to_owned)
-        .collect()
+    let table = fs::read_to_string(root.join("tests/data/deviations.tsv")).unwrap();
+    let rows = table.lines().filter_map(|row| row.split_once('\t'));
+    rows.map(|(rule, _)| rule.to_owned()).collect()
 }

@@ -1,4 +1,4 @@
-//! Finds the first step of a trace that depends on a rule in DEVIATIONS.md.
+//! Finds the first step of a trace that depends on a deviation.
 
 use std::collections::BTreeSet;
 

@@ -68,8 +68,8 @@
 //! # Differences from client-go
 //!
 //! client-go starts to release the Lease before the work has ended, can empty the Lease of another
-//! holder, and notices the loss of a Lease only after a deadline. [The
-//! deviations](https://docs.rs/k8s-informer/0.1/k8s_informer/deviations/index.html) LE1 to LE25 are the complete list.
+//! holder, and notices the loss of a Lease only after a deadline. The
+//! rules LE1 to LE25 in `docs/client-go-rules.md` of the repository have the complete list.
 
 mod elector;
 mod error;
