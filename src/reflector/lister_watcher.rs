@@ -228,7 +228,7 @@ impl Body {
     /// read fails immediately with [`Error::stopped`].
     ///
     /// The guide has a [complete
-    /// source](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/guide/coming_from_client_go/index.html#your-own-source-of-objects).
+    /// source](https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/guide/coming_from/index.html#your-own-source-of-objects).
     ///
     /// ```
     /// use k8s_informer::Stop;

@@ -1,4 +1,4 @@
-//! The kube-rs code of the guide page `coming_from_kube.md`. The main crate does not
+//! The kube-rs code of the guide page `coming_from.md`. The main crate does not
 //! depend on kube-rs, so the code is compiled here. It never runs.
 //!
 //! A snippet starts with the line `// kube` and ends before the line `// end`. The test checks that
@@ -12,31 +12,15 @@
 
 use std::error::Error as StdError;
 use std::future::ready;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::apps::v1::Deployment;
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::{Controller, WatchStreamExt, predicates, reflector, watcher};
-use kube::{Api, Client, Error, ResourceExt};
-use serde_json::json;
-
-async fn watcher_with_callback(client: Client) -> Result<(), Box<dyn StdError>> {
-    // kube
-    let api: Api<Pod> = Api::default_namespaced(client);
-    let pods = watcher(api, watcher::Config::default());
-    let mut pods = pin!(pods.default_backoff().applied_objects());
-    while let Some(pod) = pods.try_next().await? {
-        println!("{}", pod.name_any());
-    }
-    // end
-    Ok(())
-}
+use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
+use kube::{Api, Client, Error};
 
 async fn reflector_and_store(api: Api<Pod>) -> Result<(), Box<dyn StdError>> {
     // kube
@@ -52,15 +36,6 @@ async fn reflector_and_store(api: Api<Pod>) -> Result<(), Box<dyn StdError>> {
     let on_node = reader.state_filter(is_there);
     // end
     Ok(())
-}
-
-fn predicate(api: Api<Deployment>) {
-    // kube
-    let deployments = watcher(api, watcher::Config::default())
-        .default_backoff()
-        .applied_objects()
-        .predicate_filter(predicates::generation, Default::default());
-    // end
 }
 
 struct Context;
@@ -83,21 +58,7 @@ async fn controller(client: Client, context: Arc<Context>) {
     // end
 }
 
-async fn reading_and_writing(client: Client) -> Result<(), Box<dyn StdError>> {
-    // kube
-    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
-    let wanted = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"},
-    });
-    let params = PatchParams::apply("my-controller");
-    maps.patch("a", &params, &Patch::Apply(&wanted)).await?;
-    let map = maps.get("a").await?;
-    maps.delete("a", &DeleteParams::default()).await?;
-    // end
-    Ok(())
-}
-
-const PAGE: &str = include_str!("../../../crates/controller/docs/guide/coming_from_kube.md");
+const PAGE: &str = include_str!("../../../crates/controller/docs/guide/coming_from.md");
 
 #[test]
 fn page_shows_exactly_the_compiled_snippets() {
@@ -117,7 +78,8 @@ fn page_shows_exactly_the_compiled_snippets() {
 /// does not know this name, so it does not compile the block.
 #[test]
 fn each_block_with_a_language_is_kube() {
-    let mut lines = PAGE.lines();
+    let (_, kube) = PAGE.split_once("\n## From kube-rs\n").unwrap();
+    let mut lines = kube.lines();
     while let Some(line) = lines.next() {
         if line.starts_with("```") && line != "```" {
             assert_eq!(line, "```rs");

@@ -5,9 +5,7 @@
 //! | [`controllers`] | Write and test controllers |
 //! | [`leader_election`] | Run several replicas, of which one works |
 //! | [`events`] | Record Kubernetes events about objects |
-//! | [`coming_from`] | Names of client-go, kube and microbean, and their counterparts in these packages |
-//! | [`coming_from_client_go`] | For readers who know client-go |
-//! | [`coming_from_kube`] | For readers who know kube-rs |
+//! | [`coming_from`] | For readers who know client-go, controller-runtime or kube-rs |
 //!
 //! The same text is in the folder `docs/guide` of this package.
 
@@ -22,9 +20,3 @@ pub mod events {}
 
 #[doc = include_str!("../docs/guide/coming_from.md")]
 pub mod coming_from {}
-
-#[doc = include_str!("../docs/guide/coming_from_client_go.md")]
-pub mod coming_from_client_go {}
-
-#[doc = include_str!("../docs/guide/coming_from_kube.md")]
-pub mod coming_from_kube {}
