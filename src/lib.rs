@@ -69,74 +69,18 @@
 //! - [`Compact`], for a typed object that stays JSON until you decode it. Its page helps you choose
 //!   between these types.
 //!
-//! The rest of this page is organized as follows:
-//!
-//! - [Layers](#layers) lists the building blocks, each of which you can use alone.
-//! - [Features](#features) gives a summary of what informers support.
-//! - [Differences from client-go](#differences-from-client-go) explains how closely the crate
-//!   follows client-go.
-//! - [Crate features](#crate-features) lists the Cargo features.
-//!
 //! The [`guide`] has a page for each topic, from [getting started](guide::getting_started) to
 //! [operations](guide::operations) and [tuning](guide::tuning). [Coming from] maps the names of
-//! client-go, kube and microbean to the names of these packages.
+//! client-go, controller-runtime and kube to the names of these packages.
 //!
-//! # Layers
+//! # Layers and features
 //!
-//! You can use each layer alone:
-//!
-//! | layer | types |
-//! |---|---|
-//! | source of objects | [`ListerWatcher`]: a resource of a client, two closures ([`ListWatch`]), or a custom transport |
-//! | keeps a store equal to the server | [`Reflector`], which writes to any [`ReflectorStore`] |
-//! | queues of changes | [`DeltaFifo`] and [`RealFifo`], both of which implement [`Queue`] |
-//! | a queue of objects | [`Fifo`], ordered by arrival |
-//! | reflector, queue and process loop | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
-//! | caches | [`Indexer`] and [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`] |
-//! | work queues for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue), [with priorities](workqueue::PriorityQueue) |
-//! | one cache with many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
-//! | connection and credentials | [`Config`], [`KubeconfigOptions`], [`ExecConfig`]; [`Client`], which sends any [`Request`] |
-//! | read, watch and write without a cache | [`Api`], [`Patch`], [`retry_on_conflict`] |
-//! | waits for one object; CustomResourceDefinitions | [`Api::wait_for`](client::api::Api::wait_for), [`Client::install_crds`] |
-//! | discovery, by kind or by the names that kubectl accepts | [`Client::discover`], [`Client::discover_kind`], [`Discovery`] |
+//! The layers of an informer are public, in modules with one topic each, and you can use each of
+//! them alone: [`reflector`], [`queue`], [`store`], [`handler`], [`informer`] and [`workqueue`]. The
+//! [README] lists the features, and its section "Threads" has a picture of the layers.
 //!
 //! The package [k8s-informer-controller] adds controllers, leader election and Kubernetes events,
 //! and [k8s-informer-testing] an API server for tests.
-//!
-//! # Features
-//!
-//! Here is a list of things that informers support:
-//!
-//! - **Handlers.** A handler is a set of [closures](handler::HandlerFuncs), a custom type that
-//!   implements [`ResourceEventHandler`], a [`FilteringHandler`] around another handler, or a
-//!   [`ChannelHandler`] whose receiver works in a `select!`. Each handler has
-//!   [options](handler::HandlerOptions): a name, a resync period, and a
-//!   [buffer](handler::HandlerBuffer). The buffer keeps every notification, or merges the
-//!   notifications of one object. [Statistics](handler::HandlerStats) of each handler are available
-//!   at any time.
-//! - **Selection.** An [`InformerScope`] selects objects by namespace, by label and field
-//!   selectors, or as one [`Shard`] of several (experimental). Each namespace has its own list and
-//!   watch. One factory can hold informers of the same type with different scopes.
-//! - **Freshness.** [`store_resource_version`] returns the version that the cache has reached.
-//!   [`wait_for_resource_version`] and [`wait_for_object`] wait until the cache contains your own
-//!   write.
-//! - **Status.** [`status`](SharedIndexInformer::status) returns the state, progress, last contact
-//!   and last error of an informer at any time. It prints as [one
-//!   line](reflector::ReflectorStatus).
-//! - **Waits with reasons.** Waits for the initial sync take a deadline, and [their
-//!   error](informer::SyncError) lists what each informer is missing.
-//! - **Shutdown.** You can [stop one informer](SharedInformerFactory::stop_informer) of a factory.
-//!   [A shutdown with a timeout](SharedInformerFactory::shutdown_timeout) returns the names of
-//!   threads that are blocked in your callbacks.
-//! - **Isolation.** A panic in a handler is caught, logged and counted.
-//!   [Operations](guide::operations#panics-in-callbacks) lists the other callbacks.
-//! - **Configuration.** [`Client::try_default`] reads kubeconfigs with certificates, tokens,
-//!   plugins and proxies, or the service account of a Pod. Changed files of tokens and certificates
-//!   take effect with the next request.
-//! - **Metrics.** A [`MetricsProvider`] creates the metrics of each informer, under an
-//!   [`InformerName`].
-//! - **Logs.** Messages go to the `log` facade. They quote no objects, but the texts of errors from
-//!   the server and of panics. [Operations](guide::operations) lists the levels.
 //!
 //! # Differences from client-go
 //!
@@ -157,41 +101,12 @@
 //! Without default features, the crate contains only the stores, queues, work queues, reflector and
 //! informers.
 //!
+//! [README]: https://docs.rs/crate/k8s-informer/0.1
 //! [Coming from]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/guide/coming_from/index.html
 //! [k8s-informer-controller]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/index.html
 //! [k8s-informer-testing]: https://docs.rs/k8s-informer-testing/0.1/k8s_informer_testing/index.html
-//! [`Api`]: client::api::Api
-//! [`ChannelHandler`]: handler::ChannelHandler
 //! [`Compact`]: object::Compact
-//! [`Controller`]: informer::Controller
-//! [`DeltaFifo`]: queue::DeltaFifo
-//! [`Discovery`]: client::discovery::Discovery
-//! [`ExecConfig`]: client::ExecConfig
-//! [`ExpirationCache`]: store::ExpirationCache
-//! [`Fifo`]: queue::Fifo
-//! [`FilteringHandler`]: handler::FilteringHandler
-//! [`InformerName`]: metrics::InformerName
-//! [`InformerScope`]: informer::InformerScope
-//! [`KubeconfigOptions`]: client::KubeconfigOptions
-//! [`ListWatch`]: reflector::ListWatch
-//! [`ListerWatcher`]: reflector::ListerWatcher
-//! [`MetricsProvider`]: metrics::MetricsProvider
 //! [`PartialObjectMetadata`]: object::PartialObjectMetadata
-//! [`Patch`]: client::api::Patch
-//! [`Queue`]: queue::Queue
-//! [`RealFifo`]: queue::RealFifo
-//! [`Reflector`]: reflector::Reflector
-//! [`ReflectorStore`]: store::ReflectorStore
-//! [`Request`]: client::Request
-//! [`ResourceEventHandler`]: handler::ResourceEventHandler
-//! [`Shard`]: reflector::Shard
-//! [`ThreadSafeStore`]: store::ThreadSafeStore
-//! [`new_indexer_informer`]: informer::new_indexer_informer
-//! [`new_informer`]: informer::new_informer
-//! [`retry_on_conflict`]: client::api::retry_on_conflict
-//! [`store_resource_version`]: SharedIndexInformer::store_resource_version
-//! [`wait_for_resource_version`]: SharedIndexInformer::wait_for_resource_version
-//! [`wait_for_object`]: SharedIndexInformer::wait_for_object
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
