@@ -112,7 +112,7 @@
 //! [`status`]: crate::SharedIndexInformer::status
 //! [`resync`]: crate::informer::SharedInformerFactoryBuilder::resync
 //! [`Controller`]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/struct.Controller.html
-//! [its table]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/guide/controllers/index.html#from-controller-runtime
+//! [its table]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/guide/coming_from/index.html#from-controller-runtime
 //! [`Stop`]: crate::Stop
 //! [`shutdown`]: crate::SharedInformerFactory::shutdown
 //! [`shut_down_with_drain_timeout`]: WorkQueue::shut_down_with_drain_timeout
