@@ -147,16 +147,14 @@ fn memory(types: &[&str], count: usize, test: bool) {
         "after: the informer after the sync. peak: the peak until then, over the smaller of cache and after."
     );
     println!(
-        "kept: the same after a relist in which one object in a hundred changed and the others are not"
+        "relist: the same after a relist in which one object in a hundred changed, after a 403 and after a 410"
     );
-    println!(
-        "decoded again, as after a 403. decoded: all are decoded again, as after a 410 (etcd may be restored)."
-    );
+    println!("(etcd may be restored).");
     println!("bound: the maximum allowed peak: 5 % of the cache, but at least 8 MiB.");
     let entry = queue / count as f64;
     println!("One entry of a DeltaFifo takes {entry:.0} bytes.\n");
     println!(
-        "{:8} {:10} {:>7} {:>6} | {:>7} {:>7} {:>6} {:5} | {:>7} {:>7} {:>6} {:5} | {:>7} {:>7} {:>6}",
+        "{:8} {:10} {:>7} {:>6} | {:>7} {:>7} {:>6} {:5} | {:>7} {:>7} {:>6} {:5} | {:>7} {:>7} {:>6} {:5}",
         "",
         "",
         "cache",
@@ -165,13 +163,14 @@ fn memory(types: &[&str], count: usize, test: bool) {
         "peak",
         "",
         "held",
-        "kept",
+        "relist",
         "peak",
         "",
         "held",
-        "decoded",
+        "expired",
         "peak",
-        ""
+        "",
+        "held"
     );
     for r#type in types {
         let [cache, ..] = case("cache", r#type, "", count);
@@ -179,7 +178,7 @@ fn memory(types: &[&str], count: usize, test: bool) {
         for method in LIST_METHODS {
             let [after, peak, relisted, relist_peak, lists, _] =
                 case("memory", r#type, method, count);
-            let [_, _, decoded, decoded_peak, ..] = case("expired", r#type, method, count);
+            let [_, _, expired, expired_peak, ..] = case("expired", r#type, method, count);
             // `cache` and `after` both include unused memory where tables grew between objects. Use
             // the smaller of the two.
             let cache = cache.min(after);
@@ -198,15 +197,14 @@ fn memory(types: &[&str], count: usize, test: bool) {
                 )
             };
             let (first, relist) = (row(after, peak), row(relisted, relist_peak));
-            // The relist holds two generations of objects, so the bound does not apply.
-            let all = row(decoded, decoded_peak).replace("NO", "");
+            let expired = row(expired, expired_peak);
             let other = if method == "watch-list" && lists > 0.0 {
                 " (fell back to LIST)"
             } else {
                 ""
             };
             println!(
-                "{type:8} {method:10} {:7.1} {:6.1} | {first} | {relist} | {all}{other}",
+                "{type:8} {method:10} {:7.1} {:6.1} | {first} | {relist} | {expired}{other}",
                 cache / MIB,
                 bound / MIB
             );

@@ -171,7 +171,11 @@ pub mod __private {
     pub use crate::object::full_metadata::FullMetadataField;
     pub use crate::object::meta::ObjectMetadata;
     pub use crate::queue::sealed::Sealed;
-    pub use crate::store::staging::{Gaps, Staging};
+    pub mod staging {
+        pub use crate::resource_version::ResourceVersion;
+        pub use crate::store::entry::{Door, Entry, EntryChange};
+        pub use crate::store::staging::{Gaps, Staging};
+    }
     pub mod sync {
         pub use crate::base::sync::*;
     }

@@ -39,9 +39,10 @@ pub(crate) fn is_comparable(version: &str) -> bool {
 /// A resource version that takes two machine words. Most versions are numbers and need no
 /// allocation.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum ResourceVersion {
+pub enum ResourceVersion {
     /// A comparable version of at most 19 digits, which always fit into a `u64`.
     Number(u64),
+    /// Any other version.
     Text(Arc<str>),
 }
 

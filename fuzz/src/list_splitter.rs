@@ -6,12 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::error::Status;
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
-use k8s_informer::time::Backoff;
 use k8s_informer::{DynamicObject, Error, Indexer, Stop};
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -22,7 +20,6 @@ use super::serving::{KNOWN, NoWaiting, Pieces, Shown, Thing, key_of, keys, plain
 #[derive(Arbitrary, Clone, Copy, Debug)]
 struct Options {
     typed: bool,
-    reuse: bool,
     /// Whether the size limit of an object is [`LIMIT`].
     small_limit: bool,
     /// Whether the body is raw bytes. Otherwise it is generated from a list.
@@ -72,13 +69,7 @@ enum Next {
 }
 
 /// Runs a reflector that lists [`KNOWN`] first and then receives `body` in a relist.
-fn reflected<T: Shown>(
-    body: &[u8],
-    sizes: &[u8],
-    Options {
-        reuse, small_limit, ..
-    }: Options,
-) -> Outcome {
+fn reflected<T: Shown>(body: &[u8], sizes: &[u8], Options { small_limit, .. }: Options) -> Outcome {
     let (stop, next) = (Stop::new(), Arc::new(Mutex::new(None)));
     let then = {
         let (stop, next) = (stop.clone(), Arc::clone(&next));
@@ -113,10 +104,6 @@ fn reflected<T: Shown>(
     let store = Arc::new(Indexer::<T>::for_objects());
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(NoWaiting);
-    // After a back-off of more than a second, the reflector reuses no objects, even if `NoWaiting`
-    // skips the wait.
-    options.backoff = Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
-    options.reuse_unchanged = reuse;
     if small_limit {
         options.limits.object_bytes = LIMIT;
     }
@@ -178,10 +165,8 @@ fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
     }
     match plain(body) {
         Some(value) => check_good::<T>(body, &value, known, outcome, options),
-        // Invalid JSON must not remove an object from the cache. This is checked only without
-        // `reuse`: with `reuse`, unchanged objects are not parsed, so their invalid JSON is not
-        // detected.
-        None if !options.reuse && serde_json::from_slice::<IgnoredAny>(body).is_err() => {
+        // Invalid JSON must not remove an object from the cache.
+        None if serde_json::from_slice::<IgnoredAny>(body).is_err() => {
             for key in known.keys() {
                 assert!(outcome.cache.contains_key(key), "{key} was removed");
             }
@@ -243,21 +228,19 @@ fn check_good<T: Shown>(
     let mut expected = Cache::new();
     // The keys whose last item is unreadable.
     let (mut gaps, mut any, mut unreadable) = (BTreeSet::new(), false, 0);
-    // The reflector keeps the cached form of unchanged objects, unless the list is older than the
-    // cache or its version follows its items.
-    let newer = version.parse().is_ok_and(|version: u64| version >= 5);
-    let keeps = options.reuse && newer && version_comes_first(body);
     for item in items {
         let key = key_of(item);
-        let kept = key
-            .as_ref()
-            .and_then(|key| known.get(key))
-            .filter(|kept| same_version(item, kept));
         let decoded = item_of::<T>(value, item).filter(|object| !object.name().is_empty());
-        let item = match (kept, decoded) {
-            (Some(kept), _) if keeps => Some(kept.clone()),
-            (_, object) => object.map(|object| object.shown()),
-        };
+        let item = decoded.map(|object| {
+            let object = object.shown();
+            // The reflector can keep an unchanged object, whose kind came from the earlier list.
+            let known = key.as_ref().and_then(|key| known.get(key));
+            let kept = known.filter(|known| {
+                key.as_ref().and_then(|key| outcome.cache.get(key)) == Some(*known)
+                    && without_type_meta(known) == without_type_meta(&object)
+            });
+            kept.cloned().unwrap_or(object)
+        });
         match (key, item) {
             (Some(key), Some(item)) => {
                 gaps.remove(&key);
@@ -304,17 +287,13 @@ fn check_good<T: Shown>(
     }
 }
 
-fn version_comes_first(body: &[u8]) -> bool {
-    let keys = keys(body);
-    keys.iter().position(|key| key == "metadata") < keys.iter().position(|key| key == "items")
-}
-
-/// Whether an item has the identity and the version of the cached object.
-fn same_version(item: &Value, kept: &Value) -> bool {
-    let meta = kept.get("metadata").unwrap_or(&kept[0]);
-    ["uid", "resourceVersion"]
-        .iter()
-        .all(|field| item["metadata"][field] == meta[field])
+/// Returns an object without the kind that it can have from its list.
+fn without_type_meta(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|field, _| !matches!(field.as_str(), "apiVersion" | "kind"));
+    }
+    object
 }
 
 /// Returns the items and the metadata, if `value` is a list.

@@ -223,7 +223,7 @@ impl Clock for Server {
                 "the wait of {duration:?} is not within {shortest:?} to {longest:?}"
             );
             run.time.pass(duration.as_millis() as u64 + 1);
-            run.model.waited(duration, then, run.time.millis());
+            run.model.waited(then, run.time.millis());
         });
         !stop.is_stopped()
     }
@@ -262,7 +262,6 @@ fn run_script(input: &[u8]) {
     options.backoff = Backoff::new(FIRST_BACKOFF, 2.0, MAX_BACKOFF, 0.0);
     options.page_size = (settings.page_size > 0).then_some(settings.page_size);
     options.watch_list = settings.watch_list;
-    options.reuse_unchanged = settings.reuse;
     options.expected_kind = settings
         .expected_kind
         .then(|| GroupVersionKind::new("", "v1", "Thing"));
@@ -415,7 +414,6 @@ impl Run {
         self.model.listed(Page {
             items: &items,
             version: &version,
-            version_comes_last: last,
             token,
             breaks: reply.end == End::Reset,
             received: written
@@ -526,7 +524,6 @@ impl Run {
                     })
                     .collect(),
                 end: if silent { End::Silent } else { End::Clean },
-                breaks: reply.end == End::Reset,
                 started: now,
                 patience: u64::from(timeout) * 1000 + 30_000,
                 ended: now + if silent { 30_000 } else { reply.millis },

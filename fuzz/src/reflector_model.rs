@@ -10,9 +10,6 @@ use super::scripted::{End, Failure, FailureKind, Frame, Garbage, Served, Setting
 const WATCH_LIST_PAUSE: u64 = 600_000;
 /// The longest silence in milliseconds if bookmarks arrive.
 const QUIET: u64 = 180_000;
-/// After a wait longer than this, the reflector reuses no objects: the server may have been
-/// replaced.
-const OUTAGE: Duration = Duration::from_secs(1);
 /// The longest silence in milliseconds, over several watches, if no bookmarks arrive.
 const LONG_QUIET: u64 = 2 * 630_000;
 /// The number of watches shorter than `SHORT` milliseconds that are reopened immediately.
@@ -69,8 +66,6 @@ pub struct Model {
     pub unreadable: u64,
     pub next: Step,
     unavailable: bool,
-    /// Whether versions still refer to the states in the cache, as far as the reflector can detect.
-    known: bool,
     paginated: bool,
     unfinished: u32,
     short_watches: u32,
@@ -154,7 +149,6 @@ struct Listing {
     pages: u32,
     list_version: String,
     seen: Seen,
-    reuse: Option<bool>,
 }
 
 /// The objects that a list or a watch-list has delivered.
@@ -171,7 +165,6 @@ struct Seen {
 pub struct Page<'a> {
     pub items: &'a [Served],
     pub version: &'a str,
-    pub version_comes_last: bool,
     pub token: Option<String>,
     /// Whether the connection breaks at the end.
     pub breaks: bool,
@@ -189,8 +182,6 @@ pub struct Stream<'a> {
     /// The number of bytes of each frame that arrive, and its length.
     pub received: Vec<(usize, usize)>,
     pub end: End,
-    /// Whether the connection breaks at the end.
-    pub breaks: bool,
     pub started: u64,
     pub ended: u64,
     /// The longest silence of a watch in milliseconds.
@@ -208,7 +199,6 @@ impl Model {
             unreadable: 0,
             next: Step::Watch,
             unavailable: false,
-            known: false,
             paginated: false,
             unfinished: 0,
             short_watches: 0,
@@ -292,8 +282,7 @@ impl Model {
         self.next = Step::Wait(backoff.max(at_least), backoff.max(at_least), then);
     }
 
-    pub fn waited(&mut self, waited: Duration, then: Then, now: u64) {
-        self.known &= waited <= OUTAGE;
+    pub fn waited(&mut self, then: Then, now: u64) {
         match then {
             Then::Cycle => self.new_cycle(now),
             Then::List => self.begin_list(),
@@ -319,27 +308,9 @@ impl Model {
         }
     }
 
-    /// Returns the cached object if the served one has the same UID and version. Such an object
-    /// need not be decoded again.
-    fn unchanged(&self, served: &Served) -> Option<Thing> {
-        let says_so = !matches!(
-            served.spoil,
-            Spoil::NoName | Spoil::NameOfNoText | Spoil::NoVersion
-        );
-        let cached = self.cache.get(&served.thing.key).filter(|_| says_so)?;
-        let same = cached.uid == served.thing.uid && cached.version == served.thing.version;
-        same.then(|| cached.clone())
-    }
-
-    fn note_failure(&mut self, failure: Failure) {
-        use FailureKind::{BadRequest, Forbidden, Invalid};
-        self.known &= matches!(failure.kind, BadRequest | Forbidden | Invalid);
-    }
-
     /// Processes the failure of a list.
     pub fn list_failed(&mut self, failure: Failure) {
         use FailureKind::{Expired, Gone, TooLargeVersion};
-        self.note_failure(failure);
         let had_token = self.listing.token.take().is_some();
         if had_token && !self.listing.whole && failure.kind == Expired {
             let Listing {
@@ -378,30 +349,14 @@ impl Model {
             if !received || self.settings.small && *length > Settings::BYTES {
                 break;
             }
-            let since = (self.known && self.settings.reuse).then(|| self.version.clone());
-            let newer = || match (
-                page.version.parse::<u64>(),
-                since.and_then(|since| since.parse().ok()),
-            ) {
-                (Ok(version), Some(since)) => version >= since,
-                _ => false,
-            };
-            let reuse = *self
-                .listing
-                .reuse
-                .get_or_insert_with(|| !page.version_comes_last && newer());
-            let kept = self.unchanged(item).filter(|_| reuse);
             let key = item.thing.key.clone();
-            match (kept, self.read(item)) {
-                (Some(kept), _) => drop(self.listing.seen.things.insert(key, kept)),
-                (None, Read::Whole) => {
-                    drop(self.listing.seen.things.insert(key, item.thing.clone()));
-                }
-                (None, Read::Key) => {
+            match self.read(item) {
+                Read::Whole => drop(self.listing.seen.things.insert(key, item.thing.clone())),
+                Read::Key => {
                     self.miss(&key, page.started);
                     self.listing.seen.gaps.insert(key);
                 }
-                (None, Read::Nothing | Read::Broken) => {
+                Read::Nothing | Read::Broken => {
                     self.listing.seen.any = true;
                     self.miss("", page.started);
                 }
@@ -438,9 +393,6 @@ impl Model {
             outdated,
         } = seen;
         self.complete = gaps.is_empty() && !any && outdated.is_empty();
-        let versions = (version.parse::<u64>(), self.version.parse::<u64>());
-        self.known &= matches!(versions, (Ok(version), Ok(since)) if version >= since);
-        self.known |= !any && !gaps.iter().any(|key| self.cache.contains_key(key));
         self.repair.listed(self.complete, now);
         for (key, thing) in std::mem::take(&mut self.cache) {
             if any || gaps.contains(&key) {
@@ -456,7 +408,6 @@ impl Model {
     }
 
     pub fn watch_failed(&mut self, failure: Failure) {
-        self.note_failure(failure);
         self.unavailable |= failure.is_unacceptable_at(Some(&self.version));
         let waits = matches!(
             failure.kind,
@@ -470,7 +421,6 @@ impl Model {
 
     pub fn watch_list_failed(&mut self, failure: Failure, now: u64) {
         use FailureKind::*;
-        self.note_failure(failure);
         match failure.kind {
             Connection | TooManyRequests => {
                 self.unfinished += u32::from(failure.kind == Connection);
@@ -510,13 +460,10 @@ impl Model {
 
     /// Processes the frames. Returns the time at which the watch ends.
     fn stream(&mut self, stream: &Stream<'_>, initial: bool) -> u64 {
-        let can_be_compared = self.version.parse::<u64>().is_ok();
         let mut watching = Watching {
             initial: initial.then(Seen::default),
             initial_version: String::new(),
-            reuse: self.known && self.settings.reuse && can_be_compared,
             counts: !initial && !matches!(self.version.as_str(), "" | "0"),
-            reused: false,
             has_bookmark: false,
             events: 0,
         };
@@ -562,13 +509,7 @@ impl Model {
                 }
                 self.count(version, true, watching);
                 if *mark && let Some(seen) = watching.initial.take() {
-                    let versions = (
-                        watching.initial_version.parse::<u64>(),
-                        self.version.parse::<u64>(),
-                    );
-                    let is_older =
-                        !matches!(versions, (Ok(version), Ok(since)) if version >= since);
-                    if watching.initial_version.is_empty() || watching.reused && is_older {
+                    if watching.initial_version.is_empty() {
                         watching.initial = Some(seen);
                         return Err(Broken::Frame);
                     }
@@ -596,24 +537,18 @@ impl Model {
         }
         let Served { thing, .. } = served;
         let read = self.read(served);
-        let may_be_kept = added && watching.reuse && watching.initial.is_some();
-        let kept = self.unchanged(served).filter(|_| may_be_kept);
-        let was_kept = kept.is_some();
-        watching.reused |= was_kept;
-        match (&mut watching.initial, kept, &read) {
-            (_, None, Read::Broken) => return Err(Broken::Frame),
-            (Some(seen), Some(kept), _) => seen.put(kept),
-            (Some(seen), None, Read::Whole) if !deleted => seen.put(thing.clone()),
-            (Some(seen), None, Read::Whole | Read::Key) if deleted => seen.remove(&thing.key),
-            (Some(seen), None, Read::Key) => seen.miss(&thing.key),
-            (Some(seen), None, _) => seen.any = true,
-            (None, _, Read::Whole | Read::Key) if deleted => drop(self.cache.remove(&thing.key)),
-            (None, _, Read::Whole) => drop(self.cache.insert(thing.key.clone(), thing.clone())),
-            (None, ..) => {}
+        match (&mut watching.initial, &read) {
+            (_, Read::Broken) => return Err(Broken::Frame),
+            (Some(seen), Read::Whole) if !deleted => seen.put(thing.clone()),
+            (Some(seen), Read::Whole | Read::Key) if deleted => seen.remove(&thing.key),
+            (Some(seen), Read::Key) => seen.miss(&thing.key),
+            (Some(seen), _) => seen.any = true,
+            (None, Read::Whole | Read::Key) if deleted => drop(self.cache.remove(&thing.key)),
+            (None, Read::Whole) => drop(self.cache.insert(thing.key.clone(), thing.clone())),
+            (None, _) => {}
         }
         let is_live = watching.initial.is_none();
         match read {
-            _ if was_kept => {}
             Read::Whole => self.repair.received(&thing.key, now),
             Read::Key => {
                 self.miss(&thing.key, now);
@@ -652,10 +587,6 @@ impl Model {
 
     fn broken(&mut self, broken: Broken, watching: &Watching, now: u64) {
         self.note_health(watching);
-        match broken {
-            Broken::Error(failure) => self.note_failure(failure),
-            Broken::Frame => self.known = false,
-        }
         match broken {
             Broken::Error(failure) if watching.initial.is_some() => {
                 self.watch_list_failed(failure, now);
@@ -713,7 +644,7 @@ impl Model {
             LONG_QUIET
         };
         if self.quiet >= limit << self.silent_lists {
-            (self.quiet, self.bookmarks_come, self.known) = (0, false, false);
+            (self.quiet, self.bookmarks_come) = (0, false);
             self.silent_lists += 1;
             self.wait(0, Then::Cycle);
         }
@@ -722,7 +653,6 @@ impl Model {
     fn ended(&mut self, stream: &Stream<'_>, watching: &Watching) {
         let is_initial = watching.initial.is_some();
         if stream.end == End::Silent {
-            self.known = false;
             match is_initial {
                 true => {
                     self.pause_watch_list(stream.ended);
@@ -741,8 +671,6 @@ impl Model {
             }
             return;
         }
-        let due = stream.started + stream.patience - 30_000;
-        self.known &= !stream.breaks && stream.ended + 1000 >= due;
         let very_short = watching.events == 0 && stream.ended - stream.started < 1000;
         match (is_initial, very_short) {
             (true, true) => self.begin_list(),
@@ -783,10 +711,7 @@ impl Model {
 struct Watching {
     initial: Option<Seen>,
     initial_version: String,
-    reuse: bool,
     counts: bool,
-    /// Whether an object of the cache was kept.
-    reused: bool,
     has_bookmark: bool,
     events: u64,
 }

@@ -22,7 +22,6 @@ pub struct Settings {
     pub page_size: u32,
     pub supports_watch_list: bool,
     pub watch_list: bool,
-    pub reuse: bool,
     pub skip: bool,
     pub expected_kind: bool,
     pub shallow: bool,

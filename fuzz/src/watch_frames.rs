@@ -5,14 +5,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::__private::Staging;
+use k8s_informer::__private::staging::{Door, Entry, EntryChange, Gaps, Staging};
 use k8s_informer::object::GroupVersionKind;
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
 use k8s_informer::store::{ReflectorStore, StoreError};
-use k8s_informer::time::Backoff;
 use k8s_informer::{Deleted, DynamicObject, Error, Indexer, Stop};
 use serde::de::IgnoredAny;
 use serde_json::de::{SliceRead, StreamDeserializer};
@@ -95,20 +93,14 @@ impl<T: Shown> Recorder<T> {
 
 impl<T: Shown> ReflectorStore<T> for Recorder<T> {
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.note(StoreCall::Added(object.shown()));
-        self.indexer.add(object).map(drop)
+        self.indexer.add(object)
     }
 
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.note(StoreCall::Updated(object.shown()));
-        self.indexer.update(object).map(drop)
+        self.indexer.update(object)
     }
 
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
-        self.note(match &gone {
-            Deleted::Final(object) => StoreCall::Deleted(object.shown()),
-            Deleted::FinalStateUnknown { key, .. } => StoreCall::Gone(key.to_string()),
-        });
         self.indexer.delete(gone)
     }
 
@@ -116,13 +108,53 @@ impl<T: Shown> ReflectorStore<T> for Recorder<T> {
         self.indexer.replace(objects, resource_version)
     }
 
-    fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.note(StoreCall::Bookmark(resource_version.to_owned()));
-        self.indexer.bookmark(resource_version)
+    fn staging(&self) -> Option<&dyn Staging<T>> {
+        Some(self)
+    }
+}
+
+impl<T: Shown> Recorder<T> {
+    fn inner(&self) -> &dyn Staging<T> {
+        self.indexer.staging().expect("an indexer takes entries")
+    }
+}
+
+impl<T: Shown> Staging<T> for Recorder<T> {
+    fn door(&self) -> &Door<T> {
+        self.inner().door()
     }
 
-    fn staging(&self) -> Option<&dyn Staging<T>> {
-        self.indexer.staging()
+    fn known(&self, key: &str) -> Option<Entry<T>> {
+        self.inner().known(key)
+    }
+
+    fn is_settled(&self) -> bool {
+        self.inner().is_settled()
+    }
+
+    fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
+        for change in &*changes {
+            self.note(match change {
+                EntryChange::Add(entry, _) => StoreCall::Added(entry.object.shown()),
+                EntryChange::Update(entry, _) => StoreCall::Updated(entry.object.shown()),
+                EntryChange::Delete(_, Deleted::Final(object), _) => {
+                    StoreCall::Deleted(object.shown())
+                }
+                EntryChange::Delete(key, ..) => StoreCall::Gone(key.to_string()),
+                EntryChange::Bookmark(version) => StoreCall::Bookmark(version.clone()),
+            });
+        }
+        self.inner().apply_entries(changes)
+    }
+
+    fn replace_entries(
+        &self,
+        entries: Vec<Entry<T>>,
+        gaps: Gaps,
+        resource_version: &str,
+    ) -> Result<(), StoreError> {
+        let inner = self.inner();
+        inner.replace_entries(entries, gaps, resource_version)
     }
 }
 
@@ -171,9 +203,6 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
     });
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(NoWaiting);
-    // After a back-off of more than a second, the reflector reuses no objects, even if `NoWaiting`
-    // skips the wait.
-    options.backoff = Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
     options.expected_kind = given
         .expected_kind
         .then(|| GroupVersionKind::new("", "v1", "Thing"));

@@ -7,12 +7,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::handler::Notification;
+use crate::base::digest::Digest;
 use crate::base::panic;
 use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
 use crate::queue::{BatchError, Delta, Deltas, ProcessError, ReplacedAll};
-use crate::store::{Change, Gaps, Indexer, KnownObjects, StoreError};
+use crate::store::{Entry, EntryChange, Gaps, Indexer, KnownObjects, StoreError};
+
+const NO_KEY: &str = "the change is not one of an object with a key";
 
 /// The maximum number of changes that are written to the cache in one step. Lookups wait for a
 /// step, but not for the whole list.
@@ -98,33 +101,43 @@ impl<T: Object> IndexerPart<T> {
     ) -> Result<(), ProcessError> {
         match delta {
             Delta::Deleted(gone) => {
-                let key = self.key(deltas, delta)?;
-                let old = self.cache.get_by_key(&key);
-                self.cache.keyed().delete_with_object(&key, gone)?;
-                self.record_keys([(&key, false)]);
-                notify(key, Notification::deleted(gone.clone(), old), false);
+                let key = key(deltas)?;
+                let old = self.cache.get_by_key(key);
+                self.cache.keyed().delete_with_object(key, gone)?;
+                self.record_keys([(key, false)]);
+                notify(
+                    Key::clone(key),
+                    Notification::deleted(gone.clone(), old),
+                    false,
+                );
             }
             Delta::Added(object)
             | Delta::Updated(object)
             | Delta::Replaced(object)
             | Delta::Sync(object) => {
-                let key = self.key(deltas, delta)?;
-                let added = self.cache.keyed().add(Key::clone(&key), Arc::clone(object));
+                let key = key(deltas)?;
+                let added = self.cache.keyed().put(entry(key, object, deltas));
                 let old = added.map_err(|error| {
-                    let cached = self.cache.get_by_key(&key);
+                    let cached = self.cache.get_by_key(key);
                     rejection(error, cached.as_ref(), object)
                 })?;
-                self.record_keys([(&key, true)]);
-                self.notify_object(key, old, Arc::clone(object), is_in_initial_list, notify);
+                self.record_keys([(key, true)]);
+                self.notify_object(
+                    Key::clone(key),
+                    old,
+                    Arc::clone(object),
+                    is_in_initial_list,
+                    notify,
+                );
             }
             Delta::ReplacedAll(list) => self.replace_all(list, is_in_initial_list, notify)?,
             Delta::SyncAll => {
-                self.known().into_iter().all(|(key, object)| {
+                self.known().into_iter().all(|entry| {
                     let event = Notification::Modified {
-                        old: Arc::clone(&object),
-                        new: object,
+                        old: Arc::clone(&entry.object),
+                        new: entry.object,
                     };
-                    notify(key, event, true)
+                    notify(entry.key, event, true)
                 });
             }
             Delta::Bookmark(resource_version) => self.cache.keyed().bookmark(resource_version),
@@ -165,22 +178,25 @@ impl<T: Object> IndexerPart<T> {
         let mut before = Vec::with_capacity(batch.len());
         for (item, deltas) in batch.iter().enumerate() {
             for delta in deltas.iter() {
-                let change = match delta {
-                    Delta::Deleted(gone) => Change::Delete(gone.clone()),
+                let change = key(deltas).and_then(|key| match delta {
+                    Delta::Deleted(gone) => {
+                        Ok(EntryChange::Delete(Key::clone(key), gone.clone(), None))
+                    }
                     Delta::Added(object)
                     | Delta::Updated(object)
                     | Delta::Replaced(object)
-                    | Delta::Sync(object) => Change::Update(Arc::clone(object)),
-                    Delta::ReplacedAll(_) | Delta::SyncAll | Delta::Bookmark(_) => {
-                        let what = "a batch may contain only changes of single objects";
-                        failed.add(item, StoreError::other(what));
-                        continue;
+                    | Delta::Sync(object) => {
+                        Ok(EntryChange::Update(entry(key, object, deltas), None))
                     }
-                };
-                match self.key(deltas, delta) {
-                    Ok(key) => {
-                        before.push((self.cache.get_by_key(&key), item));
-                        changes.push((key, change));
+                    Delta::ReplacedAll(_) | Delta::SyncAll | Delta::Bookmark(_) => {
+                        Err(StoreError::other(NO_KEY))
+                    }
+                });
+                match change {
+                    Ok(change) => {
+                        let cached = change.key().and_then(|key| self.cache.get_by_key(key));
+                        before.push((cached, item));
+                        changes.push(change);
                     }
                     Err(error) => failed.add(item, error),
                 }
@@ -188,26 +204,28 @@ impl<T: Object> IndexerPart<T> {
         }
         let (applied, errors) = self.write(changes.clone());
         for (at, error) in errors {
-            let ((_, change), (cached, item)) = (&changes[at], &before[at]);
-            match change {
-                Change::Add(new) | Change::Update(new) => {
-                    failed.add(*item, rejection(error, cached.as_ref(), new));
+            let (cached, item) = &before[at];
+            match &changes[at] {
+                EntryChange::Update(new, _) => {
+                    failed.add(*item, rejection(error, cached.as_ref(), &new.object));
                 }
-                Change::Delete(_) | Change::Bookmark(_) => failed.add(*item, error),
+                _ => failed.add(*item, error),
             }
         }
         let (mut changes, mut at) = (changes.into_iter().zip(before), 0);
         for position in applied {
-            let Some(((key, change), (old, _))) = changes.nth(position - at) else {
+            let Some((change, (old, _))) = changes.nth(position - at) else {
                 break;
             };
             at = position + 1;
             let keep_notifying = match change {
-                Change::Delete(gone) => notify(key, Notification::deleted(gone, old), false),
-                Change::Add(new) | Change::Update(new) => {
-                    self.notify_object(key, old, new, is_in_initial_list, notify)
+                EntryChange::Delete(key, gone, _) => {
+                    notify(key, Notification::deleted(gone, old), false)
                 }
-                Change::Bookmark(_) => true,
+                EntryChange::Add(new, _) | EntryChange::Update(new, _) => {
+                    self.notify_object(new.key, old, new.object, is_in_initial_list, notify)
+                }
+                EntryChange::Bookmark(_) => true,
             };
             if !keep_notifying {
                 break;
@@ -229,38 +247,38 @@ impl<T: Object> IndexerPart<T> {
         let mut failed = BatchError::default();
         let mut gaps = list.gaps.clone();
         let mut listed: HashMap<Key, usize> = HashMap::with_capacity(list.objects.len());
-        let mut keyed = Vec::with_capacity(list.objects.len());
-        for object in &list.objects {
-            match self.cache.accessor().key(object) {
-                Ok(key) if !self.has(&key) => {
-                    failed.add(0, StoreError::from(self.other_namespace_error(&key)));
-                }
-                Ok(key) => {
-                    // If several objects have the same key, the last one counts, as in the store.
-                    match listed.get(&key) {
-                        Some(at) => keyed[*at] = (key, Arc::clone(object)),
-                        None => {
-                            listed.insert(Key::clone(&key), keyed.len());
-                            keyed.push((key, Arc::clone(object)));
-                        }
-                    }
-                }
-                Err(error) => {
-                    gaps.add(None);
-                    failed.add(0, StoreError::from(error));
+        let mut entries = Vec::with_capacity(list.objects.len());
+        for (object, (key, digest)) in list.objects.iter().zip(&list.marks) {
+            let Some(key) = key else {
+                gaps.add(None);
+                failed.add(0, StoreError::other(NO_KEY));
+                continue;
+            };
+            let entry = Entry {
+                key: Key::clone(key),
+                object: Arc::clone(object),
+                digest: *digest,
+            };
+            // If several objects have the same key, the last one counts, as in the store.
+            match listed.get(key) {
+                Some(at) => entries[*at] = entry,
+                None => {
+                    listed.insert(Key::clone(key), entries.len());
+                    entries.push(entry);
                 }
             }
         }
-        let old: HashMap<Key, Arc<T>> = self.known().into_iter().collect();
+        let old = self.known().into_iter().map(|it| (it.key, it.object));
+        let old: HashMap<Key, Arc<T>> = old.collect();
         let gone: Vec<(&Key, &Arc<T>)> = old
             .iter()
             .filter(|(key, _)| !listed.contains_key(*key) && !gaps.cover(key))
             .collect();
-        let rejected = self.write_list(&keyed, &gone, &gaps, &list.resource_version);
+        let rejected = self.write_list(&entries, &gone, &gaps, &list.resource_version);
         let rejected_at: HashSet<usize> = rejected.iter().map(|(at, _)| *at).collect();
         for (at, error) in rejected {
-            let (key, new) = &keyed[at];
-            failed.add(0, rejection(error, old.get(key), new));
+            let new = &entries[at];
+            failed.add(0, rejection(error, old.get(&new.key), &new.object));
         }
         for (key, object) in gone {
             let gone = Deleted::FinalStateUnknown {
@@ -271,41 +289,41 @@ impl<T: Object> IndexerPart<T> {
                 return failed.into_result();
             }
         }
-        for (at, (key, new)) in keyed.into_iter().enumerate() {
+        for (at, new) in entries.into_iter().enumerate() {
             if rejected_at.contains(&at) {
                 continue;
             }
-            let before = old.get(&key).cloned();
-            if !self.notify_object(key, before, new, is_in_initial_list, notify) {
+            let before = old.get(&new.key).cloned();
+            if !self.notify_object(new.key, before, new.object, is_in_initial_list, notify) {
                 break;
             }
         }
         failed.into_result()
     }
 
-    /// Writes a list to the cache. Returns the rejected objects by their index in `keyed`.
+    /// Writes a list to the cache. Returns the rejected objects by their index in `entries`.
     fn write_list(
         &self,
-        keyed: &[(Key, Arc<T>)],
+        entries: &[Entry<T>],
         gone: &[(&Key, &Arc<T>)],
         gaps: &Gaps,
         resource_version: &str,
     ) -> Vec<(usize, StoreError)> {
         if self.namespace.is_none() {
-            let mut kept = keyed.to_vec();
+            let mut kept = entries.to_vec();
             self.cache.keep_in_gaps(&mut kept, gaps);
-            // `replace` rejects the whole list for a single bad object. If it does, the code
-            // below writes the objects individually.
-            if self.cache.keyed().replace(kept, resource_version).is_ok() {
+            // This rejects the whole list for a single bad object. If it does, the code below
+            // writes the objects individually.
+            let replaced = self.cache.keyed().replace_entries(kept, resource_version);
+            if replaced.is_ok() {
                 return Vec::new();
             }
         }
-        let updates = keyed
-            .iter()
-            .map(|(key, new)| (Key::clone(key), Change::Update(Arc::clone(new))));
+        let updates = entries.iter().cloned();
+        let updates = updates.map(|entry| EntryChange::Update(entry, None));
         let deletions = gone.iter().map(|(key, object)| {
             let gone = Deleted::Final(Arc::clone(object));
-            (Key::clone(key), Change::Delete(gone))
+            EntryChange::Delete(Key::clone(key), gone, None)
         });
         let (mut changes, mut rejected) = (updates.chain(deletions), Vec::new());
         for step in 0.. {
@@ -326,11 +344,11 @@ impl<T: Object> IndexerPart<T> {
 
     /// Applies changes to the cache in one step. Returns the positions of the applied changes, and
     /// the errors of the others with their positions.
-    fn write(&self, changes: Vec<(Key, Change<T>)>) -> (Vec<usize>, Vec<(usize, StoreError)>) {
-        let is_stored = |change: &Change<T>| !matches!(change, Change::Delete(_));
-        let keys = changes
-            .iter()
-            .map(|(key, change)| (Key::clone(key), is_stored(change)));
+    fn write(&self, changes: Vec<EntryChange<T>>) -> (Vec<usize>, Vec<(usize, StoreError)>) {
+        let keys = changes.iter().filter_map(|change| {
+            let is_stored = !matches!(change, EntryChange::Delete(..));
+            Some((Key::clone(change.key()?), is_stored))
+        });
         let keys: Vec<_> = self.namespace.iter().flat_map(|_| keys.clone()).collect();
         let (applied, errors) = self
             .cache
@@ -385,24 +403,6 @@ impl<T: Object> IndexerPart<T> {
         notify(key, Notification::Modified { old, new }, is_sync)
     }
 
-    /// Returns the key under which a change was queued. Fails if the key does not belong to this
-    /// part.
-    fn key(&self, deltas: &Deltas<T>, delta: &Delta<T>) -> Result<Key, StoreError> {
-        let key = match (deltas.key(), delta) {
-            (Some(key), _) => Key::clone(key),
-            (None, Delta::Deleted(gone)) => self.cache.accessor().key_of_deleted(gone)?,
-            (None, delta) => match delta.object() {
-                Some(object) => self.cache.accessor().key(object)?,
-                None => return Err(StoreError::other("the change contains no object")),
-            },
-        };
-        if self.has(&key) {
-            Ok(key)
-        } else {
-            Err(self.other_namespace_error(&key).into())
-        }
-    }
-
     /// Returns the accessor for the queue of this part. The accessor rejects the keys of other
     /// namespaces, so objects of other namespaces are reported as unreadable and left out.
     pub(super) fn accessor(self: &Arc<Self>) -> Accessor<T> {
@@ -427,18 +427,37 @@ impl<T: Object> IndexerPart<T> {
     }
 
     /// Returns the cached objects of this part.
-    pub(super) fn known(&self) -> Vec<(Key, Arc<T>)> {
+    pub(super) fn known(&self) -> Vec<Entry<T>> {
         if self.namespace.is_none() {
             return self.cache.keyed().entries();
         }
-        let look_up = |key: Key| self.cache.get_by_key(&key).map(|object| (key, object));
-        self.list_keys().into_iter().filter_map(look_up).collect()
+        let keys = self.list_keys().into_iter();
+        keys.filter_map(|key| self.cache.keyed().entry(&key))
+            .collect()
     }
 
     fn has(&self, key: &str) -> bool {
         self.namespace
             .as_ref()
             .is_none_or(|namespace| key.starts_with(&namespace.prefix))
+    }
+}
+
+/// Returns the key under which a change was queued.
+fn key<T>(deltas: &Deltas<T>) -> Result<&Key, StoreError> {
+    deltas.key().ok_or_else(|| StoreError::other(NO_KEY))
+}
+
+/// Returns the entry of an object in `deltas`. Only the newest one needs the digest.
+fn entry<T>(key: &Key, object: &Arc<T>, deltas: &Deltas<T>) -> Entry<T> {
+    let newest = deltas.newest().and_then(Delta::object);
+    Entry {
+        key: Key::clone(key),
+        object: Arc::clone(object),
+        digest: match newest.is_some_and(|newest| Arc::ptr_eq(newest, object)) {
+            true => deltas.digest,
+            false => Digest::NONE,
+        },
     }
 }
 
@@ -488,6 +507,10 @@ impl<T: Object> KnownObjects<T> for IndexerPart<T> {
 
     fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
         Ok(self.has(key).then(|| self.cache.get_by_key(key)).flatten())
+    }
+
+    fn entry(&self, key: &str) -> Option<Entry<T>> {
+        self.has(key).then(|| self.cache.keyed().entry(key))?
     }
 }
 

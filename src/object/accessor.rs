@@ -8,6 +8,7 @@ use crate::base::panic::catch;
 use crate::log;
 
 type KeyFn<T> = dyn Fn(&T) -> Result<Key, KeyError> + Send + Sync;
+type CheckFn = dyn Fn(&Key) -> Result<(), KeyError> + Send + Sync;
 type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync;
 
 /// Reads the key and the resource version of the objects in a queue or store.
@@ -32,6 +33,8 @@ pub struct Accessor<T> {
     resource_version: Arc<ResourceVersionFn<T>>,
     /// Whether the key is made of the namespace and name.
     by_name: bool,
+    /// Refuses keys that the key function refuses as well.
+    check: Option<Arc<CheckFn>>,
 }
 
 impl<T> Accessor<T> {
@@ -41,6 +44,7 @@ impl<T> Accessor<T> {
             key: Arc::new(key),
             resource_version: Arc::new(|_| None),
             by_name: false,
+            check: None,
         }
     }
 
@@ -64,10 +68,12 @@ impl<T> Accessor<T> {
     where
         T: 'static,
     {
-        let key = self.key;
-        let checked = move |object: &T| key(object).and_then(|key| check(&key).map(|()| key));
+        let (key, check) = (self.key, Arc::new(check));
+        let own = Arc::clone(&check);
+        let checked = move |object: &T| key(object).and_then(|key| own(&key).map(|()| key));
         Self {
             key: Arc::new(checked),
+            check: Some(check),
             ..self
         }
     }
@@ -99,7 +105,9 @@ impl<T> Accessor<T> {
     /// Returns the key of the object with this namespace and name. `None` if the key function needs
     /// the object itself.
     pub(crate) fn key_of_name(&self, namespace: &str, name: &str) -> Option<Key> {
-        self.by_name.then(|| namespaced_key(namespace, name))
+        let key = self.by_name.then(|| namespaced_key(namespace, name))?;
+        let is_own = self.check.as_ref().is_none_or(|check| check(&key).is_ok());
+        is_own.then_some(key)
     }
 
     /// Returns the resource version of an object. `None` if the object has no metadata or the
@@ -131,6 +139,7 @@ impl<T> Clone for Accessor<T> {
             key: Arc::clone(&self.key),
             resource_version: Arc::clone(&self.resource_version),
             by_name: self.by_name,
+            check: self.check.clone(),
         }
     }
 }

@@ -3,8 +3,9 @@ use std::ops::Deref;
 use std::slice;
 use std::sync::Arc;
 
+use crate::base::digest::Digest;
 use crate::object::{Deleted, Key};
-use crate::store::Gaps;
+use crate::store::{Entry, Gaps};
 
 /// A change of one object or of all objects. client-go's `Delta` and `DeltaType`.
 #[derive(Debug, PartialEq)]
@@ -41,6 +42,8 @@ pub struct ReplacedAll<T> {
     pub resource_version: String,
     /// The objects in the order of the list, after the transform.
     pub objects: Vec<Arc<T>>,
+    /// The keys and digests of the objects. A key is `None` if the object has none.
+    pub(crate) marks: Vec<(Option<Key>, Digest)>,
     /// The objects of the list that could not be read. They still exist.
     pub(crate) gaps: Gaps,
 }
@@ -99,6 +102,8 @@ pub struct Deltas<T> {
     changes: Changes<T>,
     /// The sequence number of the oldest change, in the queue that delivered it.
     pub(super) since: u64,
+    /// The digest of the newest object.
+    pub(crate) digest: Digest,
 }
 
 /// The changes of one object. Most objects have a single waiting change: `One` needs no allocation.
@@ -114,15 +119,26 @@ impl<T> Deltas<T> {
             key: Some(key),
             changes: Changes::Many(deltas),
             since: 0,
+            digest: Digest::NONE,
         }
     }
 
-    pub(super) fn one(since: u64, key: Option<Key>, delta: Delta<T>) -> Self {
+    pub(super) fn one(since: u64, key: Option<Key>, delta: Delta<T>, digest: Digest) -> Self {
         Self {
             key,
             changes: Changes::One(delta),
             since,
+            digest,
         }
+    }
+
+    /// Returns the newest object as an entry.
+    pub(super) fn entry(&self) -> Option<Entry<T>> {
+        Some(Entry {
+            key: Key::clone(self.key.as_ref()?),
+            object: Arc::clone(self.newest()?.object()?),
+            digest: self.digest,
+        })
     }
 
     /// Returns the key under which the deltas were queued. Returns `None` for a list, a resync of
@@ -162,7 +178,13 @@ impl<T> Deltas<T> {
 
     /// Appends a delta. [Merges](merge_deletions) two consecutive deletions and moves the object of
     /// the unused one to `dropped`. client-go's `dedupDeltas`.
-    pub(super) fn push_and_merge(&mut self, delta: Delta<T>, dropped: &mut Vec<Arc<T>>) {
+    pub(super) fn push_and_merge(
+        &mut self,
+        delta: Delta<T>,
+        digest: Digest,
+        dropped: &mut Vec<Arc<T>>,
+    ) {
+        self.digest = digest;
         let newest = match &mut self.changes {
             Changes::One(newest) => Some(newest),
             Changes::Many(deltas) => deltas.last_mut(),
@@ -191,6 +213,7 @@ impl<T> From<Vec<Delta<T>>> for Deltas<T> {
             key: None,
             changes: Changes::Many(deltas),
             since: 0,
+            digest: Digest::NONE,
         }
     }
 }
@@ -223,6 +246,7 @@ impl<T> Clone for Deltas<T> {
             key: self.key.clone(),
             changes,
             since: self.since,
+            digest: self.digest,
         }
     }
 }

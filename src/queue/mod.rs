@@ -35,12 +35,12 @@
 //! | `HasSynced`, `hasSynced_locked` | `Queue::has_synced`, `DeltaFifo::synced` |
 //! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `DeltaFifo::synced`, `DeltaFifo::unlock` |
 //! | `Add`, `Update` | `DeltaFifo::add`, `DeltaFifo::update` |
-//! | `Delete` | `DeltaFifo::delete`, `DeltaFifo::put_deletion` |
+//! | `Delete` | `DeltaFifo::delete`, `DeltaFifo::enter` |
 //! | `dedupDeltas`, `isDup`, `isDeletionDup` | `Deltas::push_and_merge` |
-//! | `queueActionLocked`, `queueActionInternalLocked` | `DeltaFifo::prepare_change`, `DeltaFifo::put` |
+//! | `queueActionLocked`, `queueActionInternalLocked` | `DeltaFifo::enter`, `DeltaFifo::put` |
 //! | `IsClosed` | `DeltaFifo::is_closed` |
 //! | `Pop` | `DeltaFifo::pop`: `DeltaFifo::take`, `DeltaFifo::process`, `DeltaFifo::finish_pop` |
-//! | `Replace` | `DeltaFifo::replace`, `DeltaFifo::replace_prepared` |
+//! | `Replace` | `DeltaFifo::replace`, `DeltaFifo::replace_list` |
 //! | `Resync`, `syncKeyLocked` | `DeltaFifo::resync` |
 //! | `Oldest`, `Newest`, `copyDeltas` | `Deltas::oldest`, `Deltas::newest`, `Deltas::clone` |
 //!
@@ -52,7 +52,7 @@
 //! | `keyOf` | `Deltas::key` |
 //! | `HasSynced`, `hasSynced_locked` | `Queue::has_synced`, `RealFifo::synced` |
 //! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `RealFifo::synced`, `RealFifo::publish` |
-//! | `addToItems_locked` | `RealFifo::prepare_change`, `RealFifo::put`, `RealFifo::push` |
+//! | `addToItems_locked` | `RealFifo::write`, `RealFifo::put`, `RealFifo::push` |
 //! | `addReplaceToItemsLocked` | `RealFifo::push_list` |
 //! | `addResyncToItemsLocked` | `RealFifo::resync` |
 //! | `Add`, `Update`, `Delete` | `RealFifo::add`, `RealFifo::update`, `RealFifo::delete` |

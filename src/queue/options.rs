@@ -3,23 +3,21 @@ use std::sync::Arc;
 use super::timing::Timing;
 use crate::metrics::Meter;
 use crate::object::Accessor;
-use crate::store::{KnownObjects, Transform};
+use crate::store::{Door, KnownObjects};
 use crate::time::RealClock;
 
 /// The options that all queues of deltas have.
 pub(super) struct QueueOptions<T> {
-    pub(super) accessor: Accessor<T>,
+    pub(super) door: Door<T>,
     pub(super) known_objects: Option<Arc<dyn KnownObjects<T>>>,
-    pub(super) transform: Option<Transform<T>>,
     pub(super) timing: Timing,
 }
 
 impl<T> QueueOptions<T> {
     pub(super) fn new(accessor: Accessor<T>, name: &str) -> Self {
         Self {
-            accessor,
+            door: Door::new(accessor, None),
             known_objects: None,
-            transform: None,
             timing: Timing {
                 name: name.to_owned(),
                 meter: Meter::new(None),
@@ -35,7 +33,7 @@ macro_rules! option_setters {
         /// Sets a transform that changes every object before it is queued. By default there is
         /// none.
         pub fn transform(mut self, transform: crate::store::Transform<T>) -> Self {
-            self.options.transform = Some(transform);
+            self.options.door.set_transform(transform);
             self
         }
 

@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::Watermark;
-use crate::object::{Accessor, Deleted};
 use crate::resource_version::ResourceVersion;
 
 /// Publishes the newest resource version up to which all changes have been processed.
@@ -120,23 +119,6 @@ impl VersionTracker {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.pending.len()
-    }
-}
-
-/// Returns the version of an object. Call it before any transform.
-pub(super) fn version_of<T>(accessor: &Accessor<T>, object: &T) -> Option<ResourceVersion> {
-    accessor.resource_version(object).and_then(version)
-}
-
-/// Returns the version of a deletion. A tombstone has no version: its last known state is older
-/// than the deletion.
-pub(super) fn version_of_deleted<T>(
-    accessor: &Accessor<T>,
-    gone: &Deleted<T>,
-) -> Option<ResourceVersion> {
-    match gone {
-        Deleted::Final(object) => version_of(accessor, object),
-        Deleted::FinalStateUnknown { .. } => None,
     }
 }
 

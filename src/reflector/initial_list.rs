@@ -2,18 +2,19 @@ use std::sync::Arc;
 
 use super::initial_objects::InitialObjects;
 use super::undecodable::{UndecodableList, Undecoded};
+use crate::base::digest::Digest;
 use crate::error::Error;
 use crate::object::{Key, Object, meta_namespace_key};
-use crate::store::{Gaps, ReflectorStore, StoreError};
+use crate::store::{Door, Entry, Gaps, StoreError};
 use crate::wire::{Decoder, ListMeta, Unreadable};
 
 /// Collects the objects of a list, or the initial events of a watch-list. Until they are complete,
 /// the store keeps its previous objects (WL3, WL7).
 pub(super) struct InitialList<T> {
-    objects: InitialObjects<Arc<T>>,
+    objects: InitialObjects<(Arc<T>, Digest)>,
     /// Items without a kind, with their positions in the list. They wait here because the `kind` of
     /// the page comes after its `items` in the JSON.
-    without_kind: InitialObjects<(usize, T)>,
+    without_kind: InitialObjects<(usize, T, Digest)>,
     /// The number of objects of other shards.
     other_shard: usize,
     /// The objects that could not be read.
@@ -26,8 +27,6 @@ pub(super) struct InitialList<T> {
     items: usize,
     /// The number of list items that could not be read.
     unreadable_items: usize,
-    /// Whether any object was taken from the cache instead of being decoded.
-    pub(super) has_reused: bool,
 }
 
 impl<T> Default for InitialList<T> {
@@ -41,7 +40,6 @@ impl<T> Default for InitialList<T> {
             undecoded: Undecoded::default(),
             items: 0,
             unreadable_items: 0,
-            has_reused: false,
         }
     }
 }
@@ -64,19 +62,20 @@ impl<T: Object> InitialList<T> {
     }
 
     /// Adds an object, or replaces its older state.
-    pub(super) fn put(&mut self, key: Key, object: Arc<T>) {
+    pub(super) fn put(&mut self, entry: Entry<T>) {
         if self.without_kind.len() > 0 {
-            self.without_kind.remove(&meta_namespace_key(&*object));
+            self.without_kind
+                .remove(&meta_namespace_key(&*entry.object));
         }
-        self.close_gap(&key);
-        self.objects.put(key, object);
+        self.close_gap(&entry.key);
+        self.objects.put(entry.key, (entry.object, entry.digest));
     }
 
     /// Adds an item whose kind the page has not named yet.
-    pub(super) fn put_without_kind(&mut self, item: usize, object: T) {
+    pub(super) fn put_without_kind(&mut self, item: usize, object: T, digest: Digest) {
         let key = meta_namespace_key(&object);
         self.close_gap(&key);
-        self.without_kind.put(key, (item, object));
+        self.without_kind.put(key, (item, object, digest));
     }
 
     pub(super) fn add_other_shard(&mut self) {
@@ -124,14 +123,14 @@ impl<T: Object> InitialList<T> {
         &mut self,
         page: &ListMeta,
         decoder: &Decoder<T>,
-        store: &dyn ReflectorStore<T>,
+        door: &Door<T>,
     ) -> Vec<(usize, Unreadable)> {
         let mut unreadable = Vec::new();
         let without_kind = std::mem::replace(&mut self.without_kind, InitialObjects::new());
-        for (_, (item, mut object)) in without_kind.into_vec() {
+        for (_, (item, mut object, digest)) in without_kind.into_vec() {
             decoder.set_type_meta(&mut object, page);
-            match prepare(object, store) {
-                Ok((key, object)) => self.objects.put(key, object),
+            match entry(object, digest, door) {
+                Ok(entry) => self.objects.put(entry.key, (entry.object, entry.digest)),
                 Err(error) => unreadable.push((item, error)),
             }
         }
@@ -143,12 +142,6 @@ impl<T: Object> InitialList<T> {
         self.gaps.is_empty() && self.outdated.is_empty()
     }
 
-    /// Whether the store keeps an older object in place of one that could not be read.
-    pub(super) fn keeps_older(&self, store: &dyn ReflectorStore<T>) -> bool {
-        let is_kept = |staging| !self.gaps.are_empty_in(staging);
-        !self.gaps.is_empty() && store.staging().is_none_or(is_kept)
-    }
-
     /// Returns the reason if no object could be decoded.
     pub(super) fn take_undecodable(&mut self) -> Option<UndecodableList> {
         let undecoded = std::mem::take(&mut self.undecoded);
@@ -158,27 +151,30 @@ impl<T: Object> InitialList<T> {
         }
     }
 
-    /// Returns the readable objects with their keys, and the others.
-    pub(super) fn into_parts(self) -> (Vec<(Key, Arc<T>)>, Gaps) {
-        (self.objects.into_vec(), self.gaps)
+    /// Returns the readable objects, and the others.
+    pub(super) fn into_parts(self) -> (Vec<Entry<T>>, Gaps) {
+        let entry = |(key, (object, digest))| Entry {
+            key,
+            object,
+            digest,
+        };
+        let objects = self.objects.into_vec();
+        (objects.into_iter().map(entry).collect(), self.gaps)
     }
 }
 
-/// Returns the object as the store will keep it, and its key.
-pub(super) fn prepare<T: Object>(
+/// Passes an object through the door of the store.
+pub(super) fn entry<T: Object>(
     object: T,
-    store: &dyn ReflectorStore<T>,
-) -> Result<(Key, Arc<T>), Unreadable> {
+    digest: Digest,
+    door: &Door<T>,
+) -> Result<Entry<T>, Unreadable> {
     let object = Arc::new(object);
-    match store.staging() {
-        None => Ok((meta_namespace_key(&*object), object)),
-        Some(staging) => staging
-            .prepare(Arc::clone(&object))
-            .map_err(|error| unreadable_object(&*object, &error)),
-    }
+    let entry = door.entry(Arc::clone(&object), digest);
+    entry.map_err(|error| unreadable_object(&*object, &error))
 }
 
-/// Returns the description of an object that the store rejected.
+/// Returns the description of an object that the door refused.
 pub(super) fn unreadable_object<T: Object>(object: &T, error: &StoreError) -> Unreadable {
     let mut unreadable = Unreadable::of(object, Error::other(error.to_string()));
     if let StoreError::Transform { key, .. } = error {
@@ -188,15 +184,10 @@ pub(super) fn unreadable_object<T: Object>(object: &T, error: &StoreError) -> Un
 }
 
 /// Returns the key of an unreadable object in the store, if it is known.
-pub(super) fn stored_key<T>(unreadable: &Unreadable, store: &dyn ReflectorStore<T>) -> Option<Key> {
+pub(super) fn stored_key<T>(unreadable: &Unreadable, door: &Door<T>) -> Option<Key> {
     if unreadable.key.is_some() {
         return unreadable.key.clone();
     }
     let (namespace, name) = unreadable.identity()?;
-    match store.staging() {
-        Some(staging) => staging.key_of_name(namespace, name),
-        // The key function of a custom store is unknown. Assume `namespace/name`, which most stores
-        // use.
-        None => unreadable.namespaced_key(),
-    }
+    door.accessor().key_of_name(namespace, name)
 }

@@ -1,10 +1,10 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use crate::base::sync::Mutex;
 use crate::object::Key;
 use crate::resource_version::compare_resource_versions;
+use crate::store;
 
 /// The maximum number of missing objects that are remembered. Objects beyond this number are
 /// represented by the empty key.
@@ -118,7 +118,7 @@ impl Missing {
     /// the list.
     pub(super) fn obsolete_after<T>(
         &self,
-        list: &[(Key, Arc<T>)],
+        list: &[store::Entry<T>],
         complete: bool,
         began: u64,
     ) -> Vec<(Key, u64)> {
@@ -131,8 +131,8 @@ impl Missing {
             }
         }
         if !rejected.is_empty() {
-            for (key, _) in list {
-                rejected.remove(key);
+            for entry in list {
+                rejected.remove(&entry.key);
             }
         }
         obsolete.extend(rejected);

@@ -102,21 +102,6 @@ pub struct ReflectorOptions {
     /// The fields that are not decoded, whatever the type: for example, `managedFields`. Empty
     /// by default.
     pub skip: FieldPaths,
-    /// Whether a relist keeps cached objects whose UID and resource version are unchanged. The rest
-    /// of their JSON is skipped and not decoded. The default is `true`.
-    ///
-    /// A restored etcd can assign a resource version again, to a different state. After each of
-    /// these signs of a restore, the reflector decodes every object:
-    ///
-    /// - The version expired, is too large, or is older than one seen before.
-    /// - A connection failed, broke, ended early or fell silent.
-    /// - The server was unavailable.
-    /// - The reflector waited for more than a second, in which a server can restart.
-    ///
-    /// The reflector keeps objects again once the cache holds a list that was decoded in full. A
-    /// relist that decodes every object holds two generations of all objects until the cache has
-    /// the new one.
-    pub reuse_unchanged: bool,
     /// Limits for the size of the data that a server sends.
     pub limits: DecodeLimits,
     /// Whether decode errors quote the messages of custom deserializers.
@@ -219,7 +204,6 @@ impl Default for ReflectorOptions {
             expected_kind: None,
             shard: None,
             skip: FieldPaths::default(),
-            reuse_unchanged: true,
             limits: DecodeLimits::default(),
             show_custom_decode_errors: false,
             stack_sizes: StackSizes::default(),
@@ -232,7 +216,7 @@ impl Default for ReflectorOptions {
 
 debug_fields!(ReflectorOptions:
     name, resync_period, page_size, min_watch_timeout, watch_list, watch_idle_timeout,
-    internal_error_retry, start_jitter, expected_kind, shard, skip, reuse_unchanged, limits,
+    internal_error_retry, start_jitter, expected_kind, shard, skip, limits,
     show_custom_decode_errors, stack_sizes, backoff
 );
 

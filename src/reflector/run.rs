@@ -1,3 +1,4 @@
+mod custom_store;
 mod session;
 
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use std::time::{Duration, Instant};
 use ::log::Level;
 use serde::de::DeserializeOwned;
 
+use self::custom_store::CustomStore;
 use self::session::Session;
 use super::failures::{Failures, named};
 use super::protocol::{Protocol, Report, ReportKind};
@@ -196,7 +198,15 @@ impl<T: Object> Reflector<T> {
             false
         });
         let reclaim = self.reclaim.clone();
-        let mut session = Session::new(self, &*self.store, self.decode, reclaim, watch_list);
+        let custom;
+        let store = match self.store.staging() {
+            Some(staging) => staging,
+            None => {
+                custom = CustomStore::new(&*self.store);
+                &custom
+            }
+        };
+        let mut session = Session::new(self, store, self.decode, reclaim, watch_list);
         thread::scope(|scope| {
             let mut listing = None;
             let mut resync: Option<Resync<'_>> = None;

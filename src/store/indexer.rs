@@ -2,10 +2,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{
-    AddIndexersError, Change, Gaps, IndexError, Indexers, KnownObjects, ReflectorStore, Staging,
-    Store, StoreError, ThreadSafeStore, TransactionError, Transform,
+    AddIndexersError, Change, Door, Entry, EntryChange, Gaps, IndexError, Indexers, KnownObjects,
+    ReflectorStore, Staging, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
 };
 use crate::base::derive::debug_fields;
+use crate::base::digest::Digest;
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Deleted, Key, Object};
 
@@ -39,8 +40,7 @@ use crate::object::{Accessor, Deleted, Key, Object};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Indexer<T> {
-    accessor: Accessor<T>,
-    transform: Option<Transform<T>>,
+    door: Door<T>,
     store: ThreadSafeStore<T>,
 }
 
@@ -51,8 +51,7 @@ impl<T: 'static> Indexer<T> {
         let store = ThreadSafeStore::new(indexers)
             .with_resource_version(move |object| reader.resource_version(object));
         Self {
-            accessor,
-            transform: None,
+            door: Door::new(accessor, None),
             store,
         }
     }
@@ -70,7 +69,7 @@ impl<T> Indexer<T> {
     /// without an informer: the queue of an informer already transforms its objects.
     #[must_use]
     pub fn with_transform(mut self, transform: Transform<T>) -> Self {
-        self.transform = Some(transform);
+        self.door.set_transform(transform);
         self
     }
 
@@ -83,10 +82,6 @@ impl<T> Indexer<T> {
         }
     }
 
-    pub(crate) fn accessor(&self) -> &Accessor<T> {
-        &self.accessor
-    }
-
     /// Stores an object. It replaces the object with the same key.
     ///
     /// # Errors
@@ -94,8 +89,8 @@ impl<T> Indexer<T> {
     /// [`StoreError`] if the object has no key, or if the transform or an index function fails.
     /// Then nothing has changed.
     pub fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        let (key, object) = self.prepare(object)?;
-        self.store.add(key, object).map(drop)
+        let entry = self.door.entry(object, Digest::NONE)?;
+        self.store.put(entry).map(drop)
     }
 
     /// Stores an object, like [`add`](Self::add).
@@ -115,7 +110,7 @@ impl<T> Indexer<T> {
     ///
     /// [`StoreError::Key`] if the object has no key.
     pub fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
-        let key = self.accessor.key_of_deleted(&gone)?;
+        let key = self.door.accessor().key_of_deleted(&gone)?;
         self.store.delete_with_object(&key, &gone)
     }
 
@@ -127,11 +122,10 @@ impl<T> Indexer<T> {
     /// [`StoreError`] if one of the objects has no key, or if the transform or an index function
     /// fails for it. Then nothing has changed.
     pub fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
-        let keyed = objects
-            .into_iter()
-            .map(|object| self.prepare(object))
-            .collect::<Result<_, _>>()?;
-        self.store.replace(keyed, resource_version)
+        let entries = objects.into_iter();
+        let entries = entries.map(|object| self.door.entry(object, Digest::NONE));
+        let entries = entries.collect::<Result<_, _>>()?;
+        self.store.replace_entries(entries, resource_version)
     }
 
     /// Applies several changes in order, as one atomic step. A read that returns the content at one
@@ -144,29 +138,15 @@ impl<T> Indexer<T> {
     /// because the transform or an index function failed for it. The others have been applied.
     pub fn transaction(&self, changes: Vec<Change<T>>) -> Result<(), TransactionError> {
         let total = changes.len();
-        let mut keyed = Vec::with_capacity(total);
+        let mut entered = Vec::with_capacity(total);
         let mut errors = Vec::new();
         for (position, change) in changes.into_iter().enumerate() {
-            let prepared = match change {
-                Change::Add(object) => self
-                    .prepare(object)
-                    .map(|(key, object)| (key, Change::Add(object))),
-                Change::Update(object) => self
-                    .prepare(object)
-                    .map(|(key, object)| (key, Change::Update(object))),
-                Change::Delete(gone) => self
-                    .accessor
-                    .key_of_deleted(&gone)
-                    .map(|key| (key, Change::Delete(gone)))
-                    .map_err(Into::into),
-                Change::Bookmark(_) => Ok((Key::from(""), change)),
-            };
-            match prepared {
-                Ok(change) => keyed.push((position, change)),
+            match self.enter(change) {
+                Ok(change) => entered.push((position, change)),
                 Err(error) => errors.push((position, error)),
             }
         }
-        let (successful, failed) = self.store.transact(keyed);
+        let (successful, failed) = self.store.transact(entered);
         errors.extend(failed);
         if errors.is_empty() {
             return Ok(());
@@ -185,7 +165,7 @@ impl<T> Indexer<T> {
     ///
     /// [`StoreError::Key`] if `object` has no key.
     pub fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError> {
-        Ok(self.store.get(&self.accessor.key(object)?))
+        Ok(self.store.get(&self.door.accessor().key(object)?))
     }
 
     /// Returns the object stored under `key`.
@@ -283,23 +263,27 @@ impl<T> Indexer<T> {
         &self.store
     }
 
-    /// Adds stored objects to the list `objects`, so that a replace keeps them: those that may be
-    /// missing from the list because of its gaps.
-    pub(crate) fn keep_in_gaps(&self, objects: &mut Vec<(Key, Arc<T>)>, gaps: &Gaps) {
+    /// Adds stored entries to a list, so that a replace keeps them: those that may be missing from
+    /// the list because of its gaps.
+    pub(crate) fn keep_in_gaps(&self, entries: &mut Vec<Entry<T>>, gaps: &Gaps) {
         if gaps.is_empty() {
             return;
         }
-        let listed: HashSet<Key> = objects.iter().map(|(key, _)| Arc::clone(key)).collect();
+        let listed: HashSet<Key> = entries.iter().map(|entry| Key::clone(&entry.key)).collect();
         let stored = self.store.entries().into_iter();
-        objects.extend(stored.filter(|(key, _)| gaps.cover(key) && !listed.contains(key)));
+        entries.extend(stored.filter(|it| gaps.cover(&it.key) && !listed.contains(&it.key)));
     }
 
-    /// Computes the key and transforms the object. The key is that of the object before the
-    /// transform (S1).
-    fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
-        let key = self.accessor.key(&object)?;
-        let object = Transform::run(self.transform.as_ref(), &key, object)?;
-        Ok((key, object))
+    /// Turns a change into one with an entry. A deleted object is not stored, so it is not
+    /// transformed.
+    fn enter(&self, change: Change<T>) -> Result<EntryChange<T>, StoreError> {
+        match change {
+            Change::Delete(gone) => {
+                let key = self.door.accessor().key_of_deleted(&gone)?;
+                Ok(EntryChange::Delete(key, gone, None))
+            }
+            other => self.door.change(other, Digest::NONE),
+        }
     }
 }
 
@@ -331,30 +315,32 @@ impl<T: Send + Sync> ReflectorStore<T> for Indexer<T> {
 }
 
 impl<T: Send + Sync> Staging<T> for Indexer<T> {
-    fn key_of_name(&self, namespace: &str, name: &str) -> Option<Key> {
-        self.accessor.key_of_name(namespace, name)
+    fn door(&self) -> &Door<T> {
+        &self.door
     }
 
-    fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
-        self.prepare(object)
-    }
-
-    fn cached(&self, key: &str) -> Option<Arc<T>> {
-        self.get_by_key(key)
+    fn known(&self, key: &str) -> Option<Entry<T>> {
+        self.store.entry(key)
     }
 
     fn is_settled(&self) -> bool {
         true
     }
 
-    fn replace_staged(
+    fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
+        let changes = changes.drain(..).enumerate().collect();
+        let (_, errors) = self.store.transact(changes);
+        errors.into_iter().map(|(_, error)| error).collect()
+    }
+
+    fn replace_entries(
         &self,
-        mut objects: Vec<(Key, Arc<T>)>,
+        mut entries: Vec<Entry<T>>,
         gaps: Gaps,
         resource_version: &str,
     ) -> Result<(), StoreError> {
-        self.keep_in_gaps(&mut objects, &gaps);
-        self.store.replace(objects, resource_version)
+        self.keep_in_gaps(&mut entries, &gaps);
+        self.store.replace_entries(entries, resource_version)
     }
 }
 
@@ -365,6 +351,10 @@ impl<T: Send + Sync> KnownObjects<T> for Indexer<T> {
 
     fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
         Ok(self.get_by_key(key))
+    }
+
+    fn entry(&self, key: &str) -> Option<Entry<T>> {
+        self.store.entry(key)
     }
 }
 

@@ -25,6 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub(crate) mod entry;
 mod error;
 mod expiration_cache;
 mod index;
@@ -42,8 +43,10 @@ mod transform;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::base::digest::Digest;
 use crate::object::{Deleted, Key};
 
+pub(crate) use entry::{Door, Entry, EntryChange};
 pub use error::{AddIndexersError, IndexError, Rejected, StoreError, TransactionError};
 pub use expiration_cache::{ExpirationCache, ExpirationCacheBuilder, TimestampedEntry};
 use index::NAMESPACE_INDEX;
@@ -259,6 +262,17 @@ pub trait KnownObjects<T>: Send + Sync {
     /// Returns an error if the lookup fails. Among the stores of this crate, only an
     /// [`ExpirationCache`] can fail: when its policy panics.
     fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError>;
+
+    /// Returns the entry of the object stored under `key`.
+    #[doc(hidden)]
+    fn entry(&self, key: &str) -> Option<Entry<T>> {
+        let object = self.lookup(key).ok()??;
+        Some(Entry {
+            key: key.into(),
+            object,
+            digest: Digest::NONE,
+        })
+    }
 }
 
 /// A store that a reflector or controller writes to and any thread reads. client-go's `Store`.

@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
-use std::collections::hash_map::Entry;
+use std::collections::hash_map;
 use std::sync::Arc;
 
+use super::Entry;
 use super::index::Computed;
 use super::parts::Parts;
 use crate::object::Key;
@@ -33,8 +34,7 @@ pub(super) struct Slots<T> {
 }
 
 pub(super) struct Slot<T> {
-    pub(super) key: Key,
-    pub(super) object: Arc<T>,
+    pub(super) entry: Entry<T>,
     /// The index values of the object as (index id, value), sorted. The strings are shared with the
     /// indexes.
     values: Box<[(u32, Arc<str>)]>,
@@ -106,26 +106,29 @@ impl<T> Slots<T> {
 
     /// Inserts an object and returns the one that it replaced. The caller must drop the returned
     /// object after it releases its lock.
-    pub(super) fn put(&mut self, key: Key, object: Arc<T>, computed: Computed) -> Option<Arc<T>> {
+    pub(super) fn put(&mut self, new: Entry<T>, computed: Computed) -> Option<Arc<T>> {
         let next = self.free.last().copied().unwrap_or_else(|| {
             // Four billion objects do not fit in memory.
             #[allow(clippy::expect_used)]
             u32::try_from(self.extent()).expect("fewer than 2^32 objects")
         });
-        match self.by_key.of_mut(&key).entry(Arc::clone(&key)) {
-            Entry::Occupied(entry) => {
+        match self.by_key.of_mut(&new.key).entry(Arc::clone(&new.key)) {
+            hash_map::Entry::Occupied(entry) => {
                 let at = *entry.get();
                 self.index_slot(at, |_| true, computed);
                 let slot = self.at_mut(at).as_mut()?;
-                return Some(std::mem::replace(&mut slot.object, object));
+                // A resync writes the same object without its digest.
+                if !(new.digest.is_none() && Arc::ptr_eq(&slot.entry.object, &new.object)) {
+                    slot.entry.digest = new.digest;
+                }
+                return Some(std::mem::replace(&mut slot.entry.object, new.object));
             }
-            Entry::Vacant(entry) => entry.insert(next),
+            hash_map::Entry::Vacant(entry) => entry.insert(next),
         };
         self.len += 1;
         self.inserted += 1;
         let slot = Some(Slot {
-            key,
-            object,
+            entry: new,
             values: Box::default(),
             inserted_at: self.inserted,
         });
@@ -197,7 +200,9 @@ impl<T> Slots<T> {
             let Some((_, index)) = self.indices.iter_mut().find(|(a, _)| *a == id) else {
                 continue;
             };
-            if let Entry::Occupied(mut entry) = index.of_mut(&value).entry(Arc::clone(&value)) {
+            if let hash_map::Entry::Occupied(mut entry) =
+                index.of_mut(&value).entry(Arc::clone(&value))
+            {
                 entry.get_mut().remove(&at);
                 if entry.get().is_empty() {
                     entry.remove();
@@ -245,7 +250,7 @@ impl<T> Slots<T> {
     ) -> Result<(), E> {
         for at in 0..self.extent() as u32 {
             let Some(slot) = self.at(at) else { continue };
-            let computed = compute(&slot.key, &slot.object)?;
+            let computed = compute(&slot.entry.key, &slot.entry.object)?;
             self.index_slot(at, |_| true, computed);
         }
         Ok(())
@@ -264,7 +269,7 @@ impl<T> Slots<T> {
         };
         if self
             .at(at)
-            .is_some_and(|slot| Arc::ptr_eq(&slot.object, object))
+            .is_some_and(|slot| Arc::ptr_eq(&slot.entry.object, object))
         {
             self.index_slot(at, |id| ids.contains(&id), computed);
         }
@@ -332,7 +337,7 @@ mod tests {
             let key = below(20).to_string();
             if below(3) == 0 {
                 assert_eq!(
-                    slots.remove(&key).map(|gone| *gone.0.object),
+                    slots.remove(&key).map(|gone| *gone.0.entry.object),
                     model.remove(&key).map(|old| old.0)
                 );
                 continue;
@@ -342,7 +347,10 @@ mod tests {
                 .collect();
             computed.sort_unstable();
             computed.dedup();
-            let old = slots.put(key.as_str().into(), Arc::new(step), computed.clone());
+            let old = slots.put(
+                Entry::of(key.as_str().into(), Arc::new(step)),
+                computed.clone(),
+            );
             assert_eq!(
                 old.map(|old| *old),
                 model.insert(key, (step, computed)).map(|old| old.0)
@@ -365,7 +373,7 @@ mod tests {
                 for (value, keys) in expected {
                     let mut found: Vec<&str> = slots
                         .indexed(id, value, 0)
-                        .map(|(_, slot)| &*slot.key)
+                        .map(|(_, slot)| &*slot.entry.key)
                         .collect();
                     found.sort_unstable();
                     assert_eq!(found, keys);
@@ -379,11 +387,11 @@ mod tests {
     fn x3_unchanged_values_leave_the_index_untouched() {
         let mut slots = Slots::new([0]);
         let computed = || vec![(0, "x".to_owned())];
-        slots.put("a".into(), Arc::new(1), computed());
+        slots.put(Entry::of("a".into(), Arc::new(1)), computed());
         let before = values(&slots, 0).next().map(Arc::as_ptr);
-        slots.put("a".into(), Arc::new(2), computed());
+        slots.put(Entry::of("a".into(), Arc::new(2)), computed());
         assert_eq!(values(&slots, 0).next().map(Arc::as_ptr), before);
-        slots.put("b".into(), Arc::new(3), computed());
+        slots.put(Entry::of("b".into(), Arc::new(3)), computed());
         let values = values(&slots, 0).next().map(Arc::strong_count);
         assert_eq!(
             values,

@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 
 use super::{DecodeLimits, EscapedName, Event, EventKind, FieldPaths, ListMeta, Shard};
 use crate::base::adaptive_buffer::AdaptiveBuffer;
+use crate::base::digest::Digest;
 use crate::base::panic;
 use crate::decode_error::{DecodeError, explain};
 use crate::error::Error;
@@ -93,9 +94,9 @@ pub(crate) struct Unreadable {
 
 /// The result of decoding a watch event.
 pub(crate) enum Decoded<T> {
-    Object(T),
-    /// The caller already has the object in this version.
-    Unchanged(Key, Arc<T>),
+    Object(T, Digest),
+    /// The caller already has this object.
+    Unchanged(Key, Arc<T>, Digest),
     /// The object belongs to another shard.
     OtherShard {
         resource_version: String,
@@ -113,11 +114,11 @@ pub(crate) enum Decoded<T> {
 
 /// The result of decoding a list item.
 pub(crate) enum DecodedItem<T> {
-    Object(T),
+    Object(T, Digest),
     /// An object without a kind, in a list that has not sent its own kind before the items.
-    WithoutKind(T),
-    /// The caller already has the object in this version.
-    Unchanged(Key, Arc<T>),
+    WithoutKind(T, Digest),
+    /// The caller already has this object.
+    Unchanged(Key, Arc<T>, Digest),
     /// The object belongs to another shard.
     OtherShard,
 }
@@ -129,8 +130,8 @@ pub(crate) enum BadFrame {
     Malformed(Error),
 }
 
-/// Returns the object with this identity if the caller already has it in this version.
-pub(crate) type Unchanged<'a, T> = dyn Fn(&Peek<'_>) -> Option<(Key, Arc<T>)> + 'a;
+/// Returns the object with this identity if the caller already has it with this digest.
+pub(crate) type Unchanged<'a, T> = dyn Fn(&Peek<'_>, Digest) -> Option<(Key, Arc<T>)> + 'a;
 
 impl<T> Decoder<T> {
     pub(crate) fn new(decode: Decode<T>, options: DecodeOptions) -> Self {
@@ -236,9 +237,10 @@ impl<T: Object> Decoder<T> {
         head: &ListMeta,
         unchanged: Option<&Unchanged<'_, T>>,
     ) -> Result<DecodedItem<T>, Unreadable> {
-        match self.peek_identity(bytes, unchanged) {
-            Some(Decoded::Unchanged(key, object)) => {
-                return Ok(DecodedItem::Unchanged(key, object));
+        let digest = Digest::of(bytes);
+        match self.peek_identity(bytes, digest, unchanged) {
+            Some(Decoded::Unchanged(key, object, digest)) => {
+                return Ok(DecodedItem::Unchanged(key, object, digest));
             }
             Some(Decoded::OtherShard { .. }) => return Ok(DecodedItem::OtherShard),
             Some(Decoded::Unreadable(unreadable)) => return Err(unreadable),
@@ -249,10 +251,10 @@ impl<T: Object> Decoder<T> {
             return Err(Unreadable::nameless(&object));
         }
         if head.api_version_and_kind().1.is_empty() && !has_type_meta(bytes) {
-            return Ok(DecodedItem::WithoutKind(object));
+            return Ok(DecodedItem::WithoutKind(object, digest));
         }
         self.set_type_meta(&mut object, head);
-        Ok(DecodedItem::Object(object))
+        Ok(DecodedItem::Object(object, digest))
     }
 
     /// Sets `apiVersion` and `kind` of a list item from its list, if the item has none.
@@ -326,20 +328,18 @@ impl<T: Object> Decoder<T> {
         unchanged: Option<&Unchanged<'_, T>>,
     ) -> Result<(EventKind, Decoded<T>), BadFrame> {
         let mut failed = None;
+        let digest = Digest::of(event.object);
         if self.has_expected_prefix(event.object) {
             let unchanged = unchanged.filter(|_| event.kind == EventKind::Added);
-            if let Some(decoded) = self.peek_identity(event.object, unchanged)
-                // The object has not been parsed, so check that nothing follows it in the frame.
-                // For an unchanged object, it is enough that no other event follows.
-                && match decoded {
-                    Decoded::Unchanged(..) => !wire::may_have_several(event.object),
-                    _ => json::is_one_value(event.object),
-                }
+            if let Some(decoded) = self.peek_identity(event.object, digest, unchanged)
+                // An unchanged object has been parsed before. Otherwise check that nothing follows
+                // the object in the frame.
+                && (matches!(decoded, Decoded::Unchanged(..)) || json::is_one_value(event.object))
             {
                 return Ok((event.kind, decoded));
             }
             match self.object(event.object) {
-                Ok(object) => return Ok((event.kind, Decoded::Object(object))),
+                Ok(object) => return Ok((event.kind, Decoded::Object(object, digest))),
                 Err(error) => failed = Some((event.object, error)),
             }
         }
@@ -351,7 +351,8 @@ impl<T: Object> Decoder<T> {
             let other = Unreadable::undecoded(&peek, error);
             return Ok((event.kind, Decoded::OtherKind(other)));
         }
-        if let Some(decoded) = self.peek_identity(event.object, None) {
+        let digest = Digest::of(event.object);
+        if let Some(decoded) = self.peek_identity(event.object, digest, None) {
             return Ok((event.kind, decoded));
         }
         let decoded = match failed {
@@ -359,7 +360,7 @@ impl<T: Object> Decoder<T> {
             _ => self.object(event.object),
         };
         let decoded = match decoded {
-            Ok(object) => Decoded::Object(object),
+            Ok(object) => Decoded::Object(object, digest),
             Err(error) => Decoded::Unreadable(Unreadable::undecoded(&peek, error)),
         };
         Ok((event.kind, decoded))
@@ -370,6 +371,7 @@ impl<T: Object> Decoder<T> {
     fn peek_identity(
         &self,
         object: &[u8],
+        digest: Digest,
         unchanged: Option<&Unchanged<'_, T>>,
     ) -> Option<Decoded<T>> {
         if self.options.shard.is_none() && unchanged.is_none() {
@@ -382,8 +384,8 @@ impl<T: Object> Decoder<T> {
                 resource_version: identity.resource_version.into_owned(),
             }),
             Ok(false) => unchanged
-                .and_then(|unchanged| unchanged(&identity))
-                .map(|(key, object)| Decoded::Unchanged(key, object)),
+                .and_then(|unchanged| unchanged(&identity, digest))
+                .map(|(key, object)| Decoded::Unchanged(key, object, digest)),
         }
     }
 

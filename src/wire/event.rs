@@ -1,10 +1,9 @@
-use memchr::memmem;
 use serde::Deserialize;
 use serde::de::{Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::decode_error::explained;
-use crate::json::{Peek, is_one_value};
+use crate::json::Peek;
 use crate::status::Status;
 
 /// A watch event whose object has not been decoded.
@@ -79,12 +78,6 @@ pub(crate) fn has_several(line: &[u8]) -> bool {
     }
     let mut values = serde_json::Deserializer::from_slice(line).into_iter::<IgnoredAny>();
     values.next().is_some_and(|first| first.is_ok()) && values.byte_offset() < line.len()
-}
-
-/// Whether another event may follow the object at the beginning of these bytes. Without the key
-/// `object`, which every event contains, no other event follows.
-pub(crate) fn may_have_several(bytes: &[u8]) -> bool {
-    memmem::find(bytes, b"\"object\"").is_some() && !is_one_value(bytes)
 }
 
 /// Returns the `Status` of an ERROR event. If the object is not a `Status`, the message of the

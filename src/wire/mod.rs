@@ -14,7 +14,7 @@ mod shard;
 pub(crate) use decoder::{
     BadFrame, Decode, DecodeOptions, Decoded, DecodedItem, Decoder, Unreadable,
 };
-pub(crate) use event::{Event, EventKind, error_status, has_several, may_have_several};
+pub(crate) use event::{Event, EventKind, error_status, has_several};
 pub use fields::{FieldPathError, FieldPaths};
 pub(crate) use frame::{FrameSplitter, Piece};
 pub use limits::DecodeLimits;

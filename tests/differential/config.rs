@@ -32,7 +32,6 @@ pub(crate) struct Config {
     pub(crate) queue: InformerQueue,
     pub(crate) lists: Lists,
     pub(crate) scope: Scope,
-    pub(crate) reuse_unchanged: bool,
     pub(crate) transform: Transformation,
     pub(crate) recreation_as_delete_and_add: bool,
     /// Whether an index function fails on objects with the label `mood=odd`.
@@ -115,7 +114,6 @@ impl Config {
             queue: random.pick(&queues),
             lists: random.weighted(&lists),
             scope: Scope::random(random),
-            reuse_unchanged: random.percent(80),
             transform: random.weighted(&[
                 (3, Transformation::None),
                 (1, Transformation::Failing),

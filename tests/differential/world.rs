@@ -334,7 +334,6 @@ fn reflector_options(config: &Config) -> ReflectorOptions {
     if let Lists::Paged(size) = config.lists {
         options.page_size = Some(size);
     }
-    options.reuse_unchanged = config.reuse_unchanged;
     options.watch_idle_timeout = config.idle_timeout.then_some(IDLE);
     options
 }

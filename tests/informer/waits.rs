@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use k8s_informer::__private::{Gaps, Sealed, Staging};
+use k8s_informer::__private::Sealed;
+use k8s_informer::__private::staging::{Door, Entry, EntryChange, Gaps, Staging};
 use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions, wait_for_cache_sync};
-use k8s_informer::object::Key;
 use k8s_informer::queue::{Deltas, PopError, Process, Queue};
 use k8s_informer::reflector::{ListerWatcher, ReflectorStatus};
 use k8s_informer::store::{ReflectorStore, StoreError};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::informer::support::{SOON, until};
 use crate::informer::versions::{QUEUES, run};
 
-/// A queue whose `replace_staged` returns only after the consumer has read the status.
+/// A queue whose `replace_entries` returns only after the consumer has read the status.
 struct HeldQueue {
     queue: Arc<dyn Queue<DynamicObject>>,
     status: Arc<OnceLock<ReflectorStatus>>,
@@ -41,23 +41,26 @@ impl ReflectorStore<DynamicObject> for HeldQueue {
 }
 
 impl Staging<DynamicObject> for HeldQueue {
-    fn key_of_name(&self, namespace: &str, name: &str) -> Option<Key> {
-        self.queue.staging()?.key_of_name(namespace, name)
+    fn door(&self) -> &Door<DynamicObject> {
+        self.queue.staging().unwrap().door()
     }
-    fn prepare(&self, object: Arc<DynamicObject>) -> Result<(Key, Arc<DynamicObject>), StoreError> {
-        self.queue.staging().unwrap().prepare(object)
+    fn known(&self, key: &str) -> Option<Entry<DynamicObject>> {
+        self.queue.staging()?.known(key)
     }
-    fn cached(&self, key: &str) -> Option<Arc<DynamicObject>> {
-        self.queue.staging()?.cached(key)
+    fn is_settled(&self) -> bool {
+        self.queue.staging().unwrap().is_settled()
     }
-    fn replace_staged(
+    fn apply_entries(&self, changes: &mut Vec<EntryChange<DynamicObject>>) -> Vec<StoreError> {
+        self.queue.staging().unwrap().apply_entries(changes)
+    }
+    fn replace_entries(
         &self,
-        objects: Vec<(Key, Arc<DynamicObject>)>,
+        entries: Vec<Entry<DynamicObject>>,
         gaps: Gaps,
         version: &str,
     ) -> Result<(), StoreError> {
         let staging = self.queue.staging().unwrap();
-        staging.replace_staged(objects, gaps, version)?;
+        staging.replace_entries(entries, gaps, version)?;
         until("status read by the consumer", || {
             self.status.get().is_some()
         });

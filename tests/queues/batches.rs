@@ -160,7 +160,7 @@ fn transform_runs_on_what_apply_queues() {
     // The queue drops the deletion of an unknown object before the transform (D3).
     let expected = [
         (r#"Some(Delete(Final(("a", 9))))"#.to_owned(), 3),
-        ("None".to_owned(), 1),
+        (r#"Some(Update(("b", 9)))"#.to_owned(), 1),
     ];
     assert_eq!(rejected, expected);
     let deltas = &queue.list()[0];

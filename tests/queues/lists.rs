@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use k8s_informer::__private::Gaps;
+use k8s_informer::__private::staging::{Entry, Gaps};
 use k8s_informer::Indexer;
 use k8s_informer::queue::{Delta, DeltaFifo, Queue};
 use k8s_informer::store::{Indexers, ReflectorStore, StoreError};
@@ -56,10 +56,11 @@ const OPERATIONS: [(&str, Operation); 14] = [
         })
     }),
     ("replace, with a gap", |queue, _| {
-        let objects = ["a", "d"].map(|key| (key.into(), thing(key, 6))).into();
+        let entries = ["a", "d"].map(|key| Entry::of(key.into(), thing(key, 6)));
         let mut gaps = Gaps::default();
         gaps.add(Some("c".into()));
-        shown(queue.staging().unwrap().replace_staged(objects, gaps, "11"))
+        let staging = queue.staging().unwrap();
+        shown(staging.replace_entries(entries.into(), gaps, "11"))
     }),
     ("close", |queue, _| {
         queue.close();

@@ -335,10 +335,10 @@ fn decode_frame<T: Object>(
             resource_version,
             initial_events_end,
         }),
-        Decoded::Object(object) if object.name().is_empty() => {
+        Decoded::Object(object, _) if object.name().is_empty() => {
             unreadable(kind, String::new(), &Unreadable::nameless(&object))
         }
-        Decoded::Object(object) => Pending::Event(match kind {
+        Decoded::Object(object, _) => Pending::Event(match kind {
             EventKind::Added => WatchEvent::Added(object),
             EventKind::Deleted => WatchEvent::Deleted(object),
             _ => WatchEvent::Modified(object),

@@ -359,7 +359,7 @@ fn p10_p12_batch_rejects_changes_without_single_object() {
     assert_eq!(all.len(), 3);
     all.extend(batch(&["a"]));
     let (error, delivered) = process_batch_until(&store, &all, usize::MAX);
-    assert!(error.is_some_and(|error| error.contains("only changes of single objects")));
+    assert!(error.is_some_and(|error| error.contains("not one of an object with a key")));
     assert_eq!(delivered, ["+a@2"]);
     assert_eq!(
         store.last_store_sync_resource_version(),
@@ -450,7 +450,7 @@ fn part_knows_exactly_the_cached_objects_of_its_namespace() {
         keys.sort();
         let expected: Vec<Key> = expected.iter().map(|key| (*key).into()).collect();
         assert_eq!(keys, expected);
-        let mut known: Vec<_> = part.known().into_iter().map(|(key, _)| key).collect();
+        let mut known: Vec<_> = part.known().into_iter().map(|known| known.key).collect();
         known.sort();
         assert_eq!(known, expected);
     };

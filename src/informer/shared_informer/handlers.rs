@@ -126,7 +126,8 @@ impl<T: Object> SharedIndexInformer<T> {
         let replay = {
             let _blocked = block_deltas.lock();
             let initial = if lifecycle.started {
-                indexer.keyed().entries()
+                let entries = indexer.keyed().entries().into_iter();
+                entries.map(|entry| (entry.key, entry.object)).collect()
             } else {
                 Vec::new()
             };

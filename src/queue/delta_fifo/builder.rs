@@ -49,16 +49,14 @@ impl<T> DeltaFifoBuilder<T> {
     /// Creates the queue, empty and open.
     pub fn build(self) -> DeltaFifo<T> {
         let QueueOptions {
-            accessor,
+            door,
             known_objects,
-            transform,
             timing,
         } = self.options;
         DeltaFifo {
-            accessor,
+            door,
             known_objects,
             emit_replaced: self.emit_replaced,
-            transform,
             synced: Done::new(timing.name.as_str()),
             timing,
             state: Mutex::new(State {

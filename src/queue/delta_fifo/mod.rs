@@ -17,12 +17,14 @@ use super::{
     Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Turn, Watermark, wait_for_turn,
 };
 use crate::base::derive::debug_fields;
+use crate::base::digest::Digest;
 use crate::base::panic::catch;
 use crate::base::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::object::{Accessor, Deleted, Key, KeyError};
 use crate::stop::Done;
 use crate::store::{
-    Change, Gaps, KnownObjects, ReflectorStore, Rejected, Staging, StoreError, Transform,
+    Change, Door, Entry, EntryChange, Gaps, KnownObjects, ReflectorStore, Staging, StoreError,
+    Transform,
 };
 
 /// The maximum number of keys in a batch. Under shuttle, whose queues are short, it is two.
@@ -75,10 +77,9 @@ const BATCH: usize = if cfg!(shuttle) { 2 } else { 64 };
 /// ```
 #[doc(alias = "DeltaFIFO")]
 pub struct DeltaFifo<T> {
-    accessor: Accessor<T>,
+    door: Door<T>,
     known_objects: Option<Arc<dyn KnownObjects<T>>>,
     emit_replaced: bool,
-    transform: Option<Transform<T>>,
     synced: Done,
     timing: Timing,
     /// Guards all mutable state. `KnownObjects` is called under this lock, so the locks of its
@@ -136,18 +137,18 @@ impl<T> DeltaFifo<T> {
             (None, _) => Ok(None),
             (Some(_), Some(key)) => Ok(Some(Key::clone(key))),
             (Some(Delta::Deleted(deleted)), None) => {
-                self.accessor.key_of_deleted(deleted).map(Some)
+                self.door.accessor().key_of_deleted(deleted).map(Some)
             }
             (Some(delta), None) => delta
                 .object()
-                .map(|object| self.accessor.key(object))
+                .map(|object| self.door.accessor().key(object))
                 .transpose(),
         }
     }
 
     /// Returns the transform, if there is one. client-go's `Transformer`.
     pub fn transformer(&self) -> Option<&Transform<T>> {
-        self.transform.as_ref()
+        self.door.transform()
     }
 
     /// Returns the number of waiting keys, without those that are being processed.
@@ -214,20 +215,20 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// in the list are queued, the others are not, and no tombstones are queued. Returns
     /// [`StoreError::Other`] if `KnownObjects` panics; then nothing has changed.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
-        let mut prepared = Vec::with_capacity(objects.len());
+        let mut entries = Vec::with_capacity(objects.len());
         for object in objects {
-            match self.prepare_object(object) {
-                Ok(pair) => prepared.push(pair),
+            match self.door.entry(object, Digest::NONE) {
+                Ok(entry) => entries.push(entry),
                 Err(error) => {
                     let mut dropped = Vec::new();
                     let mut state = self.state.lock();
-                    self.push_list(&mut state, prepared, &mut dropped);
+                    self.push_list(&mut state, entries, &mut dropped);
                     self.unlock(state);
                     return Err(error);
                 }
             }
         }
-        self.replace_prepared(prepared, &Gaps::default(), resource_version)
+        self.replace_list(entries, &Gaps::default(), resource_version)
     }
 
     /// Queues [`Delta::Sync`] for each known object that has nothing queued. Does nothing without
@@ -255,7 +256,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
             .iter()
             .filter_map(|(_, object)| object.as_ref())
         {
-            match self.accessor.key(object) {
+            match self.door.accessor().key(object) {
                 Ok(key) => keyed.push((key, object)),
                 Err(error) => {
                     result = Err(error.into());
@@ -266,7 +267,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         let mut state = self.state.lock();
         for (key, object) in keyed {
             if !state.items.contains_key(&key) && !state.popped.contains(&key) {
-                state.push(&key, Delta::Sync(Arc::clone(object)), &mut Vec::new());
+                let delta = Delta::Sync(Arc::clone(object));
+                state.push(&key, delta, Digest::NONE, &mut Vec::new());
             }
         }
         state.resyncs -= 1;
@@ -288,20 +290,6 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         let mut state = self.state.lock();
         state.versions.record_event(version);
         self.unlock(state);
-        Ok(())
-    }
-
-    /// Queues the changes under one lock and wakes one pop. If the queue has a transform, it does
-    /// this in several steps, each up to the next deletion: the transform of a deletion may run
-    /// between them, without the lock.
-    ///
-    /// # Errors
-    ///
-    /// The same as `add`, `update` and `delete`.
-    fn apply(&self, changes: &mut VecDeque<Change<T>>) -> Result<(), Rejected<T>> {
-        while !changes.is_empty() {
-            self.apply_some(changes)?;
-        }
         Ok(())
     }
 
@@ -360,37 +348,43 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
 }
 
 impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
-    fn key_of_name(&self, namespace: &str, name: &str) -> Option<Key> {
-        self.accessor.key_of_name(namespace, name)
-    }
-
-    fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
-        self.prepare_object(object)
+    fn door(&self) -> &Door<T> {
+        &self.door
     }
 
     /// Returns the newest queued state of the object. If nothing is queued for the key, returns the
     /// state in the known objects.
-    fn cached(&self, key: &str) -> Option<Arc<T>> {
+    fn known(&self, key: &str) -> Option<Entry<T>> {
         let queued = {
             let state = self.state.lock();
             let deltas = state.items.get(key);
-            deltas.and_then(|deltas| deltas.newest()?.object().cloned())
+            deltas.and_then(Deltas::entry)
         };
-        let known = || call_known(|| self.known_objects.as_ref()?.lookup(key).ok()?).ok()?;
-        queued.or_else(known)
+        queued.or_else(|| call_known(|| self.known_objects.as_ref()?.entry(key)).ok()?)
     }
 
     fn is_settled(&self) -> bool {
         self.state.lock().versions.is_settled()
     }
 
-    fn replace_staged(
+    /// Queues the changes under one lock and wakes one pop.
+    fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
+        let (mut dropped, mut errors) = (Vec::new(), Vec::new());
+        let mut state = self.state.lock();
+        for change in changes.drain(..) {
+            errors.extend(self.put(&mut state, change, &mut dropped).err());
+        }
+        self.unlock(state);
+        errors
+    }
+
+    fn replace_entries(
         &self,
-        objects: Vec<(Key, Arc<T>)>,
+        entries: Vec<Entry<T>>,
         gaps: Gaps,
         resource_version: &str,
     ) -> Result<(), StoreError> {
-        self.replace_prepared(objects, &gaps, resource_version)
+        self.replace_list(entries, &gaps, resource_version)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::State;
+use crate::base::digest::Digest;
 use crate::base::shrink::Shrink;
 use crate::base::sync::thread::ThreadId;
 use crate::object::{Deleted, Key};
@@ -46,11 +47,17 @@ impl<T> State<T> {
     }
 
     /// Appends a delta to the deltas of its key.
-    pub(super) fn push(&mut self, key: &Key, delta: Delta<T>, dropped: &mut Vec<Arc<T>>) {
+    pub(super) fn push(
+        &mut self,
+        key: &Key,
+        delta: Delta<T>,
+        digest: Digest,
+        dropped: &mut Vec<Arc<T>>,
+    ) {
         if let Some(deltas) = self.items.get_mut(key) {
-            return deltas.push_and_merge(delta, dropped);
+            return deltas.push_and_merge(delta, digest, dropped);
         }
-        let deltas = Deltas::one(self.versions.begin(), Some(Key::clone(key)), delta);
+        let deltas = Deltas::one(self.versions.begin(), Some(Key::clone(key)), delta, digest);
         self.order.push_back(Key::clone(key));
         self.items.insert(Key::clone(key), deltas);
     }
@@ -64,7 +71,7 @@ impl<T> State<T> {
         for (key, deltas) in self.items.iter_mut().filter(|(key, _)| is_gone(key)) {
             let last_known = deltas.newest().and_then(Delta::object).cloned();
             let gone = tombstone(key, last_known);
-            deltas.push_and_merge(Delta::Deleted(gone), dropped);
+            deltas.push_and_merge(Delta::Deleted(gone), Digest::NONE, dropped);
         }
     }
 
@@ -140,15 +147,17 @@ impl<T> State<T> {
         since: u64,
         dropped: &mut Vec<Arc<T>>,
     ) {
-        let mut all = Deltas::one(since, Some(Key::clone(key)), Delta::Deleted(gone));
+        let gone = Delta::Deleted(gone);
+        let mut all = Deltas::one(since, Some(Key::clone(key)), gone, Digest::NONE);
         match self.items.remove(key) {
             None => self.order.push_back(Key::clone(key)),
             Some(newer) => {
                 // The merged deltas are tracked under the older sequence number.
                 self.versions.end(since.max(newer.since));
                 all.since = since.min(newer.since);
+                let digest = newer.digest;
                 for delta in newer.into_vec() {
-                    all.push_and_merge(delta, dropped);
+                    all.push_and_merge(delta, digest, dropped);
                 }
             }
         }

@@ -49,14 +49,12 @@ impl<T> RealFifoBuilder<T> {
     /// Creates the queue, empty and open.
     pub fn build(self) -> RealFifo<T> {
         let QueueOptions {
-            accessor,
+            door,
             known_objects,
-            transform,
             timing,
         } = self.options;
         RealFifo {
-            accessor,
-            transform,
+            door,
             known_objects,
             synced: Done::new(timing.name.as_str()),
             timing,

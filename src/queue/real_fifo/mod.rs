@@ -11,14 +11,16 @@ use super::timing::Timing;
 use super::version_tracker::{self, VersionTracker};
 use super::{Delta, Deltas, ReplacedAll};
 use crate::base::derive::debug_fields;
+use crate::base::digest::Digest;
 use crate::base::panic::catch;
 use crate::base::sync::thread::{self, ThreadId};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
-use crate::object::{Accessor, Deleted, Key, KeyError};
+use crate::object::{Accessor, Deleted, Key};
 use crate::resource_version::ResourceVersion;
 use crate::stop::Done;
 use crate::store::{
-    Change, Gaps, KnownObjects, ReflectorStore, Rejected, Staging, StoreError, Transform,
+    Change, Door, Entry, EntryChange, Gaps, KnownObjects, ReflectorStore, Staging, StoreError,
+    Transform,
 };
 
 /// The maximum number of changes in a batch (R14). Under shuttle, whose queues are short, it is
@@ -69,8 +71,7 @@ const BATCH: usize = if cfg!(shuttle) { 2 } else { 1000 };
 /// ```
 #[doc(alias = "RealFIFO")]
 pub struct RealFifo<T> {
-    accessor: Accessor<T>,
-    transform: Option<Transform<T>>,
+    door: Door<T>,
     known_objects: Option<Arc<dyn KnownObjects<T>>>,
     synced: Done,
     timing: Timing,
@@ -103,17 +104,6 @@ struct State<T> {
     versions: VersionTracker,
 }
 
-/// Functions that wrap an object in its delta, or in its original change.
-type Wrap<T> = (fn(Arc<T>) -> Delta<T>, fn(Arc<T>) -> Change<T>);
-
-/// A change whose key function and transform have run.
-struct Prepared<T> {
-    key: Option<Key>,
-    delta: Delta<T>,
-    /// The version of the object before the transform.
-    version: Option<ResourceVersion>,
-}
-
 /// A pop that is processing.
 struct InFlight {
     thread: ThreadId,
@@ -129,7 +119,7 @@ impl<T> RealFifo<T> {
 
     /// Returns the transform, if there is one. client-go's `Transformer`.
     pub fn transformer(&self) -> Option<&Transform<T>> {
-        self.transform.as_ref()
+        self.door.transform()
     }
 
     /// Takes the lock for a write, after any exclusive flight of another thread has ended.
@@ -170,87 +160,37 @@ impl<T> RealFifo<T> {
         }
     }
 
-    /// Prepares an object for the queue. It must have a key before the transform. It is queued
-    /// under the key that it has after the transform (R3, K4).
-    fn prepare(&self, object: Arc<T>) -> Result<(Option<Key>, Arc<T>), StoreError> {
-        let key = self.accessor.key(&object)?;
-        self.transformed(key, object)
-    }
-
-    fn transformed(&self, key: Key, object: Arc<T>) -> Result<(Option<Key>, Arc<T>), StoreError> {
-        if self.transform.is_none() {
-            return Ok((Some(key), object));
-        }
-        let object = Transform::run(self.transform.as_ref(), &key, object)?;
-        Ok((self.accessor.key(&object).ok(), object))
-    }
-
-    /// Prepares a change before the lock is taken: runs the key function and the transform, and
-    /// reads the resource version.
-    fn prepare_change(&self, change: Change<T>) -> Result<Prepared<T>, Rejected<T>> {
-        let is_deletion = matches!(change, Change::Delete(_));
-        let (object, (delta, change)): (_, Wrap<T>) = match change {
-            Change::Add(object) => (object, (Delta::Added, Change::Add)),
-            Change::Update(object) => (object, (Delta::Updated, Change::Update)),
-            Change::Delete(Deleted::Final(object)) => (
-                object,
-                (
-                    |object| Delta::Deleted(Deleted::Final(object)),
-                    |object| Change::Delete(Deleted::Final(object)),
-                ),
-            ),
-            Change::Delete(Deleted::FinalStateUnknown { key, last_known }) => {
-                return Ok(Prepared {
-                    key: Some(Key::clone(&key)),
-                    delta: Delta::Deleted(Deleted::FinalStateUnknown { key, last_known }),
-                    version: None,
-                });
-            }
-            Change::Bookmark(version) => {
-                return Ok(Prepared {
-                    key: None,
-                    version: version_tracker::version(&version),
-                    delta: Delta::Bookmark(version.into()),
-                });
-            }
-        };
-        let key = match self.accessor.key(&object) {
-            Ok(key) => key,
-            Err(error) => return Err(Rejected::new(change(object), error)),
-        };
-        let version = version_tracker::version_of(&self.accessor, &object);
-        // If the transform fails, only the rejection of a deletion contains the object. The queue
-        // keeps a second reference for this, so a transform that changes the object in place must
-        // clone it.
-        let kept = (is_deletion && self.transform.is_some()).then(|| Arc::clone(&object));
-        match self.transformed(key, object) {
-            Ok((key, object)) => Ok(Prepared {
-                key,
-                delta: delta(object),
-                version,
-            }),
-            Err(error) => Err(Rejected {
-                change: kept.map(change),
-                error,
-            }),
-        }
-    }
-
     fn write(&self, change: Change<T>) -> Result<(), StoreError> {
-        let prepared = self.prepare_change(change);
+        let entered = self.door.change(change, Digest::NONE).map(|change| {
+            let key = self.key_after_transform(&change);
+            (change, key)
+        });
         let mut state = self.lock();
         // After a failed write, the queue also counts as populated (R2, R3).
         state.populated = true;
-        let result = prepared.map(|prepared| state.put(prepared));
+        let result = entered.map(|(change, key)| state.put(change, key));
         self.unlock(state);
-        result.map_err(|rejected| rejected.error)
+        result
+    }
+
+    /// Returns the key of the transformed object (R3).
+    fn key_after_transform(&self, change: &EntryChange<T>) -> Option<Key> {
+        let object = match change {
+            EntryChange::Add(entry, _) | EntryChange::Update(entry, _) => Some(&entry.object),
+            EntryChange::Delete(_, Deleted::Final(object), _) => Some(object),
+            _ => None,
+        };
+        match (object, self.door.transform()) {
+            (Some(object), Some(_)) => self.door.accessor().key(object).ok(),
+            _ => change.key().cloned(),
+        }
     }
 
     /// Queues a list as one change (R7).
     fn push_list(&self, list: ReplacedAll<T>) {
         let version = ResourceVersion::from(&*list.resource_version);
         let mut state = self.lock();
-        state.push(None, Delta::ReplacedAll(Arc::new(list)));
+        state.push(None, Delta::ReplacedAll(Arc::new(list)), Digest::NONE);
         state.versions.record_list(version);
         state.replaced();
         self.unlock(state);
@@ -258,21 +198,28 @@ impl<T> RealFifo<T> {
 }
 
 impl<T> State<T> {
-    fn put(&mut self, prepared: Prepared<T>) {
-        let Prepared {
-            key,
-            delta,
-            version,
-        } = prepared;
+    /// Queues a change under this key.
+    fn put(&mut self, change: EntryChange<T>, key: Option<Key>) {
+        let (version, digest, delta) = match change {
+            EntryChange::Add(entry, version) => (version, entry.digest, Delta::Added(entry.object)),
+            EntryChange::Update(entry, version) => {
+                (version, entry.digest, Delta::Updated(entry.object))
+            }
+            EntryChange::Delete(_, gone, version) => (version, Digest::NONE, Delta::Deleted(gone)),
+            EntryChange::Bookmark(version) => {
+                let delta = Delta::Bookmark(version.as_str().into());
+                (version_tracker::version(&version), Digest::NONE, delta)
+            }
+        };
         let is_added = matches!(delta, Delta::Added(_));
         self.populated |= !matches!(delta, Delta::Bookmark(_));
-        self.push(key, delta);
+        self.push(key, delta, digest);
         self.versions.record_object(version, is_added);
     }
 
-    fn push(&mut self, key: Option<Key>, delta: Delta<T>) {
+    fn push(&mut self, key: Option<Key>, delta: Delta<T>, digest: Digest) {
         let since = self.versions.begin();
-        self.items.push_back(Deltas::one(since, key, delta));
+        self.items.push_back(Deltas::one(since, key, delta, digest));
     }
 
     /// Completes a replace. If the queue was not populated, all waiting items form the initial list
@@ -321,17 +268,20 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// Returns [`StoreError::Transform`] if the transform fails on an object. Nothing is queued
     /// then.
     fn replace(&self, mut objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
-        if let Some(transform) = &self.transform {
+        let accessor = self.door.accessor();
+        if let Some(transform) = self.door.transform() {
             for object in &mut objects {
                 let transformed = transform.apply(Arc::clone(object));
                 *object = transformed.map_err(|message| StoreError::Transform {
-                    key: self.accessor.key(object).ok(),
+                    key: accessor.key(object).ok(),
                     message: message.into(),
                 })?;
             }
         }
+        let mark = |object: &Arc<T>| (accessor.key(object).ok(), Digest::NONE);
         self.push_list(ReplacedAll {
             resource_version: resource_version.to_owned(),
+            marks: objects.iter().map(mark).collect(),
             objects,
             gaps: Gaps::default(),
         });
@@ -345,7 +295,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// Never returns an error.
     fn resync(&self) -> Result<(), StoreError> {
         let mut state = self.lock();
-        state.push(None, Delta::SyncAll);
+        state.push(None, Delta::SyncAll, Digest::NONE);
         self.unlock(state);
         Ok(())
     }
@@ -357,46 +307,11 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// Never returns an error.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
         let mut state = self.lock();
-        state.push(None, Delta::Bookmark(resource_version.into()));
-        let version = version_tracker::version(resource_version);
-        state.versions.record_event(version);
+        state.put(EntryChange::Bookmark(resource_version.to_owned()), None);
         // Use `publish`, which does not report the depth: client-go does not report it after a
         // bookmark either (R22).
         self.publish(state);
         Ok(())
-    }
-
-    /// Queues all changes under one lock and wakes one pop.
-    ///
-    /// # Errors
-    ///
-    /// The same as `add`, `update` and `delete`.
-    fn apply(&self, changes: &mut VecDeque<Change<T>>) -> Result<(), Rejected<T>> {
-        let mut prepared = Vec::with_capacity(changes.len());
-        let mut result = Ok(());
-        while let Some(change) = changes.pop_front() {
-            match self.prepare_change(change) {
-                Ok(change) => prepared.push(change),
-                Err(rejected) => {
-                    result = Err(rejected);
-                    break;
-                }
-            }
-        }
-        let mut state = self.lock();
-        // A write that fails also populates (R2, R3).
-        state.populated |= result.is_err();
-        let mut has_items = false;
-        for change in prepared {
-            has_items |= !matches!(change.delta, Delta::Bookmark(_));
-            state.put(change);
-        }
-        if has_items {
-            self.unlock(state);
-        } else {
-            self.publish(state);
-        }
-        result
     }
 
     fn staging(&self) -> Option<&dyn Staging<T>> {
@@ -405,36 +320,51 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
 }
 
 impl<T: Send + Sync> Staging<T> for RealFifo<T> {
-    fn key_of_name(&self, namespace: &str, name: &str) -> Option<Key> {
-        self.accessor.key_of_name(namespace, name)
-    }
-
-    fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
-        match self.prepare(object)? {
-            (Some(key), object) => Ok((key, object)),
-            (None, _) => Err(KeyError::new("the transform removed the key of the object").into()),
-        }
+    fn door(&self) -> &Door<T> {
+        &self.door
     }
 
     /// Returns the state in the [known objects](RealFifoBuilder::known_objects).
-    fn cached(&self, key: &str) -> Option<Arc<T>> {
-        catch(|| self.known_objects.as_ref()?.lookup(key).ok()?).ok()?
+    fn known(&self, key: &str) -> Option<Entry<T>> {
+        catch(|| self.known_objects.as_ref()?.entry(key)).ok()?
     }
 
     fn is_settled(&self) -> bool {
         self.state.lock().versions.is_settled()
     }
 
-    fn replace_staged(
+    /// Queues all changes under one lock and wakes one pop.
+    fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
+        let mut state = self.lock();
+        let mut has_items = false;
+        for change in changes.drain(..) {
+            has_items |= !matches!(change, EntryChange::Bookmark(_));
+            let key = change.key().cloned();
+            state.put(change, key);
+        }
+        if has_items {
+            self.unlock(state);
+        } else {
+            self.publish(state);
+        }
+        Vec::new()
+    }
+
+    fn replace_entries(
         &self,
-        objects: Vec<(Key, Arc<T>)>,
+        entries: Vec<Entry<T>>,
         gaps: Gaps,
         resource_version: &str,
     ) -> Result<(), StoreError> {
-        let objects = objects.into_iter().map(|(_, object)| object).collect();
+        let (mut objects, mut marks) = (Vec::new(), Vec::new());
+        for entry in entries {
+            objects.push(entry.object);
+            marks.push((Some(entry.key), entry.digest));
+        }
         self.push_list(ReplacedAll {
             resource_version: resource_version.to_owned(),
             objects,
+            marks,
             gaps,
         });
         Ok(())

@@ -1,7 +1,4 @@
-use std::cmp::Ordering;
-
 use crate::error::{Error, ErrorKind};
-use crate::resource_version::compare_resource_versions;
 use crate::wire::{
     DecodeLimits, ListMeta, ListOptions, ListSplitter, PageCheck, Piece, ResourceVersionMatch,
     SplitError,
@@ -31,12 +28,6 @@ pub(super) struct ListRequest {
     pub(super) shard_confirmed: bool,
     shard_selector: String,
     limits: DecodeLimits,
-    /// The version of the store. Objects that have not changed since are not decoded, unless the
-    /// list is older. `None` decodes all objects.
-    reusable_version: Option<String>,
-    /// Whether the list is not older than `reusable_version`. `None` until the list's version is
-    /// known.
-    is_no_older: Option<bool>,
     pub(super) splitter: ListSplitter,
     /// The metadata of a page whose body is complete, until [`page_end`](Self::page_end) takes it.
     pub(super) page: Option<ListMeta>,
@@ -48,7 +39,6 @@ impl ListRequest {
         resource_version: Option<String>,
         page_size: Option<u32>,
         paginated: bool,
-        reusable_version: Option<String>,
         limits: DecodeLimits,
         shard_selector: String,
     ) -> Self {
@@ -67,8 +57,6 @@ impl ListRequest {
             shard_confirmed: true,
             shard_selector,
             limits,
-            reusable_version,
-            is_no_older: None,
             splitter: ListSplitter::new(limits.object_bytes),
             page: None,
         }
@@ -118,21 +106,9 @@ impl ListRequest {
         self.pages > 1 && self.resource_version.as_deref() == Some("0")
     }
 
-    /// Whether a cached object with the same version as an item may be kept instead of decoding the
-    /// item. Decided at the first item, when the version of the list is known.
-    pub(super) fn may_reuse(&self) -> bool {
-        self.is_no_older.unwrap_or(false)
-    }
-
     /// Returns the number of consumed bytes, and the next item if it is complete.
     pub(super) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), SplitError> {
-        let next = self.splitter.next(input);
-        if self.is_no_older.is_none() && matches!(next, Ok((_, Some(_)))) {
-            let since = self.reusable_version.as_ref();
-            let version = self.splitter.head().resource_version();
-            self.is_no_older = Some(since.is_some_and(|since| is_no_older(version, since)));
-        }
-        next
+        self.splitter.next(input)
     }
 
     /// Completes the page at the end of its body.
@@ -199,11 +175,8 @@ impl ListRequest {
         Retry::No
     }
 
-    /// Begins with the first page again. Every object is decoded, because another server may
-    /// respond.
+    /// Begins with the first page again.
     fn restart(&mut self) {
-        self.reusable_version = None;
-        self.is_no_older = None;
         self.continue_token = None;
         self.pages = 0;
         self.page_check = PageCheck::default();
@@ -213,11 +186,6 @@ impl ListRequest {
         self.splitter = ListSplitter::new(self.limits.object_bytes);
         self.page = None;
     }
-}
-
-/// Whether a version is equal to another or newer. False if they cannot be compared.
-pub(super) fn is_no_older(version: &str, than: &str) -> bool {
-    compare_resource_versions(version, than).is_some_and(Ordering::is_ge)
 }
 
 /// What follows a failed LIST request.

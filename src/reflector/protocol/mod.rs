@@ -9,7 +9,7 @@ mod watch_ends;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::list::{ListRequest, Retry, is_no_older};
+use self::list::{ListRequest, Retry};
 pub(super) use self::output::{Output, Report, ReportKind};
 use self::repair::Repair;
 use self::watch::{RetryWindow, WatchStream};
@@ -19,10 +19,6 @@ use crate::error::{Error, MAX_RETRY_AFTER};
 use crate::object::Key;
 use crate::time::{Backoff, Random};
 use crate::wire::{ListOptions, Piece, ResourceVersionMatch, Shard, SplitError, WATCH_SLACK};
-
-/// The longest wait after which cached versions are still trusted. During a longer wait, an API
-/// server may restart with a restored etcd.
-const MAX_TRUSTED_WAIT: Duration = Duration::from_secs(1);
 
 /// How soon after the last change of a watch the reflector looks at what the consumer of the store's
 /// queue has rejected.
@@ -57,10 +53,6 @@ pub(super) struct Protocol {
     /// Whether the last version cannot be listed. The next list then requests the most recent one
     /// (L8, L11).
     version_unavailable: bool,
-    /// Whether each version in the store still identifies the same state on the server. True if
-    /// there was no sign of a restored etcd since the last list that was decoded in full. While
-    /// false, every object is decoded.
-    history_is_known: bool,
     /// Whether a list at "0" had several pages. The server then has no watch cache, so all lists
     /// request pages (L10).
     paginated: bool,
@@ -127,7 +119,6 @@ impl Protocol {
             version: String::new(),
             replaced: 0,
             version_unavailable: false,
-            history_is_known: false,
             paginated: false,
             unfinished_watch_lists: 0,
             watch_list_paused_until: None,
@@ -215,7 +206,6 @@ impl Protocol {
                 (None, Some((offset, piece))) => Output::Item {
                     bytes: list.splitter.piece(&input[offset..], piece),
                     head: list.splitter.head(),
-                    may_reuse: list.may_reuse(),
                 },
                 (None, None) => Output::Read(None),
             },
@@ -226,10 +216,7 @@ impl Protocol {
                 _ if watch.initial_events_ended => Output::Replace {
                     version: &watch.initial_version,
                 },
-                Some((offset, piece)) => Output::Frame {
-                    bytes: watch.frames.piece(&input[offset..], piece),
-                    may_reuse: watch.is_initial && watch.may_reuse,
-                },
+                Some((offset, piece)) => Output::Frame(watch.frames.piece(&input[offset..], piece)),
                 None => Output::Read(timeout),
             },
             Phase::Wait(duration, _) => Output::Wait(*duration),
@@ -364,11 +351,6 @@ impl Protocol {
             (Phase::WatchList, Ok(())) => {
                 let mut watch = self.watch_stream(timeout, started);
                 watch.is_initial = true;
-                // As for a list, reuse objects only if versions can be compared: when the initial
-                // events are complete, their version is compared with the last version.
-                watch.may_reuse = self
-                    .reusable_version()
-                    .is_some_and(|since| is_no_older(&since, &since));
                 self.phase = Phase::WatchBody(watch);
             }
             (Phase::WatchList, Err(error)) => self.watch_list_failed(error),
@@ -381,7 +363,7 @@ impl Protocol {
         let limit = self.options.limits.object_bytes;
         let idle_timeout = self.options.watch_idle_timeout;
         let idle_timeout = idle_timeout.unwrap_or(timeout + WATCH_SLACK);
-        WatchStream::new(limit, started, timeout, idle_timeout)
+        WatchStream::new(limit, started, idle_timeout)
     }
 
     /// Reports that bytes of the body were read.
@@ -433,8 +415,7 @@ impl Protocol {
     /// Reports that the wait is over.
     pub(super) fn waited(&mut self, now: Instant) {
         (self.now, self.has_waited) = (now, true);
-        if let Phase::Wait(waited, next) = self.phase {
-            self.history_is_known &= waited <= MAX_TRUSTED_WAIT;
+        if let Phase::Wait(_, next) = self.phase {
             match next {
                 AfterWait::Relist => self.relist(),
                 AfterWait::List => self.begin_list(),
@@ -483,7 +464,6 @@ impl Protocol {
 
     /// Reports that the list failed. For example, the body is not the requested list.
     pub(super) fn list_failed(&mut self, error: Error) {
-        self.doubt_history(&error);
         let retry = match &mut self.phase {
             Phase::List(list) | Phase::ListBody(list) => list.retry(&error),
             _ => Retry::No,
@@ -501,14 +481,9 @@ impl Protocol {
     }
 
     /// Reports that the store has the objects of [`Output::Replace`]. `complete` is whether each of
-    /// them was read in its last state. `keeps_older` is whether the store kept an older state of
-    /// an object that could not be read.
-    pub(super) fn replaced(&mut self, complete: bool, keeps_older: bool) {
-        let version = self.take_list_version();
-        // Trust the versions in the store again, unless it kept the older state of an unreadable
-        // object: that state may come from another history.
-        self.history_is_known |= !keeps_older;
-        self.version = version;
+    /// them was read in its last state.
+    pub(super) fn replaced(&mut self, complete: bool) {
+        self.version = self.take_list_version();
         self.total_silence = Duration::ZERO;
         self.replaced += 1;
         self.broken_at = None;
@@ -527,27 +502,18 @@ impl Protocol {
 
     fn take_list_version(&mut self) -> String {
         self.version_unavailable = false;
-        let version = match &mut self.phase {
+        match &mut self.phase {
             Phase::ListEnd(list) => {
                 self.paginated |= list.was_paginated_at_zero();
                 list.take_version()
             }
             Phase::WatchBody(watch) => watch.end_initial_events(self.now),
             _ => String::new(),
-        };
-        self.history_is_known &= is_no_older(&version, &self.version);
-        version
-    }
-
-    /// Whether `version` may be older than one seen before. If so, objects that were kept because
-    /// of their version may be wrong: a restored etcd assigns versions again.
-    pub(super) fn may_be_older(&self, version: &str) -> bool {
-        !is_no_older(version, &self.version)
+        }
     }
 
     /// Discards the initial events of the watch-list and lists instead.
     pub(super) fn reject_initial_events(&mut self, error: Error) {
-        self.history_is_known = false;
         self.report(error, ReportKind::Other);
         self.begin_list();
     }
@@ -589,15 +555,9 @@ impl Protocol {
             version,
             self.options.page_size,
             self.paginated,
-            self.reusable_version(),
             self.options.limits,
             shard_selector(&self.options),
         ));
-    }
-
-    /// The version of the store, if objects that have not changed since may be kept.
-    fn reusable_version(&self) -> Option<String> {
-        (self.history_is_known && self.options.reuse_unchanged).then(|| self.version.clone())
     }
 
     fn split_failed(&mut self, error: SplitError) {
@@ -605,15 +565,6 @@ impl Protocol {
             Phase::ListBody(_) => self.list_failed(error.into()),
             _ => self.watch_ended(WatchEnd::Malformed(error.into())),
         }
-    }
-
-    /// Stops trusting the versions in the store after a failed request or stream. They remain
-    /// trusted only if the server itself responded, with an error that is neither 410 Gone nor
-    /// retryable. etcd is restored while its API servers are down, so a lost connection can be the
-    /// only sign of a restore.
-    fn doubt_history(&mut self, error: &Error) {
-        self.history_is_known &=
-            error.status().is_some() && !error.is_gone() && !error.is_retryable();
     }
 
     /// The time to wait for bytes of a watch. A wait ends at the latest when a relist is due, or

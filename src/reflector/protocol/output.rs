@@ -15,20 +15,11 @@ pub(crate) enum Output<'a> {
     /// Wait.
     Wait(Duration),
     /// Store an item of the list. `head` contains the list metadata that came before the items.
-    Item {
-        bytes: &'a [u8],
-        head: &'a ListMeta,
-        /// Whether a cached object with the same version may be kept instead of decoding this one.
-        may_reuse: bool,
-    },
+    Item { bytes: &'a [u8], head: &'a ListMeta },
     /// Finish the page.
     Page(&'a ListMeta),
     /// Decode a frame of the watch.
-    Frame {
-        bytes: &'a [u8],
-        /// Whether a cached object with the same version may be kept instead of decoding this one.
-        may_reuse: bool,
-    },
+    Frame(&'a [u8]),
     /// Replace the objects of the store. The list, or the initial events of the watch-list, are
     /// complete at this version.
     Replace { version: &'a str },

@@ -21,9 +21,6 @@ pub(super) const BOOKMARK_SILENCE: Duration = Duration::from_secs(180);
 /// The interval at which an API server sends bookmarks.
 pub(super) const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How much earlier than requested a server may end a watch, because its clock differs.
-const EARLY: Duration = Duration::from_secs(1);
-
 /// An open watch.
 pub(super) struct WatchStream {
     pub(super) frames: FrameSplitter,
@@ -31,8 +28,6 @@ pub(super) struct WatchStream {
     pub(super) started: Instant,
     /// The time of the last event, or of the request.
     pub(super) last_event: Instant,
-    /// The time at which the server should end the watch.
-    due: Instant,
     /// The number of events since `started`.
     pub(super) events: u64,
     /// Whether the versions of ADDED events count. They do not at the start of a watch without a
@@ -50,25 +45,16 @@ pub(super) struct WatchStream {
     /// The newest version of the initial events that were not ADDED, and finally that of the
     /// bookmark (WL5).
     pub(super) initial_version: String,
-    /// Whether a cached object with the version of an initial event may be kept instead of decoding
-    /// the event's object.
-    pub(super) may_reuse: bool,
     /// How the body ended. Kept until the remaining frames have been handled.
     pub(super) ended: Option<Result<(), Error>>,
 }
 
 impl WatchStream {
-    pub(super) fn new(
-        limit: usize,
-        started: Instant,
-        timeout: Duration,
-        idle_timeout: Duration,
-    ) -> Self {
+    pub(super) fn new(limit: usize, started: Instant, idle_timeout: Duration) -> Self {
         Self {
             frames: FrameSplitter::new(limit),
             started,
             last_event: started,
-            due: started + timeout,
             events: 0,
             tracks_versions: false,
             idle_timeout,
@@ -77,7 +63,6 @@ impl WatchStream {
             is_initial: false,
             initial_events_ended: false,
             initial_version: String::new(),
-            may_reuse: false,
             ended: None,
         }
     }
@@ -88,12 +73,6 @@ impl WatchStream {
             None => self.frames.next(input),
             Some(_) => self.frames.next_at_end().map(|piece| (0, piece)),
         }
-    }
-
-    /// Whether the watch has lasted for the requested time. An earlier end can mean that the server
-    /// is shutting down.
-    pub(super) fn is_due(&self, now: Instant) -> bool {
-        now + EARLY >= self.due
     }
 
     /// Whether the watch ended within a second and without an event (W5).

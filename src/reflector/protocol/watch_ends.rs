@@ -32,7 +32,6 @@ pub(crate) enum WatchEnd {
 impl Protocol {
     /// Decides what follows a failed watch request.
     pub(super) fn watch_request_failed(&mut self, error: Error) {
-        self.doubt_history(&error);
         let retry_after = error.retry_after();
         if is_server_unavailable(&error) {
             self.report(error, ReportKind::Other);
@@ -63,7 +62,6 @@ impl Protocol {
             return self.watch_list_ended(end);
         }
         let is_very_short = watch.is_very_short(self.now);
-        let is_due = watch.is_due(self.now);
         let silence = watch.silence;
         // A watch that has had an event worked, so the next failure starts a new back-off (L3).
         if watch.events > 0 {
@@ -71,7 +69,7 @@ impl Protocol {
         }
         match end {
             WatchEnd::Body(result) => {
-                self.body_ended(result, is_due, is_very_short);
+                self.body_ended(result, is_very_short);
                 if is_very_short {
                     return self.wait(None, AfterWait::Relist);
                 }
@@ -79,15 +77,12 @@ impl Protocol {
                 self.resume_unless_silent();
             }
             WatchEnd::Silence => {
-                // The connection may be dead in one direction, which can hide a restored etcd.
-                self.history_is_known = false;
                 let seconds = silence.as_secs();
                 let error = Error::timeout(format!("no data arrived for {seconds} s"));
                 self.report(error, ReportKind::Other);
                 self.resume_unless_silent();
             }
             WatchEnd::Error(error) => {
-                self.doubt_history(&error);
                 let retry_after = error.retry_after();
                 let resume = error.is_internal_error() && self.internal_errors.retry(self.now);
                 let wait = error.is_too_many_requests();
@@ -103,7 +98,6 @@ impl Protocol {
                 }
             }
             WatchEnd::Malformed(error) => {
-                self.history_is_known = false;
                 self.report(error, ReportKind::Other);
                 if self.broken_at.as_ref() == Some(&self.version) {
                     self.broken_at = None;
@@ -122,18 +116,16 @@ impl Protocol {
             return;
         };
         let is_very_short = watch.is_very_short(self.now);
-        let is_due = watch.is_due(self.now);
         let silence = watch.silence;
         match end {
             WatchEnd::Body(result) => {
-                self.body_ended(result, is_due, is_very_short);
+                self.body_ended(result, is_very_short);
                 if is_very_short {
                     return self.begin_list();
                 }
                 self.watch_list_unfinished();
             }
             WatchEnd::Silence => {
-                self.history_is_known = false;
                 let what = "the bookmark that ends the initial events is still missing";
                 let seconds = silence.as_secs();
                 let error = Error::timeout(format!("no data arrived for {seconds} s; {what}"));
@@ -150,8 +142,7 @@ impl Protocol {
 
     /// Records the end of a body. A broken connection is reported, and then handled like a normal
     /// end.
-    fn body_ended(&mut self, result: Result<(), Error>, is_due: bool, is_very_short: bool) {
-        self.history_is_known &= result.is_ok() && is_due;
+    fn body_ended(&mut self, result: Result<(), Error>, is_very_short: bool) {
         if let Err(error) = result {
             self.report(error, ReportKind::Other);
         }
@@ -188,7 +179,6 @@ impl Protocol {
         }
         (self.total_silence, self.server_sends_bookmarks) = (Duration::ZERO, false);
         self.lists_for_silence += 1;
-        self.history_is_known = false;
         self.wait(None, AfterWait::Relist);
     }
 
@@ -211,7 +201,6 @@ impl Protocol {
     /// Decides what follows a watch-list request that failed, or a watch-list that the server ended
     /// with an error (WL8).
     pub(super) fn watch_list_failed(&mut self, error: Error) {
-        self.doubt_history(&error);
         let retry_after = error.retry_after();
         if is_server_unavailable(&error) {
             // Try the watch-list again, because a list would fail as well. A list helps only if

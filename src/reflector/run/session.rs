@@ -1,22 +1,22 @@
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Reflector;
 use crate::base::adaptive_buffer::ReadBuffer;
+use crate::base::digest::Digest;
 use crate::base::panic;
 use crate::error::Error;
 use crate::json::Peek;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 use crate::reflector::headroom::Headroom;
-use crate::reflector::initial_list::{InitialList, prepare, stored_key, unreadable_object};
+use crate::reflector::initial_list::{InitialList, entry, stored_key, unreadable_object};
 use crate::reflector::protocol::{Output, Protocol, ReportKind, WatchEnd};
 use crate::reflector::reclaim::{Reclaim, ReclaimGuard};
 use crate::reflector::undecodable::UndecodableList;
 use crate::reflector::{Body, ReflectorOptions};
 use crate::stop::Stop;
-use crate::store::{Change, ReflectorStore, Rejected, StoreError};
+use crate::store::{Change, Entry, EntryChange, Staging, StoreError};
 use crate::wire::{
     BadFrame, Decode, DecodeOptions, Decoded, DecodedItem, Decoder, EventKind, Unreadable,
 };
@@ -26,7 +26,7 @@ use crate::wire::{
 pub(super) struct Session<'r, T> {
     pub(super) protocol: Protocol,
     reflector: &'r Reflector<T>,
-    store: &'r dyn ReflectorStore<T>,
+    store: &'r dyn Staging<T>,
     decoder: Decoder<T>,
     body: Option<Body>,
     buffer: ReadBuffer,
@@ -35,7 +35,7 @@ pub(super) struct Session<'r, T> {
     /// The number of [records of missing objects](super::Missing::recorded) before this list.
     recorded: u64,
     /// Changes that the store does not have yet. Empty before each read.
-    changes: VecDeque<Change<T>>,
+    changes: Vec<EntryChange<T>>,
     reclaim: Option<Arc<dyn Reclaim>>,
     headroom: Headroom,
     /// The number of objects in the last list.
@@ -55,7 +55,7 @@ pub(super) struct Session<'r, T> {
 impl<'r, T: Object> Session<'r, T> {
     pub(super) fn new(
         reflector: &'r Reflector<T>,
-        store: &'r dyn ReflectorStore<T>,
+        store: &'r dyn Staging<T>,
         decode: Decode<T>,
         reclaim: Option<Arc<dyn Reclaim>>,
         watch_list: bool,
@@ -75,7 +75,7 @@ impl<'r, T: Object> Session<'r, T> {
             buffer: read_buffer(),
             initial: InitialList::default(),
             recorded: 0,
-            changes: VecDeque::new(),
+            changes: Vec::new(),
             reclaim,
             headroom: Headroom::default(),
             received: 0,
@@ -113,10 +113,7 @@ impl<'r, T: Object> Session<'r, T> {
                 }
             }
             Output::Read(timeout) => self.read(timeout, stop),
-            Output::Item { .. }
-            | Output::Page(_)
-            | Output::Frame { .. }
-            | Output::Replace { .. } => {
+            Output::Item { .. } | Output::Page(_) | Output::Frame(_) | Output::Replace { .. } => {
                 self.consume(&[]);
             }
         }
@@ -171,9 +168,7 @@ impl<'r, T: Object> Session<'r, T> {
             Ok(Some(0)) => self.protocol.ended(Ok(()), now),
             Err(error) => self.protocol.ended(Err(error), now),
             Ok(None) => {
-                let staging = self.store.staging();
-                let is_unprocessed = staging.is_some_and(|staging| !staging.is_settled())
-                    && self.reflector.missing.is_empty();
+                let is_unprocessed = !self.store.is_settled() && self.reflector.missing.is_empty();
                 self.protocol.read_timed_out(is_unprocessed, now);
             }
             Ok(Some(length)) => {
@@ -200,24 +195,22 @@ impl<'r, T: Object> Session<'r, T> {
         let reclaim = self.reclaim.clone();
         let _reclaim_guard = ReclaimGuard::begin(reclaim.as_deref());
         let store = self.store;
-        let unchanged = |identity: &Peek<'_>| unchanged(identity, store);
+        let unchanged = |identity: &Peek<'_>, digest| unchanged(identity, digest, store);
+        // The first list finds nothing.
+        let unchanged = (self.protocol.lists_replaced() > 0).then_some(&unchanged as _);
         loop {
+            let is_initial = !self.protocol.has_open_watch();
             let (consumed, output) = self.protocol.poll(input);
             match output {
-                Output::Item {
-                    bytes,
-                    head,
-                    may_reuse,
-                } => {
+                Output::Item { bytes, head } => {
                     reclaim.as_ref().inspect(|reclaim| reclaim.free_one());
                     self.headroom.record(bytes.len());
-                    let unchanged = may_reuse.then_some(&unchanged as _);
                     let decoded = self.decoder.list_item(bytes, head, unchanged);
                     self.item(decoded);
                 }
-                Output::Frame { bytes, may_reuse } => {
+                Output::Frame(bytes) => {
                     reclaim.as_ref().inspect(|reclaim| reclaim.free_one());
-                    let unchanged = may_reuse.then_some(&unchanged as _);
+                    let unchanged = unchanged.filter(|_| is_initial);
                     let (decoded, length) = (self.decoder.event(bytes, unchanged), bytes.len());
                     match decoded {
                         Ok((kind, decoded)) => self.event(kind, decoded, length),
@@ -233,8 +226,8 @@ impl<'r, T: Object> Session<'r, T> {
                     match self.decoder.check_list(api_version, kind) {
                         Err(error) => self.protocol.list_failed(error),
                         Ok(()) => {
-                            let (decoder, store) = (&self.decoder, self.store);
-                            let unreadable = self.initial.set_kinds(page, decoder, store);
+                            let (decoder, door) = (&self.decoder, self.store.door());
+                            let unreadable = self.initial.set_kinds(page, decoder, door);
                             for (item, unreadable) in unreadable {
                                 self.unreadable_item(item, &unreadable);
                             }
@@ -255,17 +248,21 @@ impl<'r, T: Object> Session<'r, T> {
 
     fn item(&mut self, decoded: Result<DecodedItem<T>, Unreadable>) {
         let item = self.initial.next_item();
-        let prepared = match decoded {
-            Ok(DecodedItem::Object(object)) => prepare(object, self.store),
-            Ok(DecodedItem::Unchanged(key, object)) => Ok((key, object)),
-            Ok(DecodedItem::WithoutKind(object)) => {
-                return self.initial.put_without_kind(item, object);
+        let entry = match decoded {
+            Ok(DecodedItem::Object(object, digest)) => entry(object, digest, self.store.door()),
+            Ok(DecodedItem::Unchanged(key, object, digest)) => Ok(Entry {
+                key,
+                object,
+                digest,
+            }),
+            Ok(DecodedItem::WithoutKind(object, digest)) => {
+                return self.initial.put_without_kind(item, object, digest);
             }
             Ok(DecodedItem::OtherShard) => return self.initial.add_other_shard(),
             Err(unreadable) => Err(unreadable),
         };
-        match prepared {
-            Ok((key, object)) => self.initial.put(key, object),
+        match entry {
+            Ok(entry) => self.initial.put(entry),
             Err(unreadable) => self.unreadable_item(item, &unreadable),
         }
     }
@@ -273,7 +270,7 @@ impl<'r, T: Object> Session<'r, T> {
     fn unreadable_item(&mut self, item: usize, unreadable: &Unreadable) {
         let error = unreadable.error_at(|| format!("item {item} of the list"));
         self.initial
-            .add_unreadable_item(stored_key(unreadable, self.store));
+            .add_unreadable_item(stored_key(unreadable, self.store.door()));
         self.initial.add_error(&error);
         self.missed(unreadable.namespaced_key(), error);
     }
@@ -285,32 +282,29 @@ impl<'r, T: Object> Session<'r, T> {
             self.headroom.record(length);
         }
         match decoded {
-            Decoded::Object(object) if object.name().is_empty() => {
+            Decoded::Object(object, _) if object.name().is_empty() => {
                 self.unreadable_event(kind, &Unreadable::nameless(&object));
             }
-            Decoded::Object(object) if is_initial => match prepare(object, self.store) {
-                Ok((key, object)) => {
-                    let version = self.checked_version(object.resource_version());
-                    self.protocol.event(kind, version);
-                    match kind {
-                        EventKind::Deleted => self.initial.remove(&key),
-                        _ => self.initial.put(key, object),
-                    }
-                }
-                Err(unreadable) => {
-                    self.unreadable_event(kind, &unreadable);
-                    let version = self.checked_version(&unreadable.resource_version);
-                    self.protocol.event(kind, version);
-                }
-            },
-            Decoded::Object(object) => {
+            Decoded::Object(object, digest) if is_initial => {
                 let version = self.checked_version(object.resource_version());
                 self.protocol.event(kind, version);
-                self.change(kind, Arc::new(object));
+                match entry(object, digest, self.store.door()) {
+                    Ok(entry) if kind == EventKind::Deleted => self.initial.remove(&entry.key),
+                    Ok(entry) => self.initial.put(entry),
+                    Err(unreadable) => self.unreadable_event(kind, &unreadable),
+                }
             }
-            Decoded::Unchanged(key, object) => {
-                self.initial.has_reused = true;
-                self.initial.put(key, object);
+            Decoded::Object(object, digest) => {
+                let version = self.checked_version(object.resource_version());
+                self.protocol.event(kind, version);
+                self.change(kind, Arc::new(object), digest);
+            }
+            Decoded::Unchanged(key, object, digest) => {
+                self.initial.put(Entry {
+                    key,
+                    object,
+                    digest,
+                });
                 self.protocol.event(kind, "");
             }
             Decoded::OtherShard { resource_version } => {
@@ -324,7 +318,7 @@ impl<'r, T: Object> Session<'r, T> {
                 } else if self.protocol.tracks_versions() && !version.is_empty() {
                     // The object is not stored, so send only its version: the store is then
                     // complete up to this version.
-                    self.changes.push_back(Change::Bookmark(version.to_owned()));
+                    self.changes.push(EntryChange::Bookmark(version.to_owned()));
                 }
             }
             Decoded::Bookmark {
@@ -333,7 +327,7 @@ impl<'r, T: Object> Session<'r, T> {
             } => {
                 let version = self.checked_version(&resource_version);
                 if !is_initial && !version.is_empty() {
-                    self.changes.push_back(Change::Bookmark(version.to_owned()));
+                    self.changes.push(EntryChange::Bookmark(version.to_owned()));
                 }
                 self.protocol.bookmark(version, initial_events_end);
             }
@@ -346,8 +340,7 @@ impl<'r, T: Object> Session<'r, T> {
             // (W9). Among initial events it counts as unreadable: if it were skipped, the cached
             // object would be deleted.
             Decoded::OtherKind(other) => {
-                let staged = is_initial && self.store.staging().is_some();
-                if staged && kind != EventKind::Bookmark {
+                if is_initial && self.store.keeps_gaps() && kind != EventKind::Bookmark {
                     self.unreadable_event(EventKind::Modified, &other);
                 } else {
                     let error = other.into_error(self.protocol.event_position());
@@ -371,16 +364,29 @@ impl<'r, T: Object> Session<'r, T> {
         }
     }
 
-    fn change(&mut self, kind: EventKind, object: Arc<T>) {
+    fn change(&mut self, kind: EventKind, object: Arc<T>, digest: Digest) {
         let missing = &self.reflector.missing;
         let key = (!missing.is_empty()).then(|| meta_namespace_key(&*object));
         let missing = key.filter(|key| missing.contains(key));
         let unreadable = self.unreadable;
-        self.changes.push_back(match kind {
+        let gone = (kind == EventKind::Deleted).then(|| Arc::clone(&object));
+        let change = match kind {
             EventKind::Added => Change::Add(object),
             EventKind::Deleted => Change::Delete(Deleted::Final(object)),
             _ => Change::Update(object),
-        });
+        };
+        match (self.store.door().change(change, digest), gone) {
+            (Ok(change), _) => self.changes.push(change),
+            // If the door refuses the object of a deletion, the deletion still applies.
+            (Err(error), Some(gone)) => {
+                self.flush();
+                self.delete_unreadable(&unreadable_object(&*gone, &error));
+            }
+            (Err(error), None) => {
+                self.flush();
+                self.rejected(&error);
+            }
+        }
         if let Some(key) = missing {
             self.flush();
             if self.unreadable == unreadable {
@@ -400,7 +406,7 @@ impl<'r, T: Object> Session<'r, T> {
         }
         let error = unreadable.error_at(|| self.protocol.event_position());
         if is_initial {
-            match stored_key(unreadable, self.store) {
+            match stored_key(unreadable, self.store.door()) {
                 Some(key) if is_deleted => self.initial.remove(&key),
                 key => self.initial.add_gap(key),
             }
@@ -411,11 +417,14 @@ impl<'r, T: Object> Session<'r, T> {
 
     /// Deletes an object that cannot be read, if its key is known.
     fn delete_unreadable(&mut self, unreadable: &Unreadable) {
-        if let Some(key) = stored_key(unreadable, self.store) {
-            let staging = self.store.staging();
-            let last_known = staging.and_then(|staging| staging.cached(&key));
-            let tombstone = Deleted::FinalStateUnknown { key, last_known };
-            if let Err(error) = self.store.delete(tombstone) {
+        if let Some(key) = stored_key(unreadable, self.store.door()) {
+            let last_known = self.store.known(&key).map(|known| known.object);
+            let gone = Deleted::FinalStateUnknown {
+                key: Key::clone(&key),
+                last_known,
+            };
+            let mut changes = vec![EntryChange::Delete(key, gone, None)];
+            for error in self.store.apply_entries(&mut changes) {
                 self.rejected(&error);
             }
         }
@@ -433,17 +442,9 @@ impl<'r, T: Object> Session<'r, T> {
         if self.reflector.has_consumer && !self.changes.is_empty() {
             self.protocol.queued();
         }
-        while !self.changes.is_empty() {
-            let Err(Rejected { change, error }) = self.store.apply(&mut self.changes) else {
-                return self.changes.clear();
-            };
-            match (&change, &error) {
-                // If the store rejects the object of a deletion, the deletion still applies.
-                (
-                    Some(Change::Delete(Deleted::Final(object))),
-                    StoreError::Transform { .. } | StoreError::Key(_),
-                ) => self.delete_unreadable(&unreadable_object(&**object, &error)),
-                _ => self.rejected(&error),
+        if !self.changes.is_empty() {
+            for error in self.store.apply_entries(&mut self.changes) {
+                self.rejected(&error);
             }
         }
     }
@@ -471,11 +472,6 @@ impl<'r, T: Object> Session<'r, T> {
 
     /// Replaces the content of the store with the complete list.
     fn replace(&mut self, version: &str) {
-        let is_watch_list = self.protocol.listing() == Some("watch-list");
-        if is_watch_list && self.initial.has_reused && self.protocol.may_be_older(version) {
-            let what = "the watch-list is older than the last seen resourceVersion";
-            return self.protocol.reject_initial_events(Error::invalid(what));
-        }
         let mut initial = std::mem::take(&mut self.initial);
         let (received, complete) = (initial.received(), initial.is_complete());
         let is_first = self.protocol.lists_replaced() == 0 || self.undecodable.is_some();
@@ -486,24 +482,17 @@ impl<'r, T: Object> Session<'r, T> {
                 false => shard_confirmed.then_some(true),
             };
         }
-        let keeps_older = initial.keeps_older(self.store);
         let (objects, gaps) = initial.into_parts();
         let missing = &self.reflector.missing;
         let obsolete = missing.obsolete_after(&objects, complete, self.recorded);
         let is_empty = objects.is_empty();
         self.reflector
             .announce(self, version, received, complete, undecodable.as_ref());
-        let replaced = match self.store.staging() {
-            Some(staging) => staging.replace_staged(objects, gaps, version),
-            None if gaps.is_empty() => {
-                let objects = objects.into_iter().map(|(_, object)| object);
-                self.store.replace(objects.collect(), version)
-            }
-            None => {
-                let what = "some objects in the list can't be read, and the store can't keep their cached copies";
-                return self.protocol.not_replaced(Error::invalid(what));
-            }
-        };
+        if !gaps.is_empty() && !self.store.keeps_gaps() {
+            let what = "some objects in the list can't be read, and the store can't keep their cached copies";
+            return self.protocol.not_replaced(Error::invalid(what));
+        }
+        let replaced = self.store.replace_entries(objects, gaps, version);
         if let Err(error) = replaced {
             let error = Error::other(format!("unable to sync list result: {error}"));
             return self.protocol.not_replaced(error);
@@ -515,7 +504,7 @@ impl<'r, T: Object> Session<'r, T> {
         if self.reflector.has_consumer && !is_empty {
             self.protocol.queued();
         }
-        self.protocol.replaced(complete, keeps_older);
+        self.protocol.replaced(complete);
     }
 }
 
@@ -558,21 +547,14 @@ fn decode_options(options: &ReflectorOptions) -> DecodeOptions {
     }
 }
 
-/// Returns the cached object with this identity if it has the same version.
+/// Returns the known object with this identity if it was decoded from the same JSON.
 fn unchanged<T: Object>(
     identity: &Peek<'_>,
-    store: &dyn ReflectorStore<T>,
+    digest: Digest,
+    store: &dyn Staging<T>,
 ) -> Option<(Key, Arc<T>)> {
-    let staging = store.staging().filter(|staging| staging.is_settled())?;
-    let is_known = ![&identity.name, &identity.uid, &identity.resource_version]
-        .iter()
-        .any(|field| field.is_empty());
-    if identity.is_ambiguous || !is_known {
-        return None;
-    }
-    let key = staging.key_of_name(&identity.namespace, &identity.name)?;
-    let cached = staging.cached(&key)?;
-    let same =
-        cached.uid() == identity.uid && cached.resource_version() == identity.resource_version;
-    same.then_some((key, cached))
+    let accessor = store.door().accessor();
+    let known = store.known(&accessor.key_of_name(&identity.namespace, &identity.name)?)?;
+    let is_same = known.digest.is_same(digest);
+    is_same.then_some((known.key, known.object))
 }

@@ -155,7 +155,8 @@ impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
             Deleted::Final(object) => self.accessor.resource_version(object),
             Deleted::FinalStateUnknown { .. } => None,
         };
-        self.storage.delete_at(&key, resource_version);
+        let version = resource_version.map(Into::into);
+        self.storage.delete_at(&key, version);
         Ok(())
     }
 

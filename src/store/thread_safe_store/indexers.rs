@@ -91,7 +91,7 @@ impl<T> ThreadSafeStore<T> {
                 }
                 let slots = state.slots.range(from, CHUNK);
                 slots
-                    .map(|slot| (Arc::clone(&slot.key), Arc::clone(&slot.object)))
+                    .map(|slot| (Arc::clone(&slot.entry.key), Arc::clone(&slot.entry.object)))
                     .collect()
             };
             from += CHUNK;

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::index::{Computed, Registered, compute};
 use super::slots::Slots;
-use super::{Change, IndexError, Indexers, StoreError, TransactionError};
+use super::{Change, Entry, EntryChange, IndexError, Indexers, StoreError, TransactionError};
 use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
 use crate::base::sync::{RwLock, RwLockWriteGuard};
 use crate::log;
 use crate::metrics::{InformerMetrics, Meter, resource_version_metric};
 use crate::object::{Deleted, Key};
+use crate::resource_version::ResourceVersion;
 use crate::time::slow_threshold;
 
 /// The number of slots that a list visits each time it takes the lock. It then holds the lock for a
@@ -80,14 +81,13 @@ struct State<T> {
     next_index: u32,
     /// The number of replaces. Slot numbers are only valid within one generation.
     generation: u64,
-    resource_version: String,
+    resource_version: ResourceVersion,
 }
 
 impl<T> State<T> {
-    fn set_resource_version(&mut self, resource_version: Option<&str>) {
+    fn set_resource_version(&mut self, resource_version: Option<ResourceVersion>) {
         if let Some(resource_version) = resource_version {
-            self.resource_version.clear();
-            self.resource_version.push_str(resource_version);
+            self.resource_version = resource_version;
         }
     }
 
@@ -124,7 +124,7 @@ impl<T> ThreadSafeStore<T> {
                 next_index: functions.len() as u32,
                 functions,
                 generation: 0,
-                resource_version: String::new(),
+                resource_version: ResourceVersion::default(),
             }),
         }
     }
@@ -155,11 +155,16 @@ impl<T> ThreadSafeStore<T> {
     /// [`StoreError::Index`] if an index function fails or panics, or another [`StoreError`] if the
     /// resource version function panics. Then nothing has changed.
     pub fn add(&self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
-        let held = Arc::clone(&object);
-        let resource_version = self.version_of(&held)?;
-        let (mut state, computed) = self.write(|functions| compute(functions, &key, &*held))?;
+        self.put(Entry::of(key, object))
+    }
+
+    /// Stores an entry and returns the object that it replaced.
+    pub(crate) fn put(&self, entry: Entry<T>) -> Result<Option<Arc<T>>, StoreError> {
+        let resource_version = self.version_of(&entry.object)?;
+        let (mut state, computed) =
+            self.write(|functions| compute(functions, &entry.key, &*entry.object))?;
         state.set_resource_version(resource_version);
-        let replaced = state.slots.put(key, object, computed);
+        let replaced = state.slots.put(entry, computed);
         drop(state);
         self.report_version();
         Ok(replaced)
@@ -193,7 +198,7 @@ impl<T> ThreadSafeStore<T> {
     }
 
     /// Removes an object and records the resource version of its deletion.
-    pub(super) fn delete_at(&self, key: &str, resource_version: Option<&str>) {
+    pub(super) fn delete_at(&self, key: &str, resource_version: Option<ResourceVersion>) {
         let removed = {
             let mut state = self.state.write();
             state.set_resource_version(resource_version);
@@ -210,7 +215,7 @@ impl<T> ThreadSafeStore<T> {
             let same = state
                 .slots
                 .get(key)
-                .is_some_and(|slot| Arc::ptr_eq(&slot.object, object));
+                .is_some_and(|slot| Arc::ptr_eq(&slot.entry.object, object));
             same.then(|| state.slots.remove(key))
         };
         removed.is_some()
@@ -229,14 +234,25 @@ impl<T> ThreadSafeStore<T> {
         objects: Vec<(Key, Arc<T>)>,
         resource_version: &str,
     ) -> Result<(), StoreError> {
+        let entries = objects.into_iter();
+        let entries = entries.map(|(key, object)| Entry::of(key, object));
+        self.replace_entries(entries.collect(), resource_version)
+    }
+
+    /// Replaces all objects, like [`replace`](Self::replace).
+    pub(crate) fn replace_entries(
+        &self,
+        entries: Vec<Entry<T>>,
+        resource_version: &str,
+    ) -> Result<(), StoreError> {
         let old = {
-            let (mut state, mut slots) = self.write(|functions| build(functions, &objects))?;
+            let (mut state, mut slots) = self.write(|functions| build(functions, &entries))?;
             std::mem::swap(&mut state.slots, &mut slots);
             state.generation += 1;
-            state.set_resource_version(Some(resource_version));
+            state.set_resource_version(Some(resource_version.into()));
             slots
         };
-        drop((old, objects));
+        drop((old, entries));
         self.report_version();
         Ok(())
     }
@@ -257,7 +273,15 @@ impl<T> ThreadSafeStore<T> {
     /// version function failed or panicked. The others have been applied.
     pub fn transaction(&self, changes: Vec<(Key, Change<T>)>) -> Result<(), TransactionError> {
         let total = changes.len();
-        let (applied, errors) = self.transact(changes.into_iter().enumerate().collect());
+        let entry = |(key, change)| match change {
+            Change::Add(object) | Change::Update(object) => {
+                EntryChange::Update(Entry::of(key, object), None)
+            }
+            Change::Delete(gone) => EntryChange::Delete(key, gone, None),
+            Change::Bookmark(version) => EntryChange::Bookmark(version),
+        };
+        let changes = changes.into_iter().map(entry);
+        let (applied, errors) = self.transact(changes.enumerate().collect());
         if errors.is_empty() {
             return Ok(());
         }
@@ -272,60 +296,61 @@ impl<T> ThreadSafeStore<T> {
     /// and the errors of the others with their positions.
     pub(crate) fn transact(
         &self,
-        mut changes: Vec<(usize, (Key, Change<T>))>,
+        mut changes: Vec<(usize, EntryChange<T>)>,
     ) -> (Vec<usize>, Vec<(usize, StoreError)>) {
         let mut errors = Vec::new();
-        let held: Vec<Change<T>> = changes
-            .iter()
-            .map(|(_, (_, change))| change.clone())
-            .collect();
-        let mut versions = Vec::with_capacity(held.len());
-        let mut held = held.iter();
-        changes.retain(|(position, _)| {
-            let version = match held.next() {
-                Some(Change::Add(object) | Change::Update(object)) => self.version_of(object),
-                Some(Change::Delete(gone)) => self.version_of_deleted(gone),
-                Some(Change::Bookmark(version)) => Ok(Some(&**version)),
-                None => Ok(None),
+        let mut versions = Vec::with_capacity(changes.len());
+        changes.retain(|(position, change)| {
+            let version = match change {
+                EntryChange::Add(entry, _) | EntryChange::Update(entry, _) => {
+                    self.version_of(&entry.object)
+                }
+                EntryChange::Delete(_, gone, _) => self.version_of_deleted(gone),
+                EntryChange::Bookmark(version) => Ok(Some((&**version).into())),
             };
+            let version = version.map(|version| versions.push(version));
             version
-                .map(|version| versions.push(version))
                 .map_err(|error| errors.push((*position, error)))
                 .is_ok()
         });
         let written = self.write(|functions| {
-            let computed = changes.iter().map(|(_, (key, change))| match change {
-                Change::Add(object) | Change::Update(object) => compute(functions, key, &**object),
-                Change::Delete(_) | Change::Bookmark(_) => Ok(Computed::new()),
+            let computed = changes.iter().map(|(_, change)| match change {
+                EntryChange::Add(entry, _) | EntryChange::Update(entry, _) => {
+                    compute(functions, &entry.key, &*entry.object)
+                }
+                EntryChange::Delete(..) | EntryChange::Bookmark(_) => Ok(Computed::new()),
             });
             Ok(computed.collect::<Vec<_>>())
         });
         let mut applied = Vec::with_capacity(changes.len());
-        // Both vectors are declared outside the block that holds the lock, so that they are dropped
+        // These vectors are declared outside the block that holds the lock, so that they are dropped
         // after the lock is released.
         let mut replaced = Vec::with_capacity(changes.len());
-        let mut removed = Vec::new();
+        let (mut removed, mut refused) = (Vec::new(), Vec::new());
         let began = Instant::now();
         if let Ok((mut state, computed)) = written {
             let mut last = None;
-            for (((position, (key, change)), version), computed) in
+            for (((position, change), version), computed) in
                 changes.into_iter().zip(versions).zip(computed)
             {
                 let computed = match computed {
                     Ok(computed) => computed,
                     Err(error) => {
                         errors.push((position, error));
+                        refused.push(change);
                         continue;
                     }
                 };
                 applied.push(position);
                 last = version;
                 match change {
-                    Change::Add(object) | Change::Update(object) => {
-                        replaced.push(state.slots.put(key, object, computed));
+                    EntryChange::Add(entry, _) | EntryChange::Update(entry, _) => {
+                        replaced.push(state.slots.put(entry, computed));
                     }
-                    Change::Delete(gone) => removed.push((state.slots.remove(&key), gone)),
-                    Change::Bookmark(_) => {}
+                    EntryChange::Delete(key, gone, _) => {
+                        removed.push((state.slots.remove(&key), gone));
+                    }
+                    EntryChange::Bookmark(_) => {}
                 }
             }
             state.set_resource_version(last);
@@ -352,19 +377,19 @@ impl<T> ThreadSafeStore<T> {
     pub fn bookmark(&self, resource_version: &str) {
         self.state
             .write()
-            .set_resource_version(Some(resource_version));
+            .set_resource_version(Some(resource_version.into()));
         self.report_version();
     }
 
     /// Returns the resource version of the last write. It may be older than the version of an
     /// earlier write. It is empty before the first write.
     pub fn last_store_sync_resource_version(&self) -> String {
-        self.state.read().resource_version.clone()
+        self.state.read().resource_version.to_string()
     }
 
     /// Reports the current resource version to the metrics.
     fn report_version(&self) {
-        let version = || resource_version_metric(&self.state.read().resource_version);
+        let version = || resource_version_metric(&self.last_store_sync_resource_version());
         self.meter.level(version, |metrics, version| {
             if let Some(version) = version {
                 metrics.store_resource_version(version);
@@ -393,16 +418,16 @@ impl<T> ThreadSafeStore<T> {
         }
     }
 
-    fn version_of<'a>(&self, object: &'a T) -> Result<Option<&'a str>, StoreError> {
+    fn version_of(&self, object: &T) -> Result<Option<ResourceVersion>, StoreError> {
         match &self.resource_version {
             None => Ok(None),
-            Some(read) => catch(|| read(object)).map_err(|message| {
+            Some(read) => catch(|| read(object).map(Into::into)).map_err(|message| {
                 StoreError::other(format!("reading the resourceVersion {message}"))
             }),
         }
     }
 
-    fn version_of_deleted<'a>(&self, gone: &'a Deleted<T>) -> Result<Option<&'a str>, StoreError> {
+    fn version_of_deleted(&self, gone: &Deleted<T>) -> Result<Option<ResourceVersion>, StoreError> {
         match gone {
             Deleted::Final(object) => self.version_of(object),
             Deleted::FinalStateUnknown { .. } => Ok(None),
@@ -411,17 +436,14 @@ impl<T> ThreadSafeStore<T> {
 }
 
 /// Builds the content of a replace, with all indexes.
-fn build<T>(
-    functions: &[Registered<T>],
-    objects: &[(Key, Arc<T>)],
-) -> Result<Slots<T>, StoreError> {
+fn build<T>(functions: &[Registered<T>], entries: &[Entry<T>]) -> Result<Slots<T>, StoreError> {
     let mut slots = Slots::with_capacity(
-        objects.len(),
+        entries.len(),
         functions.iter().map(|registered| registered.id),
     );
     // If several objects have the same key, index functions run only on the last one.
-    for (key, object) in objects {
-        slots.put(Arc::clone(key), Arc::clone(object), Computed::new());
+    for entry in entries {
+        slots.put(entry.clone(), Computed::new());
     }
     slots.index_all(|key, object| compute(functions, key, object))?;
     Ok(slots)

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::super::slots::Slot;
-use super::super::{IndexError, IndexFunc};
+use super::super::{Entry, IndexError, IndexFunc};
 use super::{CHUNK, State, ThreadSafeStore};
 use crate::base::sync::RwLockReadGuard;
 use crate::object::Key;
@@ -20,7 +20,7 @@ impl<T> ThreadSafeStore<T> {
             .read()
             .slots
             .get(key)
-            .map(|slot| Arc::clone(&slot.object))
+            .map(|slot| Arc::clone(&slot.entry.object))
     }
 
     /// Returns the number of objects.
@@ -36,18 +36,24 @@ impl<T> ThreadSafeStore<T> {
     /// Returns all objects in no particular order. [`ThreadSafeStore`] documents what the list
     /// contains during writes.
     pub fn list(&self) -> Vec<Arc<T>> {
-        self.collect(|slot| Arc::clone(&slot.object))
+        self.collect(|slot| Arc::clone(&slot.entry.object))
     }
 
-    /// Returns all objects with their keys, in no particular order.
-    pub(crate) fn entries(&self) -> Vec<(Key, Arc<T>)> {
-        self.collect(|slot| (Arc::clone(&slot.key), Arc::clone(&slot.object)))
+    /// Returns all entries in no particular order.
+    pub(crate) fn entries(&self) -> Vec<Entry<T>> {
+        self.collect(|slot| slot.entry.clone())
+    }
+
+    /// Returns the entry stored under `key`.
+    pub(crate) fn entry(&self, key: &str) -> Option<Entry<T>> {
+        let state = self.state.read();
+        state.slots.get(key).map(|slot| slot.entry.clone())
     }
 
     /// Returns all keys in no particular order. [`ThreadSafeStore`] documents what the list
     /// contains during writes.
     pub fn list_keys(&self) -> Vec<Key> {
-        self.collect(|slot| Arc::clone(&slot.key))
+        self.collect(|slot| Arc::clone(&slot.entry.key))
     }
 
     /// Returns all objects at one point in time, and the resource version at that time. Writers
@@ -59,9 +65,9 @@ impl<T> ThreadSafeStore<T> {
             state
                 .slots
                 .range(0, usize::MAX)
-                .map(|slot| Arc::clone(&slot.object)),
+                .map(|slot| Arc::clone(&slot.entry.object)),
         );
-        (objects, state.resource_version.clone())
+        (objects, state.resource_version.to_string())
     }
 
     /// Returns the objects with this index value, in no particular order.
@@ -70,7 +76,7 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// [`IndexError::NoIndex`] if there is no index `name`.
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<T>>, IndexError> {
-        self.lookup(name, &[value], |slot| Arc::clone(&slot.object))
+        self.lookup(name, &[value], |slot| Arc::clone(&slot.entry.object))
     }
 
     /// Returns the sorted keys of the objects with this index value.
@@ -79,7 +85,7 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// [`IndexError::NoIndex`] if there is no index `name`.
     pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<Key>, IndexError> {
-        let mut keys = self.lookup(name, &[value], |slot| Arc::clone(&slot.key))?;
+        let mut keys = self.lookup(name, &[value], |slot| Arc::clone(&slot.entry.key))?;
         keys.sort_unstable();
         Ok(keys)
     }
@@ -102,7 +108,7 @@ impl<T> ThreadSafeStore<T> {
         values.sort_unstable();
         values.dedup();
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
-        self.lookup(name, &values, |slot| Arc::clone(&slot.object))
+        self.lookup(name, &values, |slot| Arc::clone(&slot.entry.object))
     }
 
     fn index_func(&self, name: &str) -> Result<IndexFunc<T>, IndexError> {

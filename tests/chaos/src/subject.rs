@@ -117,7 +117,6 @@ struct Plan {
     /// Whether time passes faster.
     hurried: bool,
     watch_idle_timeout: bool,
-    reuse_unchanged: bool,
     recreation_as_delete_and_add: bool,
     resync: bool,
     skip: bool,
@@ -153,7 +152,6 @@ impl Plan {
             http: random.below(3) > 0,
             hurried,
             watch_idle_timeout: random.one_in(2),
-            reuse_unchanged: !random.one_in(4),
             recreation_as_delete_and_add: random.one_in(3),
             resync: random.one_in(4),
             skip: random.one_in(3),
@@ -167,7 +165,6 @@ impl Plan {
         name.clone_into(&mut options.name);
         options.watch_list = self.watch_list;
         options.page_size = self.page_size;
-        options.reuse_unchanged = self.reuse_unchanged;
         if self.skip {
             options.skip = FieldPaths::managed_fields();
         }
@@ -221,7 +218,6 @@ impl fmt::Display for Plan {
             (self.http, "http proxy"),
             (self.hurried, "fast clock"),
             (self.watch_idle_timeout, "watch_idle_timeout"),
-            (!self.reuse_unchanged, "no reuse"),
             (
                 self.recreation_as_delete_and_add,
                 "recreation_as_delete_and_add",

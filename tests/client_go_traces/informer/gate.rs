@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use k8s_informer::__private::{Sealed, Staging};
+use k8s_informer::__private::Sealed;
+use k8s_informer::__private::staging::{Door, Entry, EntryChange, Gaps, Staging};
 use k8s_informer::metrics::InformerMetrics;
 use k8s_informer::queue::{Deltas, PopError, Process, ProcessBatch, Queue};
 use k8s_informer::store::{ReflectorStore, StoreError};
@@ -101,15 +102,52 @@ impl ReflectorStore<Item> for Gated {
     }
 
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.queue.bookmark(resource_version)?;
-        // Count the queued bookmark here, because the metrics do not count it (R22). No pop runs
-        // concurrently: the process loop has settled before the source sends anything.
-        self.world
-            .change(|state| state.queued += usize::from(self.keeps_bookmarks));
-        Ok(())
+        self.queue.bookmark(resource_version)
     }
 
     fn staging(&self) -> Option<&dyn Staging<Item>> {
-        self.queue.staging()
+        Some(self)
+    }
+}
+
+impl Gated {
+    fn inner(&self) -> &dyn Staging<Item> {
+        self.queue.staging().unwrap()
+    }
+}
+
+impl Staging<Item> for Gated {
+    fn door(&self) -> &Door<Item> {
+        self.inner().door()
+    }
+
+    fn known(&self, key: &str) -> Option<Entry<Item>> {
+        self.inner().known(key)
+    }
+
+    fn is_settled(&self) -> bool {
+        self.inner().is_settled()
+    }
+
+    fn apply_entries(&self, changes: &mut Vec<EntryChange<Item>>) -> Vec<StoreError> {
+        let is_bookmark = |change: &&_| matches!(change, EntryChange::Bookmark(_));
+        let bookmarks = changes.iter().filter(is_bookmark).count();
+        let errors = self.inner().apply_entries(changes);
+        // The metrics do not count bookmarks (R22), so count them here. No pop runs concurrently:
+        // the process loop has settled before the source sends anything.
+        if self.keeps_bookmarks {
+            self.world.change(|state| state.queued += bookmarks);
+        }
+        errors
+    }
+
+    fn replace_entries(
+        &self,
+        entries: Vec<Entry<Item>>,
+        gaps: Gaps,
+        resource_version: &str,
+    ) -> Result<(), StoreError> {
+        let staging = self.inner();
+        staging.replace_entries(entries, gaps, resource_version)
     }
 }

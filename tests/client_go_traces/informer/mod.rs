@@ -10,6 +10,7 @@ mod handlers;
 mod source;
 mod world;
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use k8s_informer::handler::HandlerOptions;
 use k8s_informer::informer::{InformerError, InformerQueue, SharedIndexInformerOptions};
+use k8s_informer::object::compare_resource_versions;
 use k8s_informer::queue::Queue;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::store::Transform;
@@ -110,6 +112,14 @@ struct Subject {
 impl Replay for Subject {
     fn begin(&mut self, steps: &[Value], _deviations: &BTreeSet<String>) {
         self.resyncs |= steps.iter().any(|step| has_period(&step["handler"]));
+    }
+
+    fn deviates(&self, step: &Value) -> Option<&'static str> {
+        let last = self.informer.last_sync_resource_version();
+        let events = step["events"].as_array()?.iter();
+        let mut versions = events.filter_map(|event| event["obj"]["rv"].as_str());
+        let is_older = |version| compare_resource_versions(version, &last) == Some(Ordering::Less);
+        versions.any(is_older).then_some("W10")
     }
 
     fn step(&mut self, op: &str, step: &Value) -> Value {

@@ -132,7 +132,10 @@ fn c7_rejected_list_object_heals_with_a_relist() {
     test.feed.list("20", &[("bad", "1"), ("good", "2")]);
     until("the status clears", || test.status().complete);
     assert_eq!(test.cached("bad").as_deref(), Some("1"));
-    assert_eq!(test.events.take(2), ["add good@2 initial", "add bad@1"]);
+    assert_eq!(
+        test.events.take(3),
+        ["add good@2 initial", "update good@2-2", "add bad@1"]
+    );
     // Nothing is missing, so no further relist follows.
     until("the watch", || test.feed.requests().len() == 4);
     test.elapse();

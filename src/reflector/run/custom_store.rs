@@ -1,0 +1,66 @@
+use std::collections::VecDeque;
+
+use crate::object::{Accessor, Object};
+use crate::store::{
+    Change, Door, Entry, EntryChange, Gaps, ReflectorStore, Rejected, Staging, StoreError,
+};
+
+/// Lets a session write to a store that takes objects. Their keys are assumed to be
+/// `namespace/name`.
+pub(super) struct CustomStore<'r, T> {
+    store: &'r dyn ReflectorStore<T>,
+    door: Door<T>,
+}
+
+impl<'r, T: Object> CustomStore<'r, T> {
+    pub(super) fn new(store: &'r dyn ReflectorStore<T>) -> Self {
+        let door = Door::new(Accessor::object(), None);
+        Self { store, door }
+    }
+}
+
+impl<T: Object> Staging<T> for CustomStore<'_, T> {
+    fn door(&self) -> &Door<T> {
+        &self.door
+    }
+
+    fn known(&self, _: &str) -> Option<Entry<T>> {
+        None
+    }
+
+    fn is_settled(&self) -> bool {
+        true
+    }
+
+    fn keeps_gaps(&self) -> bool {
+        false
+    }
+
+    fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
+        let change = |change| match change {
+            EntryChange::Add(entry, _) => Change::Add(entry.object),
+            EntryChange::Update(entry, _) => Change::Update(entry.object),
+            EntryChange::Delete(_, gone, _) => Change::Delete(gone),
+            EntryChange::Bookmark(version) => Change::Bookmark(version),
+        };
+        let mut changes: VecDeque<_> = changes.drain(..).map(change).collect();
+        let mut errors = Vec::new();
+        while !changes.is_empty() {
+            match self.store.apply(&mut changes) {
+                Ok(()) => break,
+                Err(Rejected { error, .. }) => errors.push(error),
+            }
+        }
+        errors
+    }
+
+    fn replace_entries(
+        &self,
+        entries: Vec<Entry<T>>,
+        _: Gaps,
+        resource_version: &str,
+    ) -> Result<(), StoreError> {
+        let objects = entries.into_iter().map(|entry| entry.object);
+        self.store.replace(objects.collect(), resource_version)
+    }
+}

@@ -1,0 +1,156 @@
+use std::sync::Arc;
+
+use super::{Change, StoreError, Transform};
+use crate::base::digest::Digest;
+use crate::object::{Accessor, Deleted, Key};
+use crate::resource_version::ResourceVersion;
+
+/// An object as a queue or store keeps it: with its key, transformed.
+pub struct Entry<T> {
+    /// The key of the object before the transform.
+    pub key: Key,
+    /// The transformed object.
+    pub object: Arc<T>,
+    /// The digest of the object before the transform.
+    pub(crate) digest: Digest,
+}
+
+impl<T> Entry<T> {
+    /// Returns an entry of an object that was not decoded from JSON.
+    pub fn of(key: Key, object: Arc<T>) -> Self {
+        Self {
+            key,
+            object,
+            digest: Digest::NONE,
+        }
+    }
+}
+
+impl<T> Clone for Entry<T> {
+    fn clone(&self) -> Self {
+        Self {
+            key: Arc::clone(&self.key),
+            object: Arc::clone(&self.object),
+            digest: self.digest,
+        }
+    }
+}
+
+/// A [`Change`] whose object is an entry. The versions are those of the objects before the
+/// transform.
+pub enum EntryChange<T> {
+    /// The object was added.
+    Add(Entry<T>, Option<ResourceVersion>),
+    /// The object was modified.
+    Update(Entry<T>, Option<ResourceVersion>),
+    /// The object was deleted.
+    Delete(Key, Deleted<T>, Option<ResourceVersion>),
+    /// All changes up to this resource version have been delivered.
+    Bookmark(String),
+}
+
+impl<T> EntryChange<T> {
+    /// Returns the key of the object. `None` for a bookmark.
+    pub(crate) fn key(&self) -> Option<&Key> {
+        match self {
+            Self::Add(entry, _) | Self::Update(entry, _) => Some(&entry.key),
+            Self::Delete(key, ..) => Some(key),
+            Self::Bookmark(_) => None,
+        }
+    }
+}
+
+impl<T> Clone for EntryChange<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Add(entry, version) => Self::Add(entry.clone(), version.clone()),
+            Self::Update(entry, version) => Self::Update(entry.clone(), version.clone()),
+            Self::Delete(key, gone, version) => {
+                Self::Delete(Key::clone(key), gone.clone(), version.clone())
+            }
+            Self::Bookmark(version) => Self::Bookmark(version.clone()),
+        }
+    }
+}
+
+/// The entrance of a queue or store. It turns objects into entries: behind it, no key function and no
+/// transform runs.
+pub struct Door<T> {
+    accessor: Accessor<T>,
+    transform: Option<Transform<T>>,
+}
+
+impl<T> Door<T> {
+    pub(crate) fn new(accessor: Accessor<T>, transform: Option<Transform<T>>) -> Self {
+        Self {
+            accessor,
+            transform,
+        }
+    }
+
+    pub(crate) fn accessor(&self) -> &Accessor<T> {
+        &self.accessor
+    }
+
+    pub(crate) fn transform(&self) -> Option<&Transform<T>> {
+        self.transform.as_ref()
+    }
+
+    pub(crate) fn set_transform(&mut self, transform: Transform<T>) {
+        self.transform = Some(transform);
+    }
+
+    /// Computes the key, then runs the transform (K4).
+    ///
+    /// # Errors
+    ///
+    /// The object has no key, or the transform fails.
+    pub(crate) fn entry(&self, object: Arc<T>, digest: Digest) -> Result<Entry<T>, StoreError> {
+        let key = self.accessor.key(&object)?;
+        let object = Transform::run(self.transform.as_ref(), &key, object)?;
+        Ok(Entry {
+            key,
+            object,
+            digest,
+        })
+    }
+
+    /// Turns a change into one with an entry. Tombstones are not transformed.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`entry`](Self::entry).
+    pub(crate) fn change(
+        &self,
+        change: Change<T>,
+        digest: Digest,
+    ) -> Result<EntryChange<T>, StoreError> {
+        let version = |object: &Arc<T>| self.version(object);
+        Ok(match change {
+            Change::Add(object) => {
+                let version = version(&object);
+                EntryChange::Add(self.entry(object, digest)?, version)
+            }
+            Change::Update(object) => {
+                let version = version(&object);
+                EntryChange::Update(self.entry(object, digest)?, version)
+            }
+            Change::Delete(Deleted::Final(object)) => {
+                let version = version(&object);
+                let Entry { key, object, .. } = self.entry(object, digest)?;
+                EntryChange::Delete(key, Deleted::Final(object), version)
+            }
+            Change::Delete(gone @ Deleted::FinalStateUnknown { .. }) => {
+                // Its last known state is older than the deletion.
+                EntryChange::Delete(self.accessor.key_of_deleted(&gone)?, gone, None)
+            }
+            Change::Bookmark(version) => EntryChange::Bookmark(version),
+        })
+    }
+
+    /// Returns the version of an object before the transform. `None` if it has none.
+    pub(crate) fn version(&self, object: &T) -> Option<ResourceVersion> {
+        let version = self.accessor.resource_version(object)?;
+        (!version.is_empty()).then(|| version.into())
+    }
+}
