@@ -1,25 +1,26 @@
+mod changes;
+mod initial;
+
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::initial::unchanged;
 use super::Reflector;
 use crate::base::adaptive_buffer::ReadBuffer;
-use crate::base::digest::Digest;
 use crate::base::panic;
 use crate::error::Error;
 use crate::json::Peek;
-use crate::object::{Deleted, Key, Object, meta_namespace_key};
+use crate::object::{Key, Object};
 use crate::reflector::headroom::Headroom;
-use crate::reflector::initial_list::{InitialList, entry, stored_key, unreadable_object};
+use crate::reflector::initial_list::InitialList;
 use crate::reflector::protocol::{Output, Protocol, ReportKind, WatchEnd};
 use crate::reflector::reclaim::{Reclaim, ReclaimGuard};
 use crate::reflector::undecodable::UndecodableList;
 use crate::reflector::{Body, ReflectorOptions};
 use crate::stop::Stop;
-use crate::store::{Change, Entry, EntryChange, Staging, StoreError};
-use crate::wire::{
-    BadFrame, Decode, DecodeOptions, Decoded, DecodedItem, Decoder, EventKind, Unreadable,
-};
+use crate::store::{EntryChange, Staging};
+use crate::wire::{BadFrame, Decode, DecodeOptions, Decoded, Decoder, EventKind};
 
 /// One run of a reflector. It performs what the [`Protocol`] requests, decodes objects, and writes
 /// them to the store.
@@ -246,108 +247,15 @@ impl<'r, T: Object> Session<'r, T> {
         self.flush();
     }
 
-    fn item(&mut self, decoded: Result<DecodedItem<T>, Unreadable>) {
-        let item = self.initial.next_item();
-        let entry = match decoded {
-            Ok(DecodedItem::Object(object, digest)) => entry(object, digest, self.store.door()),
-            Ok(DecodedItem::Unchanged(key, object, digest)) => Ok(Entry {
-                key,
-                object,
-                digest,
-            }),
-            Ok(DecodedItem::WithoutKind(object, digest)) => {
-                return self.initial.put_without_kind(item, object, digest);
-            }
-            Ok(DecodedItem::OtherShard) => return self.initial.add_other_shard(),
-            Err(unreadable) => Err(unreadable),
-        };
-        match entry {
-            Ok(entry) => self.initial.put(entry),
-            Err(unreadable) => self.unreadable_item(item, &unreadable),
-        }
-    }
-
-    fn unreadable_item(&mut self, item: usize, unreadable: &Unreadable) {
-        let error = unreadable.error_at(|| format!("item {item} of the list"));
-        self.initial
-            .add_unreadable_item(stored_key(unreadable, self.store.door()));
-        self.initial.add_error(&error);
-        self.missed(unreadable.namespaced_key(), error);
-    }
-
     /// Handles a watch event, or an initial event of a watch-list.
     fn event(&mut self, kind: EventKind, decoded: Decoded<T>, length: usize) {
-        let is_initial = !self.protocol.has_open_watch();
-        if is_initial {
-            self.headroom.record(length);
-        }
         match decoded {
-            Decoded::Object(object, _) if object.name().is_empty() => {
-                self.unreadable_event(kind, &Unreadable::nameless(&object));
-            }
-            Decoded::Object(object, digest) if is_initial => {
-                let version = self.checked_version(object.resource_version());
-                self.protocol.event(kind, version);
-                match entry(object, digest, self.store.door()) {
-                    Ok(entry) if kind == EventKind::Deleted => self.initial.remove(&entry.key),
-                    Ok(entry) => self.initial.put(entry),
-                    Err(unreadable) => self.unreadable_event(kind, &unreadable),
-                }
-            }
-            Decoded::Object(object, digest) => {
-                let version = self.checked_version(object.resource_version());
-                self.protocol.event(kind, version);
-                self.change(kind, Arc::new(object), digest);
-            }
-            Decoded::Unchanged(key, object, digest) => {
-                self.initial.put(Entry {
-                    key,
-                    object,
-                    digest,
-                });
-                self.protocol.event(kind, "");
-            }
-            Decoded::OtherShard { resource_version } => {
-                let version = self.checked_version(&resource_version);
-                self.shard_applied = Some(false);
-                self.protocol.event(kind, version);
-                if is_initial {
-                    if kind == EventKind::Added {
-                        self.initial.add_other_shard();
-                    }
-                } else if self.protocol.tracks_versions() && !version.is_empty() {
-                    // The object is not stored, so send only its version: the store is then
-                    // complete up to this version.
-                    self.changes.push(EntryChange::Bookmark(version.to_owned()));
-                }
-            }
-            Decoded::Bookmark {
-                resource_version,
-                initial_events_end,
-            } => {
-                let version = self.checked_version(&resource_version);
-                if !is_initial && !version.is_empty() {
-                    self.changes.push(EntryChange::Bookmark(version.to_owned()));
-                }
-                self.protocol.bookmark(version, initial_events_end);
-            }
-            Decoded::Unreadable(unreadable) => {
-                self.unreadable_event(kind, &unreadable);
-                let version = self.checked_version(&unreadable.resource_version);
-                self.protocol.event(kind, version);
-            }
-            // An object of another kind is reported but not counted, and its version does not count
-            // (W9). Among initial events it counts as unreadable: if it were skipped, the cached
-            // object would be deleted.
-            Decoded::OtherKind(other) => {
-                if is_initial && self.store.keeps_gaps() && kind != EventKind::Bookmark {
-                    self.unreadable_event(EventKind::Modified, &other);
-                } else {
-                    let error = other.into_error(self.protocol.event_position());
-                    self.protocol.report(error, ReportKind::Other);
-                }
-            }
             Decoded::Error(error) => self.protocol.watch_ended(WatchEnd::Error(error)),
+            decoded if self.protocol.has_open_watch() => self.change(kind, decoded),
+            decoded => {
+                self.headroom.record(length);
+                self.initial_event(kind, decoded);
+            }
         }
     }
 
@@ -364,147 +272,10 @@ impl<'r, T: Object> Session<'r, T> {
         }
     }
 
-    fn change(&mut self, kind: EventKind, object: Arc<T>, digest: Digest) {
-        let missing = &self.reflector.missing;
-        let key = (!missing.is_empty()).then(|| meta_namespace_key(&*object));
-        let missing = key.filter(|key| missing.contains(key));
-        let unreadable = self.unreadable;
-        let gone = (kind == EventKind::Deleted).then(|| Arc::clone(&object));
-        let change = match kind {
-            EventKind::Added => Change::Add(object),
-            EventKind::Deleted => Change::Delete(Deleted::Final(object)),
-            _ => Change::Update(object),
-        };
-        match (self.store.door().change(change, digest), gone) {
-            (Ok(change), _) => self.changes.push(change),
-            // If the door refuses the object of a deletion, the deletion still applies.
-            (Err(error), Some(gone)) => {
-                self.flush();
-                self.delete_unreadable(&unreadable_object(&*gone, &error));
-            }
-            (Err(error), None) => {
-                self.flush();
-                self.rejected(&error);
-            }
-        }
-        if let Some(key) = missing {
-            self.flush();
-            if self.unreadable == unreadable {
-                self.protocol.recovered(&key, kind == EventKind::Deleted);
-            }
-        }
-    }
-
-    /// Handles an event whose object cannot be read. The store keeps its copy, unless the event is
-    /// a deletion.
-    fn unreadable_event(&mut self, kind: EventKind, unreadable: &Unreadable) {
-        let (is_initial, is_deleted) =
-            (!self.protocol.has_open_watch(), kind == EventKind::Deleted);
-        if is_deleted && !is_initial {
-            self.flush();
-            return self.delete_unreadable(unreadable);
-        }
-        let error = unreadable.error_at(|| self.protocol.event_position());
-        if is_initial {
-            match stored_key(unreadable, self.store.door()) {
-                Some(key) if is_deleted => self.initial.remove(&key),
-                key => self.initial.add_gap(key),
-            }
-            self.initial.add_error(&error);
-        }
-        self.missed(unreadable.namespaced_key(), error);
-    }
-
-    /// Deletes an object that cannot be read, if its key is known.
-    fn delete_unreadable(&mut self, unreadable: &Unreadable) {
-        if let Some(key) = stored_key(unreadable, self.store.door()) {
-            let last_known = self.store.known(&key).map(|known| known.object);
-            let gone = Deleted::FinalStateUnknown {
-                key: Key::clone(&key),
-                last_known,
-            };
-            let mut changes = vec![EntryChange::Delete(key, gone, None)];
-            for error in self.store.apply_entries(&mut changes) {
-                self.rejected(&error);
-            }
-        }
-        let key = unreadable.namespaced_key();
-        let error = unreadable.error_at(|| "a deletion".to_owned());
-        self.missed(key.clone(), error);
-        // A deleted object is no longer missing.
-        if let Some(key) = key {
-            self.protocol.recovered(&key, true);
-        }
-    }
-
-    /// Writes the changes to the store.
-    fn flush(&mut self) {
-        if self.reflector.has_consumer && !self.changes.is_empty() {
-            self.protocol.queued();
-        }
-        if !self.changes.is_empty() {
-            for error in self.store.apply_entries(&mut self.changes) {
-                self.rejected(&error);
-            }
-        }
-    }
-
-    /// Reports an event that the store rejected. The watch continues (W8).
-    fn rejected(&mut self, error: &StoreError) {
-        let failed = Error::other(format!("the store rejected an event: {error}"));
-        match error {
-            StoreError::Transform { key, .. } => self.missed(key.clone(), failed),
-            StoreError::Key(_) => self.missed(None, failed),
-            // The store lacks this change until the next list. No relist is scheduled for it: a
-            // store that rejects an object rejects a list with it as well.
-            _ => {
-                (self.complete, self.unreadable) = (false, self.unreadable + 1);
-                self.protocol.report(failed, ReportKind::Object);
-            }
-        }
-    }
-
     fn missed(&mut self, key: Option<Key>, error: Error) {
         self.complete = false;
         self.unreadable += 1;
         self.protocol.missed(key, error);
-    }
-
-    /// Replaces the content of the store with the complete list.
-    fn replace(&mut self, version: &str) {
-        let mut initial = std::mem::take(&mut self.initial);
-        let (received, complete) = (initial.received(), initial.is_complete());
-        let is_first = self.protocol.lists_replaced() == 0 || self.undecodable.is_some();
-        let undecodable = initial.take_undecodable().filter(|_| is_first);
-        if let Some(shard_confirmed) = self.protocol.list_shard_confirmed() {
-            self.shard_applied = match initial.has_other_shard() {
-                true => Some(false),
-                false => shard_confirmed.then_some(true),
-            };
-        }
-        let (objects, gaps) = initial.into_parts();
-        let missing = &self.reflector.missing;
-        let obsolete = missing.obsolete_after(&objects, complete, self.recorded);
-        let is_empty = objects.is_empty();
-        self.reflector
-            .announce(self, version, received, complete, undecodable.as_ref());
-        if !gaps.is_empty() && !self.store.keeps_gaps() {
-            let what = "some objects in the list can't be read, and the store can't keep their cached copies";
-            return self.protocol.not_replaced(Error::invalid(what));
-        }
-        let replaced = self.store.replace_entries(objects, gaps, version);
-        if let Err(error) = replaced {
-            let error = Error::other(format!("unable to sync list result: {error}"));
-            return self.protocol.not_replaced(error);
-        }
-        self.undecodable = undecodable;
-        self.received = received;
-        self.complete = complete;
-        missing.remove_all(obsolete);
-        if self.reflector.has_consumer && !is_empty {
-            self.protocol.queued();
-        }
-        self.protocol.replaced(complete);
     }
 }
 
@@ -545,16 +316,4 @@ fn decode_options(options: &ReflectorOptions) -> DecodeOptions {
         shard: options.shard.clone(),
         small_stack: false,
     }
-}
-
-/// Returns the known object with this identity if it was decoded from the same JSON.
-fn unchanged<T: Object>(
-    identity: &Peek<'_>,
-    digest: Digest,
-    store: &dyn Staging<T>,
-) -> Option<(Key, Arc<T>)> {
-    let accessor = store.door().accessor();
-    let known = store.known(&accessor.key_of_name(&identity.namespace, &identity.name)?)?;
-    let is_same = known.digest.is_same(digest);
-    is_same.then_some((known.key, known.object))
 }

@@ -1,0 +1,151 @@
+//! The events of a watch, which change the store one by one.
+
+use std::sync::Arc;
+
+use super::Session;
+use crate::base::digest::Digest;
+use crate::error::Error;
+use crate::object::{Deleted, Key, Object, meta_namespace_key};
+use crate::reflector::initial_list::{stored_key, unreadable_object};
+use crate::reflector::protocol::ReportKind;
+use crate::store::{Change, EntryChange, StoreError};
+use crate::wire::{Decoded, EventKind, Unreadable};
+
+impl<T: Object> Session<'_, T> {
+    /// Handles an event of a watch.
+    pub(super) fn change(&mut self, kind: EventKind, decoded: Decoded<T>) {
+        match decoded {
+            Decoded::Object(object, _) if object.name().is_empty() => {
+                self.unreadable_change(kind, &Unreadable::nameless(&object));
+            }
+            Decoded::Object(object, digest) => {
+                let version = self.checked_version(object.resource_version());
+                self.protocol.event(kind, version);
+                self.object(kind, Arc::new(object), digest);
+            }
+            Decoded::OtherShard { resource_version } => {
+                let version = self.checked_version(&resource_version);
+                self.shard_applied = Some(false);
+                self.protocol.event(kind, version);
+                if self.protocol.tracks_versions() && !version.is_empty() {
+                    // The object is not stored, so send only its version: the store is then
+                    // complete up to this version.
+                    self.changes.push(EntryChange::Bookmark(version.to_owned()));
+                }
+            }
+            Decoded::Bookmark {
+                resource_version,
+                initial_events_end,
+            } => {
+                let version = self.checked_version(&resource_version);
+                if !version.is_empty() {
+                    self.changes.push(EntryChange::Bookmark(version.to_owned()));
+                }
+                self.protocol.bookmark(version, initial_events_end);
+            }
+            Decoded::Unreadable(unreadable) => {
+                self.unreadable_change(kind, &unreadable);
+                let version = self.checked_version(&unreadable.resource_version);
+                self.protocol.event(kind, version);
+            }
+            // An object of another kind is reported but not counted, and its version does not count
+            // (W9).
+            Decoded::OtherKind(other) => {
+                let error = other.into_error(self.protocol.event_position());
+                self.protocol.report(error, ReportKind::Other);
+            }
+            Decoded::Unchanged(..) | Decoded::Error(_) => {}
+        }
+    }
+
+    fn object(&mut self, kind: EventKind, object: Arc<T>, digest: Digest) {
+        let missing = &self.reflector.missing;
+        let key = (!missing.is_empty()).then(|| meta_namespace_key(&*object));
+        let missing = key.filter(|key| missing.contains(key));
+        let unreadable = self.unreadable;
+        let gone = (kind == EventKind::Deleted).then(|| Arc::clone(&object));
+        let change = match kind {
+            EventKind::Added => Change::Add(object),
+            EventKind::Deleted => Change::Delete(Deleted::Final(object)),
+            _ => Change::Update(object),
+        };
+        match (self.store.door().change(change, digest), gone) {
+            (Ok(change), _) => self.changes.push(change),
+            // If the door refuses the object of a deletion, the deletion still applies.
+            (Err(error), Some(gone)) => {
+                self.flush();
+                self.delete_unreadable(&unreadable_object(&*gone, &error));
+            }
+            (Err(error), None) => {
+                self.flush();
+                self.rejected(&error);
+            }
+        }
+        if let Some(key) = missing {
+            self.flush();
+            if self.unreadable == unreadable {
+                self.protocol.recovered(&key, kind == EventKind::Deleted);
+            }
+        }
+    }
+
+    /// Handles an event whose object cannot be read. The store keeps its copy, unless the event is
+    /// a deletion.
+    fn unreadable_change(&mut self, kind: EventKind, unreadable: &Unreadable) {
+        if kind == EventKind::Deleted {
+            self.flush();
+            return self.delete_unreadable(unreadable);
+        }
+        let error = unreadable.error_at(|| self.protocol.event_position());
+        self.missed(unreadable.namespaced_key(), error);
+    }
+
+    /// Deletes an object that cannot be read, if its key is known.
+    fn delete_unreadable(&mut self, unreadable: &Unreadable) {
+        if let Some(key) = stored_key(unreadable, self.store.door()) {
+            let last_known = self.store.known(&key).map(|known| known.object);
+            let gone = Deleted::FinalStateUnknown {
+                key: Key::clone(&key),
+                last_known,
+            };
+            let mut changes = vec![EntryChange::Delete(key, gone, None)];
+            for error in self.store.apply_entries(&mut changes) {
+                self.rejected(&error);
+            }
+        }
+        let key = unreadable.namespaced_key();
+        let error = unreadable.error_at(|| "a deletion".to_owned());
+        self.missed(key.clone(), error);
+        // A deleted object is no longer missing.
+        if let Some(key) = key {
+            self.protocol.recovered(&key, true);
+        }
+    }
+
+    /// Writes the changes to the store.
+    pub(super) fn flush(&mut self) {
+        if self.reflector.has_consumer && !self.changes.is_empty() {
+            self.protocol.queued();
+        }
+        if !self.changes.is_empty() {
+            for error in self.store.apply_entries(&mut self.changes) {
+                self.rejected(&error);
+            }
+        }
+    }
+
+    /// Reports an event that the store rejected. The watch continues (W8).
+    fn rejected(&mut self, error: &StoreError) {
+        let failed = Error::other(format!("the store rejected an event: {error}"));
+        match error {
+            StoreError::Transform { key, .. } => self.missed(key.clone(), failed),
+            StoreError::Key(_) => self.missed(None, failed),
+            // The store lacks this change until the next list. No relist is scheduled for it: a
+            // store that rejects an object rejects a list with it as well.
+            _ => {
+                (self.complete, self.unreadable) = (false, self.unreadable + 1);
+                self.protocol.report(failed, ReportKind::Object);
+            }
+        }
+    }
+}
