@@ -172,9 +172,7 @@ pub mod __private {
     pub use crate::object::meta::ObjectMetadata;
     pub use crate::queue::sealed::Sealed;
     pub mod staging {
-        pub use crate::resource_version::ResourceVersion;
-        pub use crate::store::entry::{Door, Entry, EntryChange};
-        pub use crate::store::staging::{Gaps, Staging};
+        pub use crate::store::staging::*;
     }
     pub mod sync {
         pub use crate::base::sync::*;

@@ -120,7 +120,12 @@ impl<T> Door<T> {
     /// # Errors
     ///
     /// The same as for [`entry`](Self::entry).
-    pub(crate) fn change(
+    pub fn change(&self, change: Change<T>) -> Result<EntryChange<T>, StoreError> {
+        self.change_of(change, Digest::NONE)
+    }
+
+    /// Like [`change`](Self::change), with the digest of the object.
+    pub(crate) fn change_of(
         &self,
         change: Change<T>,
         digest: Digest,

@@ -1,7 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Change;
 use crate::error::debug_as_display;
 use crate::object::{Key, KeyError};
 
@@ -86,37 +85,6 @@ impl std::error::Error for StoreError {
             Self::Key(error) => Some(error),
             _ => None,
         }
-    }
-}
-
-/// A change that [`apply`](super::ReflectorStore::apply) did not apply.
-#[derive(Debug)]
-pub struct Rejected<T> {
-    /// The change. `None` if a transform failed for an added or updated object, because the
-    /// transform consumes the object. A deletion is always returned.
-    pub change: Option<Change<T>>,
-    /// The reason for the rejection.
-    pub error: StoreError,
-}
-
-impl<T> Rejected<T> {
-    pub(crate) fn new(change: Change<T>, error: impl Into<StoreError>) -> Self {
-        Self {
-            change: Some(change),
-            error: error.into(),
-        }
-    }
-}
-
-impl<T> fmt::Display for Rejected<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl<T: fmt::Debug> std::error::Error for Rejected<T> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
     }
 }
 

@@ -282,7 +282,7 @@ impl<T> Indexer<T> {
                 let key = self.door.accessor().key_of_deleted(&gone)?;
                 Ok(EntryChange::Delete(key, gone, None))
             }
-            other => self.door.change(other, Digest::NONE),
+            other => self.door.change(other),
         }
     }
 }

@@ -40,14 +40,13 @@ pub(crate) mod staging;
 mod thread_safe_store;
 mod transform;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::base::digest::Digest;
 use crate::object::{Deleted, Key};
 
 pub(crate) use entry::{Door, Entry, EntryChange};
-pub use error::{AddIndexersError, IndexError, Rejected, StoreError, TransactionError};
+pub use error::{AddIndexersError, IndexError, StoreError, TransactionError};
 pub use expiration_cache::{ExpirationCache, ExpirationCacheBuilder, TimestampedEntry};
 use index::NAMESPACE_INDEX;
 pub use index::{IndexFunc, Indexers};
@@ -154,51 +153,6 @@ pub trait ReflectorStore<T>: Send + Sync {
     /// As for [`add`](Self::add).
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
         let _ = resource_version;
-        Ok(())
-    }
-
-    /// Applies changes in order and removes each of them from `changes`. A reflector calls it with
-    /// all changes that it got from one read.
-    ///
-    /// The default calls the methods above one by one. A queue can apply all changes under one lock
-    /// and wake its consumer once.
-    ///
-    /// ```
-    /// use k8s_informer::object::{Accessor, KeyError};
-    /// use k8s_informer::queue::DeltaFifo;
-    /// use k8s_informer::store::{Change, ReflectorStore};
-    /// use std::collections::VecDeque;
-    /// use std::sync::Arc;
-    ///
-    /// let queue = DeltaFifo::new(Accessor::new(|word: &String| match word.as_str() {
-    ///     "" => Err(KeyError::new("the word is empty")),
-    ///     word => Ok(word.into()),
-    /// }));
-    /// let words = ["a", "", "b"].map(|word| Change::Add(Arc::new(word.to_owned())));
-    /// let mut changes = VecDeque::from(words);
-    /// let mut rejected = Vec::new();
-    /// while let Err(error) = queue.apply(&mut changes) {
-    ///     rejected.push(error);
-    /// }
-    /// assert_eq!((queue.list_keys().len(), rejected.len()), (2, 1));
-    /// assert!(matches!(&rejected[0].change, Some(Change::Add(word)) if word.is_empty()));
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Rejected`] for the first change that failed. That change has been removed, the
-    /// changes before it have been applied, and the changes after it are still in `changes`. Call
-    /// `apply` again to continue.
-    fn apply(&self, changes: &mut VecDeque<Change<T>>) -> Result<(), Rejected<T>> {
-        while let Some(change) = changes.pop_front() {
-            let result = match change.clone() {
-                Change::Add(object) => self.add(object),
-                Change::Update(object) => self.update(object),
-                Change::Delete(gone) => self.delete(gone),
-                Change::Bookmark(version) => self.bookmark(&version),
-            };
-            result.map_err(|error| Rejected::new(change, error))?;
-        }
         Ok(())
     }
 
@@ -338,8 +292,7 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
     }
 }
 
-/// One change of a store, for [`ReflectorStore::apply`] and [`Store::transaction`]. client-go's
-/// `Transaction`.
+/// One change of a store, for [`Store::transaction`]. client-go's `Transaction`.
 #[derive(Debug)]
 pub enum Change<T> {
     /// An object was added.

@@ -1,7 +1,10 @@
 use std::collections::HashSet;
 
-use super::{Door, Entry, EntryChange, StoreError};
+pub use super::entry::{Door, Entry, EntryChange};
+
+use super::StoreError;
 use crate::object::Key;
+pub use crate::resource_version::ResourceVersion;
 
 /// The part of a queue or store that takes entries from a reflector, instead of objects.
 ///

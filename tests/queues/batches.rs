@@ -1,12 +1,11 @@
 //! Changes that are applied together, and batches.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use k8s_informer::object::{Accessor, Key, KeyError};
-use k8s_informer::queue::{DeltaFifo, Deltas, Queue, RealFifo};
+use k8s_informer::queue::{DeltaFifo, Deltas, Queue};
 use k8s_informer::store::{Change, Indexers, KnownObjects, ReflectorStore, StoreError, Transform};
 use k8s_informer::{Deleted, Indexer};
 
@@ -28,7 +27,7 @@ fn apply_wakes_a_waiting_pop() {
             // Many rounds, because the pop may or may not be waiting already.
             for version in 0..100 {
                 let changes = ["a", "b", "c"].map(|key| Change::Add(versioned(key, version)));
-                queue.apply(&mut VecDeque::from(changes)).unwrap();
+                assert!(apply(queue, changes).is_empty());
                 let keys: Vec<_> = (0..3)
                     .map(|_| pops.recv_timeout(TIMEOUT).unwrap())
                     .collect();
@@ -43,7 +42,7 @@ fn apply_wakes_a_waiting_pop() {
 fn apply_has_the_same_effect_as_separate_calls() {
     for ((together, _), (one_by_one, _)) in each_kind().into_iter().zip(each_kind()) {
         let changes = || {
-            VecDeque::from([
+            [
                 Change::Add(versioned("a", 1)),
                 Change::Update(versioned("b", 2)),
                 Change::Update(versioned("a", 3)),
@@ -53,12 +52,10 @@ fn apply_has_the_same_effect_as_separate_calls() {
                     last_known: None,
                 }),
                 Change::Bookmark("9".to_owned()),
-            ])
+            ]
         };
         let (together, one_by_one) = (together.queue(), one_by_one.queue());
-        let mut left = changes();
-        together.apply(&mut left).unwrap();
-        assert!(left.is_empty());
+        assert!(apply(together, changes()).is_empty());
         for change in changes() {
             match change {
                 Change::Add(object) => one_by_one.add(object),
@@ -85,61 +82,33 @@ fn apply_has_the_same_effect_as_separate_calls() {
     }
 }
 
-/// Applies all changes. Returns each rejected change and the number of changes left after it.
-fn apply_all(
-    queue: &dyn Queue<Thing>,
-    changes: impl IntoIterator<Item = Change<Thing>>,
-) -> Vec<(String, usize)> {
-    let mut changes: VecDeque<_> = changes.into_iter().collect();
-    let mut rejected = Vec::new();
-    while let Err(error) = queue.apply(&mut changes) {
-        let shown = format!("{:?}", error.change);
-        rejected.push((shown, changes.len()));
-    }
-    assert!(changes.is_empty());
-    rejected
-}
-
-#[test]
-fn apply_stops_at_the_first_rejected_change() {
-    let queues: [Box<dyn Queue<Thing>>; 2] = [
-        Box::new(DeltaFifo::new(accessor())),
-        Box::new(RealFifo::new(accessor())),
-    ];
-    for queue in queues {
-        let changes = [
-            Change::Add(thing("a", 1)),
-            Change::Update(thing("", 2)),
-            Change::Delete(gone("", 3)),
-            Change::Add(thing("b", 4)),
-        ];
-        let rejected = apply_all(&*queue, changes);
-        let expected = [
-            (r#"Some(Update(("", 2)))"#.to_owned(), 2),
-            (r#"Some(Delete(Final(("", 3))))"#.to_owned(), 1),
-        ];
-        assert_eq!(rejected, expected);
-        queue.close();
-        let mut keys = Vec::new();
-        while let Ok(deltas) = queue.pop(&mut |_, _| Ok(())) {
-            keys.push(deltas.key().unwrap().to_string());
+/// Applies changes together, as a reflector does. Returns the errors.
+fn apply<T>(queue: &dyn Queue<T>, changes: impl IntoIterator<Item = Change<T>>) -> Vec<String> {
+    let staging = queue.staging().unwrap();
+    let (mut entered, mut errors) = (Vec::new(), Vec::new());
+    for change in changes {
+        match staging.door().change(change) {
+            Ok(change) => entered.push(change),
+            Err(error) => errors.push(error.to_string()),
         }
-        assert_eq!(keys, ["a", "b"]);
-        assert!(queue.has_synced());
     }
+    let rejected = staging.apply_entries(&mut entered);
+    assert!(entered.is_empty());
+    errors.extend(rejected.iter().map(ToString::to_string));
+    errors
 }
 
 #[test]
 fn d2_rejected_deletion_alone_does_not_populate() {
     let queue = DeltaFifo::new(accessor());
-    assert_eq!(apply_all(&queue, [Change::Delete(gone("", 1))]).len(), 1);
+    assert!(queue.delete(gone("", 1)).is_err());
     assert!(!queue.has_synced());
-    assert_eq!(apply_all(&queue, [Change::Add(thing("", 1))]).len(), 1);
+    assert!(queue.add(thing("", 1)).is_err());
     assert!(queue.has_synced());
 }
 
 #[test]
-fn transform_runs_on_what_apply_queues() {
+fn transform_runs_on_what_is_queued() {
     let transform = || {
         Transform::new(|thing: Arc<Thing>| match thing.1 {
             9 => Err("not this one"),
@@ -149,20 +118,12 @@ fn transform_runs_on_what_apply_queues() {
     let queue = DeltaFifo::builder(accessor())
         .transform(transform())
         .build();
-    let changes = [
-        Change::Add(thing("a", 1)),
-        Change::Delete(gone("a", 9)),
-        Change::Delete(gone("unknown", 9)),
-        Change::Update(thing("b", 9)),
-        Change::Delete(gone("a", 2)),
-    ];
-    let rejected = apply_all(&queue, changes);
+    queue.add(thing("a", 1)).unwrap();
+    assert!(queue.delete(gone("a", 9)).is_err());
     // The queue drops the deletion of an unknown object before the transform (D3).
-    let expected = [
-        (r#"Some(Delete(Final(("a", 9))))"#.to_owned(), 3),
-        (r#"Some(Update(("b", 9)))"#.to_owned(), 1),
-    ];
-    assert_eq!(rejected, expected);
+    queue.delete(gone("unknown", 9)).unwrap();
+    assert!(queue.update(thing("b", 9)).is_err());
+    queue.delete(gone("a", 2)).unwrap();
     let deltas = &queue.list()[0];
     assert_eq!(
         format!("{deltas:?}"),
@@ -201,12 +162,7 @@ fn changes_after_a_failed_lookup_are_kept() {
         Change::Update(thing("", 4)),
         Change::Add(thing("c", 5)),
     ];
-    let rejected = apply_all(&queue, changes);
-    let expected = [
-        (r#"Some(Delete(Final(("panic", 2))))"#.to_owned(), 3),
-        (r#"Some(Update(("", 4)))"#.to_owned(), 1),
-    ];
-    assert_eq!(rejected, expected);
+    assert_eq!(apply(&queue, changes).len(), 2);
     assert_eq!(queue.list_keys(), ["a".into(), "b".into(), "c".into()]);
 }
 

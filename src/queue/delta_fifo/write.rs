@@ -46,7 +46,7 @@ impl<T> DeltaFifo<T> {
                 return Ok(EntryChange::Delete(key, gone.clone(), version));
             }
         }
-        self.door.change(change, Digest::NONE)
+        self.door.change(change)
     }
 
     /// Queues a change. `dropped` collects objects that must be dropped without the lock.

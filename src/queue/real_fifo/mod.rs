@@ -161,7 +161,7 @@ impl<T> RealFifo<T> {
     }
 
     fn write(&self, change: Change<T>) -> Result<(), StoreError> {
-        let entered = self.door.change(change, Digest::NONE).map(|change| {
+        let entered = self.door.change(change).map(|change| {
             let key = self.key_after_transform(&change);
             (change, key)
         });

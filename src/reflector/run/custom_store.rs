@@ -1,9 +1,5 @@
-use std::collections::VecDeque;
-
 use crate::object::{Accessor, Object};
-use crate::store::{
-    Change, Door, Entry, EntryChange, Gaps, ReflectorStore, Rejected, Staging, StoreError,
-};
+use crate::store::{Door, Entry, EntryChange, Gaps, ReflectorStore, Staging, StoreError};
 
 /// Lets a session write to a store that takes objects. Their keys are assumed to be
 /// `namespace/name`.
@@ -37,21 +33,14 @@ impl<T: Object> Staging<T> for CustomStore<'_, T> {
     }
 
     fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
-        let change = |change| match change {
-            EntryChange::Add(entry, _) => Change::Add(entry.object),
-            EntryChange::Update(entry, _) => Change::Update(entry.object),
-            EntryChange::Delete(_, gone, _) => Change::Delete(gone),
-            EntryChange::Bookmark(version) => Change::Bookmark(version),
+        let apply = |change| match change {
+            EntryChange::Add(entry, _) => self.store.add(entry.object),
+            EntryChange::Update(entry, _) => self.store.update(entry.object),
+            EntryChange::Delete(_, gone, _) => self.store.delete(gone),
+            EntryChange::Bookmark(version) => self.store.bookmark(&version),
         };
-        let mut changes: VecDeque<_> = changes.drain(..).map(change).collect();
-        let mut errors = Vec::new();
-        while !changes.is_empty() {
-            match self.store.apply(&mut changes) {
-                Ok(()) => break,
-                Err(Rejected { error, .. }) => errors.push(error),
-            }
-        }
-        errors
+        let results = changes.drain(..).map(apply);
+        results.filter_map(Result::err).collect()
     }
 
     fn replace_entries(

@@ -69,7 +69,7 @@ impl<T: Object> Session<'_, T> {
             EventKind::Deleted => Change::Delete(Deleted::Final(object)),
             _ => Change::Update(object),
         };
-        match (self.store.door().change(change, digest), gone) {
+        match (self.store.door().change_of(change, digest), gone) {
             (Ok(change), _) => self.changes.push(change),
             // If the door refuses the object of a deletion, the deletion still applies.
             (Err(error), Some(gone)) => {
