@@ -13,10 +13,8 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
 use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
-use k8s_informer::informer::{InformerScope, SharedIndexInformerOptions, Source};
-use k8s_informer::metrics::{
-    InformerMetrics, InformerName, InformerNameAndResource, MetricsProvider,
-};
+use k8s_informer::informer::{SharedIndexInformerOptions, Source};
+use k8s_informer::metrics::{InformerMetrics, MetricsProvider};
 use k8s_informer::object::{Accessor, GroupVersionResource, Key};
 use k8s_informer::queue::DeltaFifo;
 use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource};
@@ -282,8 +280,12 @@ impl WorkQueueMetrics for PanickingMetrics {
 impl InformerMetrics for PanickingMetrics {}
 
 impl MetricsProvider for PanickingMetrics {
-    fn informer_metrics(&self, _: InformerNameAndResource) -> Option<Arc<dyn InformerMetrics>> {
-        Some(Arc::new(Self))
+    fn informer_metrics(
+        &self,
+        _: &str,
+        _: &GroupVersionResource,
+    ) -> Option<Arc<dyn InformerMetrics>> {
+        panic!("no provider today")
     }
 }
 
@@ -355,19 +357,17 @@ impl ListerWatcherSource for OneObject {
 }
 
 #[test]
-fn logger_may_use_factory_that_reports_a_taken_name() {
-    let name = InformerName::new("logger-test-name").unwrap();
+fn logger_may_use_factory_whose_provider_panics() {
     let factory = SharedInformerFactory::builder(OneObject)
-        .metrics(name, Arc::new(PanickingMetrics))
+        .metrics("logger", Arc::new(PanickingMetrics))
         .build();
     let pods = GroupVersionResource::new("", "v1", "pods");
-    let logged = on_log("logger-test-name", {
+    let logged = on_log("logger pods.v1: the metrics provider panicked", {
         let factory = factory.clone();
         move || drop(factory.dynamic(GroupVersionResource::new("", "v1", "nodes")))
     });
     bounded(move || {
-        factory.dynamic(pods.clone());
-        factory.informer_of(Source::dynamic(pods).scope(InformerScope::all().namespace("blue")));
+        factory.dynamic(pods);
     });
     logged.recv_timeout(SOON).unwrap();
 }

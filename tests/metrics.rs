@@ -21,10 +21,7 @@ use k8s_informer::informer::{
     InformerOptions, InformerQueue, InformerScope, SharedIndexInformerOptions,
     SharedInformerFactoryBuilder, Source, new_indexer_informer,
 };
-use k8s_informer::metrics::{
-    ClientMetrics, InformerMetrics, InformerName, InformerNameAndResource, InformerNameError,
-    MetricsProvider,
-};
+use k8s_informer::metrics::{ClientMetrics, InformerMetrics, MetricsProvider};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListerWatcher;
 use k8s_informer::store::{IndexFunc, Indexers};
@@ -47,7 +44,7 @@ const QUEUES: [InformerQueue; 2] = [InformerQueue::DeltaFifo, InformerQueue::Rea
 /// A provider that records its calls and the reported values.
 #[derive(Default)]
 struct RecordingProvider {
-    requested: Mutex<Vec<InformerNameAndResource>>,
+    requested: Mutex<Vec<String>>,
     recorded: Arc<RecordedMetrics>,
     /// How the provider responds to a request for metrics.
     behavior: ProviderBehavior,
@@ -102,9 +99,12 @@ impl InformerMetrics for RecordedMetrics {
 impl MetricsProvider for RecordingProvider {
     fn informer_metrics(
         &self,
-        informer: InformerNameAndResource,
+        name: &str,
+        resource: &GroupVersionResource,
     ) -> Option<Arc<dyn InformerMetrics>> {
-        self.requested.lock().unwrap().push(informer);
+        let mut requested = self.requested.lock().unwrap();
+        requested.push(format!("{name} {resource}"));
+        drop(requested);
         match self.behavior {
             ProviderBehavior::NoMetrics => None,
             ProviderBehavior::Panics => panic!("this provider is broken"),
@@ -143,12 +143,12 @@ impl RecordingProvider {
     }
 
     fn requested(&self) -> Vec<String> {
-        self.requested
-            .lock()
-            .unwrap()
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        self.requested.lock().unwrap().clone()
+    }
+
+    /// Returns the number of informers whose metrics have not ended.
+    fn live(&self) -> usize {
+        self.requested().len() - *self.recorded.ends.lock().unwrap()
     }
 }
 
@@ -178,64 +178,37 @@ fn two_pods() -> Arc<dyn ListerWatcher> {
 }
 
 #[test]
-fn id1_name_is_unique_until_released_or_dropped() {
-    assert_eq!(InformerName::new("").unwrap_err(), InformerNameError::Empty);
-    let name = InformerName::new("id1").unwrap();
-    let taken = InformerName::new("id1").unwrap_err();
-    assert_eq!(taken.to_string(), "the informer name \"id1\" is in use");
-    name.release();
-    let again = InformerName::new("id1").unwrap();
-    name.release();
-    drop(name);
-    assert!(
-        InformerName::new("id1").is_err(),
-        "a released handle must not release the name again"
-    );
-    let clone = again.clone();
-    drop(again);
-    assert!(
-        InformerName::new("id1").is_err(),
-        "a clone must keep the name"
-    );
-    drop(clone);
-    assert_eq!(InformerName::new("id1").unwrap().name(), "id1");
-}
-
-#[test]
-fn id2_second_informer_has_no_metrics_and_logs_error() {
-    logging();
+fn id1_and_id2_informers_may_share_name_and_resource() {
     let server = ApiServer::start().unwrap();
     let provider = Arc::new(RecordingProvider::default());
-    let factory = builder(&server)
-        .metrics(InformerName::new("id2").unwrap(), provider.clone())
-        .build();
+    let factory = builder(&server).metrics("id", provider.clone()).build();
     factory.dynamic(pods());
     factory.dynamic(pods());
     assert_eq!(
         provider.requested(),
-        ["id2 pods.v1"],
+        ["id pods.v1"],
         "both calls must return the same informer"
     );
-    factory.informer_of(
-        Source::dynamic(pods())
-            .scope(InformerScope::all().label_selector("app=web".parse().unwrap())),
-    );
-    logged(&["ERROR id2 pods.v1: ", "this informer publishes no metrics"]);
-    factory.dynamic(GroupVersionResource::new("apps", "v1", "deployments"));
+    let web = InformerScope::all().label_selector("app=web".parse().unwrap());
+    factory.informer_of(Source::dynamic(pods()).scope(web));
+    let other = builder(&server).metrics("id", provider.clone()).build();
+    other.dynamic(GroupVersionResource::new("apps", "v1", "deployments"));
     assert_eq!(
         provider.requested(),
-        ["id2 pods.v1", "id2 deployments.v1.apps"]
+        ["id pods.v1", "id pods.v1", "id deployments.v1.apps"]
     );
+    assert_eq!(provider.live(), 3);
 }
 
 #[test]
-fn id2_concurrent_requests_get_one_informer_with_metrics() {
+fn concurrent_requests_get_one_informer_with_metrics() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
-    for round in 0..20 {
+    for _ in 0..20 {
         let provider = Arc::new(RecordingProvider::default());
-        let name = InformerName::new(format!("id2-threads-{round}")).unwrap();
-        let factory = builder(&server).metrics(name, provider.clone()).build();
+        let factory = builder(&server)
+            .metrics("threads", provider.clone())
+            .build();
         let together = Barrier::new(4);
         thread::scope(|scope| {
             for _ in 0..4 {
@@ -245,59 +218,14 @@ fn id2_concurrent_requests_get_one_informer_with_metrics() {
                 });
             }
         });
-        assert!(
-            provider
-                .requested
-                .lock()
-                .unwrap()
-                .last()
-                .unwrap()
-                .is_reserved()
-        );
+        assert_eq!(provider.live(), 1);
         let stop = Stop::new();
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
         assert!(!provider.recorded.versions.lock().unwrap().is_empty());
         factory.shutdown();
+        assert_eq!(provider.live(), 0);
     }
-}
-
-#[test]
-fn id3_release_ends_metrics_and_shutdown_releases_name() {
-    let server = ApiServer::start().unwrap();
-    let provider = Arc::new(RecordingProvider::default());
-    let name = InformerName::new("id3").unwrap();
-    let factory = builder(&server)
-        .metrics(name.clone(), provider.clone())
-        .build();
-    let informer = factory.dynamic(pods());
-    let seen = start_and_watch_adds(&factory, &informer);
-    create(&server, "default", "a");
-    seen.recv_timeout(SOON).unwrap();
-    assert!(provider.requested.lock().unwrap()[0].is_reserved());
-    name.release();
-    assert!(!provider.requested.lock().unwrap()[0].is_reserved());
-    // A report that is in progress during the release may still arrive. Later reports must not.
-    create(&server, "default", "b");
-    seen.recv_timeout(SOON).unwrap();
-    let before = provider.recorded.versions.lock().unwrap().len();
-    create(&server, "default", "c");
-    seen.recv_timeout(SOON).unwrap();
-    assert_eq!(provider.recorded.versions.lock().unwrap().len(), before);
-    assert!(
-        !name
-            .with_resource(GroupVersionResource::new("", "v1", "nodes"))
-            .is_reserved()
-    );
-    factory.shutdown();
-
-    let name = InformerName::new("id3").unwrap();
-    let factory = builder(&server).metrics(name, provider).build();
-    factory.shutdown();
-    assert!(
-        InformerName::new("id3").is_ok(),
-        "the name must be free while the factory still exists"
-    );
 }
 
 /// Starts the factory. The receiver gets a message for each Pod that the informer adds.
@@ -316,84 +244,34 @@ fn start_and_watch_adds(
 }
 
 #[test]
-fn id3_ended_informer_frees_its_metrics_name() {
+fn id3_metrics_end_with_each_informer() {
     let server = ApiServer::start().unwrap();
     let provider = Arc::new(RecordingProvider::default());
-    let factory = builder(&server)
-        .metrics(InformerName::new("id3-again").unwrap(), provider.clone())
-        .build();
+    let factory = builder(&server).metrics("id3", provider.clone()).build();
     let first = factory.dynamic(pods());
     let stop = Stop::new();
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     assert!(factory.stop_informer(&first));
-    assert_eq!(*provider.recorded.ends.lock().unwrap(), 1);
+    assert_eq!(provider.live(), 0);
     let second = factory.dynamic(pods());
-    let reserved: Vec<_> = provider
-        .requested
-        .lock()
-        .unwrap()
-        .iter()
-        .map(|id| id.is_reserved())
-        .collect();
-    assert_eq!(reserved, [false, true]);
+    assert_eq!(provider.live(), 1);
     // `second` never runs.
     assert!(factory.stop_informer(&second));
     drop(second);
+    assert_eq!(provider.live(), 0);
     factory.dynamic(pods());
-    assert_eq!(provider.requested().len(), 3);
-    assert!(provider.requested.lock().unwrap()[2].is_reserved());
+    assert_eq!((provider.requested().len(), provider.live()), (3, 1));
     factory.shutdown();
-    assert_eq!(
-        *provider.recorded.ends.lock().unwrap(),
-        1,
-        "informers that never ran must not report an end"
-    );
-}
-
-#[test]
-fn id3_stop_frees_the_metrics_name_before_the_informer_ends() {
-    let server = ApiServer::start().unwrap();
-    create(&server, "default", "a");
-    let provider = Arc::new(RecordingProvider::default());
-    let factory = builder(&server)
-        .metrics(InformerName::new("id3-soon").unwrap(), provider.clone())
-        .build();
-    let first = factory.dynamic(pods());
-    let (sender, created) = std::sync::mpsc::channel();
-    let (inner, own) = (factory.clone(), Mutex::new(Some(first.clone())));
-    let handler = first.add_event_handler(|handler| {
-        handler.on_add(move |_, _| {
-            if let Some(own) = { own.lock().unwrap().take() } {
-                assert!(
-                    !inner.stop_informer(&own),
-                    "`stop_informer` must not wait for its own handler"
-                );
-                sender.send(inner.dynamic(pods())).unwrap();
-            }
-        })
-    });
-    handler.unwrap();
-    factory.start(&Stop::new()).unwrap();
-    let _second = created.recv_timeout(SOON).unwrap();
-    assert!(first.ended().wait_timeout(SOON));
-    let reserved: Vec<_> = provider
-        .requested
-        .lock()
-        .unwrap()
-        .iter()
-        .map(|id| id.is_reserved())
-        .collect();
-    assert_eq!(reserved, [false, true]);
-    factory.shutdown();
+    drop(factory);
+    assert_eq!(provider.live(), 0);
 }
 
 #[test]
 fn x13_and_r22_metrics_are_reported_for_every_queue() {
     for queue in QUEUES {
         let provider = Arc::new(RecordingProvider::default());
-        let name = InformerName::new(format!("x13 {queue:?}")).unwrap();
-        let metrics = name.with_resource(pods()).metrics(&*provider);
+        let metrics = provider.informer_metrics("x13", &pods());
         let options = SharedIndexInformerOptions {
             queue,
             metrics,
@@ -418,8 +296,8 @@ fn x13_and_r22_metrics_are_reported_for_every_queue() {
                 "{queue:?}"
             );
         });
+        drop(informer);
         assert_eq!(*provider.recorded.ends.lock().unwrap(), 1);
-        assert!(!provider.requested.lock().unwrap()[0].is_reserved());
     }
 }
 
@@ -511,10 +389,8 @@ fn missing_or_panicking_metrics_do_not_stop_informer() {
     {
         logging();
         let provider = RecordingProvider::with_behavior(behavior);
-        let name = InformerName::new(format!("provider-{n}")).unwrap();
-        let factory = builder(&server)
-            .metrics(name.clone(), provider.clone())
-            .build();
+        let name = format!("provider-{n}");
+        let factory = builder(&server).metrics(name, provider.clone()).build();
         let informer = factory.dynamic(pods());
         let seen = start_and_watch_adds(&factory, &informer);
         seen.recv_timeout(SOON).unwrap();
@@ -631,10 +507,10 @@ fn example_serves_valid_prometheus_text() {
     create(&server, "default", "a");
     let exporter = Arc::new(Exporter::default());
     let odd = "a \"name\"\\ with\neverything";
-    let factory = builder(&server)
-        .metrics(InformerName::new(odd).unwrap(), exporter.clone())
-        .build();
+    let factory = builder(&server).metrics(odd, exporter.clone()).build();
     let informer = factory.dynamic(pods());
+    let blue = InformerScope::all().namespace("blue");
+    factory.informer_of(Source::dynamic(pods()).scope(blue));
     let handler = informer
         .add_event_handler(|handler| handler.on_add(|_, _| {}))
         .unwrap();

@@ -52,8 +52,7 @@ pub struct SharedIndexInformerOptions<T> {
     /// Receives metrics of the queue and the cache.
     ///
     /// In a factory, a [`MetricsProvider`](crate::metrics::MetricsProvider) creates the metrics of
-    /// each informer. For an informer without a factory, create them with
-    /// [`InformerNameAndResource::metrics`](crate::metrics::InformerNameAndResource::metrics).
+    /// each informer.
     pub metrics: Option<Arc<dyn InformerMetrics>>,
     /// Wraps the queue of each namespace. A hook for the replay of traces and for tests.
     #[doc(hidden)]

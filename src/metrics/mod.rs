@@ -7,7 +7,6 @@
 //! |---|---|---|
 //! | [`MetricsProvider`] | creates the metrics of each informer of a factory | `InformerMetricsProvider` |
 //! | [`InformerMetrics`] | queue length, latency and version of one informer | `informer_metrics.go` |
-//! | [`InformerName`] | the name of informers, unique in a process | `identity.go` |
 //! | [`WorkQueueMetrics`] | depth, latency, retries of a work queue | `workqueue.MetricsProvider` |
 //! | `ClientMetrics` | requests, latency and retries of a client | `tools/metrics` |
 //!
@@ -15,7 +14,6 @@
 
 #[cfg(feature = "client")]
 mod client;
-mod identity;
 pub(crate) mod meter;
 mod shares;
 mod work_queue;
@@ -23,10 +21,9 @@ mod work_queue;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::object::GroupVersionResource;
 #[cfg(feature = "client")]
 pub use client::ClientMetrics;
-pub(crate) use identity::ReservedMetrics;
-pub use identity::{InformerName, InformerNameAndResource, InformerNameError};
 pub(crate) use meter::{Meter, call, resource_version_metric};
 pub(crate) use shares::shares;
 pub use work_queue::WorkQueueMetrics;
@@ -85,7 +82,7 @@ pub trait InformerMetrics: Send + Sync + 'static {
         let _ = version;
     }
 
-    /// The shared informer has ended. No further calls follow, and you can remove its metrics.
+    /// The shared informer has ended, or was dropped without running. You can remove its metrics.
     fn ended(&self) {}
 }
 
@@ -93,10 +90,13 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// `InformerMetricsProvider`, and the `MetricsProvider` of its work queues.
 ///
 /// A factory [with a provider](crate::informer::SharedInformerFactoryBuilder::metrics) calls it for
-/// each informer that it creates. The informer uses the returned metrics until it ends or its
-/// [name](InformerName) is released. A provider that publishes metrics on request should omit
-/// informers that are no longer [reserved](InformerNameAndResource::is_reserved). A panic in the
-/// provider is logged, and the informer has no metrics.
+/// each informer that it creates. The informer uses the returned metrics until it
+/// [ends](InformerMetrics::ended). A panic in the provider is logged, and the informer has no
+/// metrics.
+///
+/// Two informers, or two work queues, may have the same labels: a name does not have to be unique,
+/// and a factory can have several informers for one resource, with different types or scopes. The
+/// provider decides whether to distinguish them or to let them share their values.
 ///
 /// Other statistics need no provider: you can read [`SharedIndexInformer::status`] and
 /// [`HandlerRegistration::stats`] at any time. `examples/metrics` publishes all of them.
@@ -105,16 +105,18 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// [`HandlerRegistration::stats`]: crate::handler::HandlerRegistration::stats
 ///
 /// ```
-/// use k8s_informer::metrics::{InformerMetrics, InformerName, InformerNameAndResource, MetricsProvider};
+/// use k8s_informer::metrics::{InformerMetrics, MetricsProvider};
+/// use k8s_informer::object::GroupVersionResource;
 /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 /// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::Pod;
+/// use std::collections::HashMap;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use std::sync::{Arc, Mutex};
 ///
 /// /// The resourceVersion of each informer's store.
 /// #[derive(Default)]
-/// struct Versions(Mutex<Vec<(InformerNameAndResource, Arc<Version>)>>);
+/// struct Versions(Mutex<HashMap<String, Arc<Version>>>);
 ///
 /// #[derive(Default)]
 /// struct Version(AtomicU64);
@@ -126,9 +128,9 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// }
 ///
 /// impl MetricsProvider for Versions {
-///     fn informer_metrics(&self, informer: InformerNameAndResource) -> Option<Arc<dyn InformerMetrics>> {
+///     fn informer_metrics(&self, name: &str, resource: &GroupVersionResource) -> Option<Arc<dyn InformerMetrics>> {
 ///         let version = Arc::new(Version::default());
-///         self.0.lock().unwrap().push((informer, version.clone()));
+///         self.0.lock().unwrap().insert(format!("{name} {resource}"), version.clone());
 ///         Some(version)
 ///     }
 /// }
@@ -137,38 +139,32 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// server.create("/api/v1/namespaces/default/pods", serde_json::json!({"metadata": {"name": "web-0"}}))?;
 /// let versions = Arc::new(Versions::default());
 /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?)
-///     .metrics(InformerName::new("my-agent")?, versions.clone())
+///     .metrics("my-agent", versions.clone())
 ///     .build();
 /// factory.informer::<Pod>();
 /// let stop = Stop::new();
 /// factory.start(&stop)?;
 /// factory.wait_for_cache_sync(&stop)?;
-/// {
-///     let versions = versions.0.lock().unwrap();
-///     let (informer, version) = &versions[0];
-///     assert_eq!(informer.to_string(), "my-agent pods.v1");
-///     assert!(informer.is_reserved() && version.0.load(Ordering::Relaxed) > 0);
-/// }
-/// factory.shutdown();
-/// assert!(!versions.0.lock().unwrap()[0].0.is_reserved());
+/// assert!(versions.0.lock().unwrap()["my-agent pods.v1"].0.load(Ordering::Relaxed) > 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait MetricsProvider: Send + Sync + 'static {
-    /// Returns the metrics of an informer. The default is `None`, for no metrics. Called once for
-    /// each informer, on the thread that creates the informer. A lock of the factory is held, so
-    /// this method must not request an informer from the factory.
+    /// Returns the metrics of an informer of this resource, in a factory with this name. The default
+    /// is `None`, for no metrics. Called on the thread that creates the informer, without a lock.
+    /// If two threads request the same new informer at once, this method can be called twice; one of
+    /// the two informers ends immediately.
     fn informer_metrics(
         &self,
-        informer: InformerNameAndResource,
+        name: &str,
+        resource: &GroupVersionResource,
     ) -> Option<Arc<dyn InformerMetrics>> {
-        let _ = informer;
+        let _ = (name, resource);
         None
     }
 
     /// Returns the metrics of a work queue. The default is `None`, for no metrics.
     /// [`WorkQueueBuilder::metrics_provider`](crate::workqueue::WorkQueueBuilder::metrics_provider)
-    /// calls this method. Two queues may have the same name. The provider decides whether to
-    /// distinguish them or to add up their values.
+    /// calls this method.
     fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
         let _ = name;
         None

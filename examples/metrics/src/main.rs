@@ -21,7 +21,6 @@ use std::thread;
 use std::time::Duration;
 
 use env_logger::Env;
-use k8s_informer::metrics::InformerName;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 use k8s_informer_testing::ApiServer;
@@ -105,9 +104,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
     // Receives the metrics of the queue and the cache of each informer.
     let exporter = Arc::new(Exporter::default());
     let factory = SharedInformerFactory::builder(client);
-    let factory = factory
-        .metrics(InformerName::new(NAME)?, exporter.clone())
-        .build();
+    let factory = factory.metrics(NAME, exporter.clone()).build();
     let resource = GroupVersionResource::new("", "v1", "pods");
     let pods = factory.dynamic(resource.clone());
     let (sender, changes) = mpsc::channel();

@@ -4,13 +4,14 @@
 //! (`component-base/metrics/prometheus`), if they exist there. The reflector metrics have the names
 //! of former client-go versions.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_informer::handler::{HandlerRegistration, HandlerStats};
-use k8s_informer::metrics::{InformerMetrics, InformerNameAndResource, MetricsProvider};
+use k8s_informer::metrics::{InformerMetrics, MetricsProvider};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 
@@ -22,7 +23,8 @@ const BUCKETS: &[f64] = &[
 /// Collects the metrics of informers, reflectors and handlers.
 #[derive(Default)]
 pub(crate) struct Exporter {
-    informers: Mutex<Vec<(InformerNameAndResource, Arc<Figures>)>>,
+    /// By their labels. Informers with the same labels share their figures.
+    informers: Mutex<BTreeMap<String, Arc<Figures>>>,
     reflectors: Mutex<Vec<(String, ReadStatus)>>,
     handlers: Mutex<Vec<(String, HandlerRegistration)>>,
 }
@@ -32,16 +34,20 @@ type ReadStatus = Box<dyn Fn() -> ReflectorStatus + Send>;
 impl MetricsProvider for Exporter {
     fn informer_metrics(
         &self,
-        informer: InformerNameAndResource,
+        name: &str,
+        resource: &GroupVersionResource,
     ) -> Option<Arc<dyn InformerMetrics>> {
-        let figures = Arc::new(Figures::default());
-        lock(&self.informers).push((informer, Arc::clone(&figures)));
-        Some(figures)
+        let mut informers = lock(&self.informers);
+        let figures = informers.entry(labels(name, resource)).or_default();
+        figures.informers.fetch_add(1, Ordering::Relaxed);
+        Some(Arc::clone(figures) as _)
     }
 }
 
-/// The metrics of one informer.
+/// The metrics of informers with the same labels.
 struct Figures {
+    /// The number of informers that have not ended.
+    informers: AtomicUsize,
     queued_items: AtomicUsize,
     store_resource_version: AtomicU64,
     processing_latency: Mutex<Histogram>,
@@ -50,6 +56,7 @@ struct Figures {
 impl Default for Figures {
     fn default() -> Self {
         Self {
+            informers: AtomicUsize::default(),
             queued_items: AtomicUsize::default(),
             store_resource_version: AtomicU64::default(),
             processing_latency: Mutex::new(Histogram::new(BUCKETS)),
@@ -69,6 +76,10 @@ impl InformerMetrics for Figures {
     fn store_resource_version(&self, version: u64) {
         self.store_resource_version
             .store(version, Ordering::Relaxed);
+    }
+
+    fn ended(&self) {
+        self.informers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -140,16 +151,8 @@ impl Exporter {
         let informers: Vec<(String, Arc<Figures>)> = {
             let mut informers = lock(&self.informers);
             // Remove informers that have ended.
-            informers.retain(|(informer, _)| informer.is_reserved());
-            let informers = informers.iter();
-            informers
-                .map(|(id, figures)| {
-                    (
-                        labels(id.name(), id.group_version_resource()),
-                        Arc::clone(figures),
-                    )
-                })
-                .collect()
+            informers.retain(|_, figures| figures.informers.load(Ordering::Relaxed) > 0);
+            informers.clone().into_iter().collect()
         };
         text.family(
             "informer_queued_items",

@@ -2,14 +2,13 @@ use std::any::TypeId;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::metrics::FactoryMetrics;
 use super::{Common, Factory, SharedInformerFactory};
 use crate::base::derive::debug_fields;
 use crate::base::sync::Mutex;
 use crate::base::threads::{Owner, Threads};
 use crate::informer::queue::InformerQueue;
 use crate::informer::scope::InformerScope;
-use crate::metrics::{InformerName, MetricsProvider};
+use crate::metrics::MetricsProvider;
 use crate::object::Object;
 use crate::reflector::{ListerWatcherSource, ReflectorOptions};
 use crate::store::Transform;
@@ -134,14 +133,13 @@ impl SharedInformerFactoryBuilder {
         self
     }
 
-    /// Publishes metrics of the factory's informers under this name. The factory requests the
-    /// metrics of each informer from `provider`. If several informers have the same resource, only
-    /// the first one has metrics.
+    /// Publishes metrics of the factory's informers. The factory requests the metrics of each
+    /// informer from `provider`, with this name as a label.
     ///
     /// See [`MetricsProvider`]. client-go's `WithInformerName` and `SetInformerMetricsProvider`;
     /// here the provider belongs to the factory, not to the process.
-    pub fn metrics(mut self, name: InformerName, provider: Arc<dyn MetricsProvider>) -> Self {
-        self.factory.metrics = Some(FactoryMetrics::new(name, provider));
+    pub fn metrics(mut self, name: impl Into<String>, provider: Arc<dyn MetricsProvider>) -> Self {
+        self.factory.metrics = Some((name.into(), provider));
         self
     }
 

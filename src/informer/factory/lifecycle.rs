@@ -340,7 +340,6 @@ impl SharedInformerFactory {
     /// Stops and removes the informer with this owner if `ends` returns true. Returns false only if
     /// it stopped the informer without waiting for its threads.
     fn end_one(&self, owner: Owner, ends: impl FnOnce(&mut Entry) -> bool) -> bool {
-        let mut retired = None;
         let entry = {
             let mut informers = self.factory.informers.lock();
             let Informers { all, stopping, .. } = &mut *informers;
@@ -351,14 +350,10 @@ impl SharedInformerFactory {
                 }
                 let identity = identity.clone();
                 stopping.extend(all.remove(&identity));
-                retired = Some(identity);
             }
             let stopped = stopping.iter().find(|entry| has_owner(entry));
             stopped.and_then(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?)))
         };
-        if let (Some(metrics), Some(identity)) = (&self.factory.metrics, retired) {
-            metrics.retire(&identity);
-        }
         let has_ended = |entry: &Entry| entry.run.as_ref().is_none_or(|run| run.ended.is_done());
         self.factory.forget(has_ended);
         let Some((informer, Run { stop, ended })) = entry else {
@@ -468,7 +463,7 @@ impl SharedInformerFactory {
             }
         }
         if stuck.is_empty() {
-            self.factory.join();
+            self.factory.threads.join();
         }
         stuck.sort();
         stuck

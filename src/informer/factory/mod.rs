@@ -3,7 +3,6 @@
 mod any_informer;
 mod builder;
 mod lifecycle;
-mod metrics;
 mod observe;
 
 use std::any::{Any, TypeId};
@@ -13,7 +12,6 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use self::any_informer::AnyInformer;
-use self::metrics::FactoryMetrics;
 use super::error::InformerError;
 use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
@@ -22,9 +20,12 @@ use super::scope::{InformerScope, Scoped};
 use super::shared_informer::{Part, SharedIndexInformer};
 use super::source::Source;
 use crate::base::derive::debug_fields;
+use crate::base::panic::catch;
 use crate::base::sync::Mutex;
 use crate::base::threads::Threads;
 use crate::error::Error;
+use crate::log;
+use crate::metrics::{InformerMetrics, MetricsProvider};
 use crate::object::{DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource};
 use crate::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};
 use crate::stop::{Done, Stop};
@@ -68,7 +69,8 @@ struct Factory {
     /// The scope of informers that are requested without a scope.
     scope: InformerScope,
     common: Common,
-    metrics: Option<FactoryMetrics>,
+    /// The name of the informers in metrics, and the provider of the metrics.
+    metrics: Option<(String, Arc<dyn MetricsProvider>)>,
     /// The informers, and whether the factory was shut down. No blocking call is made under this
     /// lock.
     informers: Mutex<Informers>,
@@ -301,13 +303,14 @@ impl SharedInformerFactory {
 }
 
 impl Factory {
-    /// Waits until all threads have ended, then releases the name of the metrics, so that another
-    /// factory can use it.
-    fn join(&self) {
-        self.threads.join();
-        if let Some(metrics) = &self.metrics {
-            metrics.release();
-        }
+    /// Returns the metrics of a new informer. A panic of the provider is logged.
+    fn metrics(&self, resource: &GroupVersionResource) -> Option<Arc<dyn InformerMetrics>> {
+        let (name, provider) = self.metrics.as_ref()?;
+        let metrics = catch(|| provider.informer_metrics(name, resource));
+        metrics.unwrap_or_else(|panic| {
+            log::error!("{name} {resource}: the metrics provider {panic}");
+            None
+        })
     }
 
     fn options<T: Object>(
@@ -329,10 +332,7 @@ impl Factory {
             reflector,
             queue: *queue,
             recreation_as_delete_and_add: *recreation_as_delete_and_add,
-            metrics: self
-                .metrics
-                .as_ref()
-                .and_then(|metrics| metrics.of(identity)),
+            metrics: self.metrics(&identity.resource),
             transform: transforms
                 .get(&TypeId::of::<T>())
                 .and_then(|transform| transform.downcast_ref())

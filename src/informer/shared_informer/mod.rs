@@ -20,6 +20,7 @@ use crate::base::derive::{clone_fields, debug_fields};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::threads::Owner;
+use crate::metrics;
 use crate::object::{Accessor, Object};
 use crate::queue::Watermark;
 use crate::reflector::{ListerWatcher, WatchErrorHandler};
@@ -112,6 +113,16 @@ struct Shared<T> {
     default_resync_period: Duration,
     /// The owner of the informer's threads. It also identifies the informer's handlers.
     owner: Owner,
+}
+
+/// Ends the metrics of an informer that never ran.
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        let metrics = { self.lifecycle.lock().options.metrics.take() };
+        if let Some(metrics) = metrics {
+            metrics::call(|| metrics.ended());
+        }
+    }
 }
 
 /// The part of an informer that one reflector lists and watches.

@@ -23,7 +23,6 @@ use crate::serve::status_page::{self, InformerStatus, KeyError, LeaderStatus, St
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::client::Client;
 use k8s_informer::informer::{SharedInformerFactory, SharedInformerFactoryBuilder, Source};
-use k8s_informer::metrics::{InformerName, InformerNameError};
 use k8s_informer::object::{Object, Resource};
 use k8s_informer::stop::Stop;
 
@@ -526,14 +525,8 @@ impl ManagerBuilder {
             }
             None => None,
         };
-        let mut factory = SharedInformerFactory::builder(self.client.clone());
-        match InformerName::new("manager") {
-            Ok(name) => factory = factory.metrics(name, Arc::new(self.metrics.clone())),
-            Err(InformerNameError::Taken(_)) => {
-                log::warn!("manager: another manager of this program has the metrics of informers");
-            }
-            Err(error) => log::error!("manager: {error}"),
-        }
+        let factory = SharedInformerFactory::builder(self.client.clone())
+            .metrics("manager", Arc::new(self.metrics.clone()));
         let shared = Arc::new(Shared {
             client: self.client,
             factory: (self.configure_factory)(factory).build(),

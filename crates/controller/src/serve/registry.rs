@@ -12,9 +12,8 @@ use self::series::{Family, Group, SeriesMap, counter, gauge, histogram};
 use crate::metrics::{
     ControllerMetrics, ControllerMetricsProvider, LeaderElectionMetrics, ReconcileResult,
 };
-use k8s_informer::metrics::{
-    ClientMetrics, InformerMetrics, InformerNameAndResource, MetricsProvider, WorkQueueMetrics,
-};
+use k8s_informer::metrics::{ClientMetrics, InformerMetrics, MetricsProvider, WorkQueueMetrics};
+use k8s_informer::object::GroupVersionResource;
 
 /// The metrics of controllers, work queues, informers, clients and leader electors, for Prometheus.
 ///
@@ -24,8 +23,8 @@ use k8s_informer::metrics::{
 /// Names, labels and buckets are those of controller-runtime and of the components of Kubernetes,
 /// so that their dashboards and alerts work. `workqueue_depth` has no label `priority`: it counts
 /// the keys of all priorities. All series of a controller and of a queue exist from the start. The
-/// series of an informer disappear when it ends or its [name](k8s_informer::metrics::InformerName) is
-/// released. Two queues, controllers or electors with the same name share their series.
+/// series of an informer disappear when it ends. Two queues, controllers or electors with the same name
+/// share their series, and so do two informers with the same name and resource.
 ///
 /// Clones share the same metrics. To update a value, a thread changes an atomic number. A request
 /// of a client also takes a short lock, because its labels depend on the response.
@@ -33,7 +32,6 @@ use k8s_informer::metrics::{
 /// ```
 /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 /// use k8s_informer_controller::MetricsRegistry;
-/// use k8s_informer::metrics::InformerName;
 /// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::workqueue::WorkQueue;
 /// use k8s_openapi::api::core::v1::Pod;
@@ -43,7 +41,7 @@ use k8s_informer::metrics::{
 /// let server = ApiServer::start()?;
 /// let config = Config::new(server.url()).metrics(registry.client_metrics());
 /// let factory = SharedInformerFactory::builder(Client::new(config)?)
-///     .metrics(InformerName::new("team-controller")?, Arc::new(registry.clone()))
+///     .metrics("team-controller", Arc::new(registry.clone()))
 ///     .build();
 /// factory.informer::<Pod>();
 /// let queue = WorkQueue::builder().name("team").metrics_provider(Arc::new(registry.clone())).build()?;
@@ -137,10 +135,11 @@ impl MetricsRegistry {
 impl MetricsProvider for MetricsRegistry {
     fn informer_metrics(
         &self,
-        informer: InformerNameAndResource,
+        name: &str,
+        resource: &GroupVersionResource,
     ) -> Option<Arc<dyn InformerMetrics>> {
         let series = INFORMER.iter();
-        let series = series.map(|family| self.series.of_informer(family, &informer));
+        let series = series.map(|family| self.series.of_informer(family, name, resource));
         Some(Arc::new(Group::new(series, &self.series)))
     }
 
@@ -368,7 +367,7 @@ impl InformerMetrics for Group {
     }
 
     fn ended(&self) {
-        self.map.remove_ended();
+        self.map.end_informer(&self.series);
     }
 }
 
@@ -406,8 +405,6 @@ mod tests {
 
     use super::*;
     use k8s_informer::__private::sync::thread;
-    use k8s_informer::metrics::InformerName;
-    use k8s_informer::object::GroupVersionResource;
 
     /// Returns the lines of the samples whose name starts with `prefix`, without buckets.
     fn samples(registry: &MetricsRegistry, prefix: &str) -> Vec<String> {
@@ -540,28 +537,26 @@ mod tests {
     }
 
     #[test]
-    fn series_of_an_informer_end_with_its_reservation() {
-        let pods = || GroupVersionResource::new("", "v1", "pods");
+    fn series_of_informers_end_with_the_last_informer() {
+        let pods = GroupVersionResource::new("", "v1", "pods");
         let registry = MetricsRegistry::new();
-        let name = InformerName::new("registry-test").unwrap();
-        let old = name.with_resource(pods()).metrics(&registry).unwrap();
-        old.store_resource_version(7);
         let version = |value| {
-            let labels = r#"{name="registry-test",group="",version="v1",resource="pods"}"#;
+            let labels = r#"{name="team",group="",version="v1",resource="pods"}"#;
             format!("informer_store_resource_version{labels} {value}")
         };
+        let old = registry.informer_metrics("team", &pods).unwrap();
+        old.store_resource_version(7);
         assert_eq!(samples(&registry, "informer_store"), [version(7)]);
-
-        name.release();
-        assert_eq!(registry.render(), "");
-
-        // An informer that ends late does not remove the series of its successor.
-        let name = InformerName::new("registry-test").unwrap();
-        let new = name.with_resource(pods()).metrics(&registry).unwrap();
-        old.store_resource_version(8);
+        let new = registry.informer_metrics("team", &pods).unwrap();
         old.ended();
-        assert_eq!(samples(&registry, "informer_store"), [version(0)]);
+        assert_eq!(samples(&registry, "informer_store"), [version(7)]);
         new.ended();
+        assert_eq!(registry.render(), "");
+        old.store_resource_version(8);
+        assert_eq!(registry.render(), "");
+        let next = registry.informer_metrics("team", &pods).unwrap();
+        assert_eq!(samples(&registry, "informer_store"), [version(0)]);
+        next.ended();
         assert_eq!(registry.render(), "");
     }
 

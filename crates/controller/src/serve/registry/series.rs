@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use k8s_informer::metrics::InformerNameAndResource;
+use k8s_informer::object::GroupVersionResource;
 use parking_lot::Mutex;
 
 /// A metric's name, type and help text. Its series differ in their labels.
@@ -85,43 +85,50 @@ pub(super) struct SeriesMap {
 impl SeriesMap {
     /// Returns the series with these labels. Creates it if it does not exist.
     pub(super) fn get(&self, family: &'static Family, labels: &[(&str, &str)]) -> Arc<Series> {
-        let key = (family.name, formatted(labels));
-        let mut all = self.all.lock();
-        if let Some(series) = all.get(&key) {
-            return Arc::clone(series);
-        }
-        let series = Arc::new(Series::new(family, key.1.clone(), None));
-        all.insert(key, Arc::clone(&series));
-        series
+        self.entry(family, labels, 0)
     }
 
-    /// Creates a series that exists while the identity of the informer is reserved. It replaces the
-    /// series of an informer that has ended.
+    /// Returns the series of an informer. Informers with the same name and resource share it.
     pub(super) fn of_informer(
         &self,
         family: &'static Family,
-        informer: &InformerNameAndResource,
+        name: &str,
+        resource: &GroupVersionResource,
     ) -> Arc<Series> {
-        let resource = informer.group_version_resource();
-        let labels = formatted(&[
-            ("name", informer.name()),
+        let labels = [
+            ("name", name),
             ("group", &resource.group),
             ("version", &resource.version),
             ("resource", &resource.resource),
-        ]);
-        let key = (family.name, labels);
-        let series = Arc::new(Series::new(family, key.1.clone(), Some(informer.clone())));
-        self.all.lock().insert(key, Arc::clone(&series));
-        series
+        ];
+        self.entry(family, &labels, 1)
     }
 
-    /// Removes the series of informers that have ended.
-    pub(super) fn remove_ended(&self) {
-        self.all.lock().retain(|_, series| series.is_live());
+    fn entry(
+        &self,
+        family: &'static Family,
+        labels: &[(&str, &str)],
+        informers: usize,
+    ) -> Arc<Series> {
+        let labels = formatted(labels);
+        let mut all = self.all.lock();
+        let series = all.entry((family.name, labels.clone()));
+        let series = series.or_insert_with(|| Arc::new(Series::new(family, labels)));
+        series.informers.fetch_add(informers, Relaxed);
+        Arc::clone(series)
+    }
+
+    /// Removes the series of an informer that has ended, unless another informer uses them.
+    pub(super) fn end_informer(&self, ended: &[Arc<Series>]) {
+        let mut all = self.all.lock();
+        for series in ended {
+            if series.informers.fetch_sub(1, Relaxed) == 1 {
+                all.remove(&(series.family.name, series.labels.clone()));
+            }
+        }
     }
 
     pub(super) fn render(&self, now: SystemTime) -> String {
-        self.remove_ended();
         let all: Vec<Arc<Series>> = self.all.lock().values().cloned().collect();
         let (mut text, mut family) = (String::new(), "");
         for series in all {
@@ -139,7 +146,8 @@ impl SeriesMap {
 pub(super) struct Series {
     family: &'static Family,
     labels: String,
-    informer: Option<InformerNameAndResource>,
+    /// The number of informers that use the series. Changed under the lock of the map.
+    informers: AtomicUsize,
     /// The total of a counter. Otherwise the bits of an `f64`: the level of a gauge, the end of a
     /// countdown in seconds since 1970, or the sum of a histogram.
     value: AtomicU64,
@@ -148,11 +156,7 @@ pub(super) struct Series {
 }
 
 impl Series {
-    fn new(
-        family: &'static Family,
-        labels: String,
-        informer: Option<InformerNameAndResource>,
-    ) -> Self {
+    fn new(family: &'static Family, labels: String) -> Self {
         let (value, buckets) = match family.kind {
             Kind::Counter => (0, 0),
             Kind::Gauge => (0_f64.to_bits(), 0),
@@ -162,7 +166,7 @@ impl Series {
         Self {
             family,
             labels,
-            informer,
+            informers: AtomicUsize::new(0),
             value: AtomicU64::new(value),
             counts: (0..buckets).map(|_| AtomicU64::new(0)).collect(),
         }
@@ -189,11 +193,6 @@ impl Series {
         }
         let add = |sum| Some((f64::from_bits(sum) + value).to_bits());
         let _ = self.value.fetch_update(Relaxed, Relaxed, add);
-    }
-
-    fn is_live(&self) -> bool {
-        let informer = self.informer.as_ref();
-        informer.is_none_or(InformerNameAndResource::is_reserved)
     }
 
     // Writing to a string does not fail.
