@@ -168,8 +168,6 @@ pub mod __private {
     pub use crate::client::auth::exec::exec_credential;
     pub use crate::informer::listener::RingGrowing;
     pub use crate::metrics::meter::Meter;
-    pub use crate::object::full_metadata::FullMetadataField;
-    pub use crate::object::meta::ObjectMetadata;
     pub use crate::queue::sealed::Sealed;
     pub mod staging {
         pub use crate::store::staging::*;

@@ -102,8 +102,8 @@ fn struct_without_metadata_gives_one_compile_error() {
 fn struct_with_wrong_metadata_type_gives_one_compile_error() {
     let program = r#"pub struct Widget { pub metadata: String }
         k8s_informer::impl_object!(Widget, "example.com/v1", "Widget", "widgets", Namespaced);"#;
-    let message = "the field `metadata` has the type `String`, which `impl_object!` can't use";
-    assert_one_error(program, &[message, "use `k8s_informer::ObjectMeta`"]);
+    let remedy = "the type `k8s_informer::ObjectMeta` for the field `metadata`";
+    assert_one_error(program, &["`String` is not a Kubernetes object", remedy]);
 }
 
 #[test]
@@ -111,11 +111,10 @@ fn full_metadata_of_minimal_struct_gives_one_compile_error() {
     let program = r#"pub struct Widget { pub metadata: k8s_informer::ObjectMeta }
         k8s_informer::impl_object!(Widget, "example.com/v1", "Widget", "widgets", Namespaced);
         k8s_informer::impl_full_metadata!(Widget);"#;
-    let message =
-        "the field `metadata` has the type `ObjectMeta`, which `impl_full_metadata!` can't use";
+    let remedy = "use the type `FullObjectMeta` for the field `metadata`";
     assert_one_error(
         program,
-        &[message, "use `k8s_informer::object::FullObjectMeta`"],
+        &["`ObjectMeta` does not have all metadata", remedy],
     );
 }
 

@@ -130,19 +130,6 @@ impl<T: 'static> FullMetadata for Compact<T> {
     }
 }
 
-/// The type of the field `metadata` in [`impl_full_metadata!`](crate::impl_full_metadata). It is
-/// any [`FullMetadata`], under another name so that compiler errors mention the field.
-#[doc(hidden)]
-#[diagnostic::on_unimplemented(
-    message = "the field `metadata` has the type `{Self}`, which `impl_full_metadata!` can't use",
-    label = "the field `metadata` of this type is a `{Self}`",
-    note = "use `k8s_informer::object::FullObjectMeta`, or a type that implements `k8s_informer::object::FullMetadata`"
-)]
-pub trait FullMetadataField: FullMetadata {}
-
-#[diagnostic::do_not_recommend]
-impl<T: FullMetadata> FullMetadataField for T {}
-
 /// Implements [`FullMetadata`](crate::object::FullMetadata) for a custom struct.
 ///
 /// Use it in addition to [`impl_object!`](crate::impl_object), if a controller needs the owners,
@@ -183,7 +170,7 @@ macro_rules! impl_full_metadata {
     ($type:ty) => {
         const _: () = {
             // The field is used only here, so that a mistake in it causes one compiler error.
-            fn metadata(object: &$type) -> &impl $crate::__private::FullMetadataField {
+            fn metadata(object: &$type) -> &impl $crate::object::FullMetadata {
                 &object.metadata
             }
 

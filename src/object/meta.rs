@@ -69,19 +69,6 @@ pub(super) use impl_object_for_metadata;
 
 impl_object_for_metadata!(ObjectMeta);
 
-/// The type of the field `metadata` in [`impl_object!`](crate::impl_object). It is any [`Object`],
-/// under another name so that compiler errors mention the field.
-#[doc(hidden)]
-#[diagnostic::on_unimplemented(
-    message = "the field `metadata` has the type `{Self}`, which `impl_object!` can't use",
-    label = "the field `metadata` of this type is a `{Self}`",
-    note = "use `k8s_informer::ObjectMeta` or `FullObjectMeta`, or a type that implements `k8s_informer::Object`"
-)]
-pub trait ObjectMetadata: Object {}
-
-#[diagnostic::do_not_recommend]
-impl<T: Object> ObjectMetadata for T {}
-
 /// Implements [`Object`](crate::Object) and [`Resource`](crate::Resource) for a custom struct.
 ///
 /// The arguments are the type, apiVersion, kind, plural and [`Scope`](crate::object::Scope).
@@ -116,7 +103,7 @@ macro_rules! impl_object {
     (@object $type:ty) => {
         const _: () = {
             // The field is used only here, so that a mistake in it causes one compiler error.
-            fn metadata(object: &$type) -> &impl $crate::__private::ObjectMetadata {
+            fn metadata(object: &$type) -> &impl $crate::Object {
                 &object.metadata
             }
 

@@ -32,9 +32,9 @@ mod accessor;
 mod compact;
 mod deleted;
 mod dynamic;
-pub(crate) mod full_metadata;
+mod full_metadata;
 mod key;
-pub(crate) mod meta;
+mod meta;
 #[cfg(feature = "k8s-openapi")]
 mod openapi;
 mod outline;
@@ -107,7 +107,7 @@ pub use whole::WholeObject;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a Kubernetes object: it does not implement `k8s_informer::Object`",
     label = "not an `Object`",
-    note = "for a custom struct, use `impl_object!`",
+    note = "for a custom struct, use `impl_object!`, and the type `k8s_informer::ObjectMeta` for the field `metadata`",
     note = "for a type of k8s-openapi, enable the feature `k8s-openapi` of k8s-informer and depend on the same version of k8s-openapi"
 )]
 pub trait Object: Send + Sync + 'static {
