@@ -3,11 +3,11 @@
 /// Implements `Debug` for a struct and shows these fields. In the second form, the fields have
 /// values, and `this` is the struct.
 macro_rules! debug_fields {
-    ($type:ident $(<$($parameter:ident),+>)?: $($field:ident),*) => {
-        debug_fields!($type $(<$($parameter),+>)?, _this $(, $field: _this.$field)*);
+    ($type:ident $(<$($parameter:ident $(: $bound:ident)?),+>)?: $($field:ident),*) => {
+        debug_fields!($type $(<$($parameter $(: $bound)?),+>)?, _this $(, $field: _this.$field)*);
     };
-    ($type:ident $(<$($parameter:ident),+>)?, $this:ident $(, $field:ident: $value:expr)*) => {
-        impl $(<$($parameter),+>)? std::fmt::Debug for $type $(<$($parameter),+>)? {
+    ($type:ident $(<$($parameter:ident $(: $bound:ident)?),+>)?, $this:ident $(, $field:ident: $value:expr)*) => {
+        impl $(<$($parameter $(: $bound)?),+>)? std::fmt::Debug for $type $(<$($parameter),+>)? {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 let $this = self;
                 // A statement for each field: a value may lock what the next value locks.

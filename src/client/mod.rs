@@ -46,7 +46,6 @@ mod wait;
 mod yaml;
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +67,7 @@ use self::connections::Connections;
 use self::credential_data::config_error;
 use self::policy::Policy;
 use self::resource::{JSON, PARTIAL, ResourceListerWatcher};
+use crate::base::derive::debug_fields;
 use crate::error::Error;
 use crate::log;
 use crate::object::{DynamicObject, GroupVersionResource, Object, PartialObjectMetadata, Resource};
@@ -327,15 +327,11 @@ fn base_name(program: &OsStr) -> String {
     base
 }
 
-/// Omits the credentials.
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client")
-            .field("server", &self.server())
-            .field("default_namespace", &self.default_namespace())
-            .finish_non_exhaustive()
-    }
-}
+// The credentials are omitted.
+debug_fields!(Client, this,
+    server: this.server(),
+    default_namespace: this.default_namespace()
+);
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use super::content_encoding::DecodedBody;
 use super::policy::RequestMetrics;
 use super::transport::cancel::Running;
 use super::transport::error::from_io;
+use crate::base::derive::debug_fields;
 use crate::decode_error::explain;
 use crate::error::{Error, ErrorKind};
 use crate::json::stack;
@@ -180,13 +180,7 @@ impl Response {
     }
 }
 
-impl fmt::Debug for Response {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Response")
-            .field("status", &self.status)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Response: status);
 
 /// A response body on its connection. Its IO errors wrap an [`Error`].
 pub(super) struct Incoming {

@@ -1,9 +1,9 @@
-use std::fmt;
 use std::sync::Arc;
 
 use super::Object;
 use super::deleted::Deleted;
 use super::key::{Key, KeyError, meta_namespace_key, namespaced_key};
+use crate::base::derive::{clone_fields, debug_fields};
 use crate::base::panic::catch;
 use crate::log;
 
@@ -133,19 +133,6 @@ impl<T: Object> Accessor<T> {
     }
 }
 
-impl<T> Clone for Accessor<T> {
-    fn clone(&self) -> Self {
-        Self {
-            key: Arc::clone(&self.key),
-            resource_version: Arc::clone(&self.resource_version),
-            by_name: self.by_name,
-            check: self.check.clone(),
-        }
-    }
-}
+clone_fields!(Accessor<T>: key, resource_version, by_name, check);
 
-impl<T> fmt::Debug for Accessor<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Accessor").finish_non_exhaustive()
-    }
-}
+debug_fields!(Accessor<T>:);

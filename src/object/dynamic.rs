@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::outline::{Field, Outline};
 use super::pointer::at_pointer;
 use super::{GroupVersionKind, Object};
+use crate::base::derive::debug_fields;
 use crate::decode_error::{DYNAMIC_OBJECT, TEXT, explained};
 use crate::json::stack;
 use crate::json::{self, Cursor};
@@ -434,13 +435,9 @@ impl PartialEq for DynamicObject {
 
 impl Eq for DynamicObject {}
 
-impl fmt::Debug for DynamicObject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DynamicObject")
-            .field("namespace", &self.namespace())
-            .field("name", &self.name())
-            .field("resource_version", &self.resource_version())
-            .field("bytes", &self.json.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(DynamicObject, this,
+    namespace: this.namespace(),
+    name: this.name(),
+    resource_version: this.resource_version(),
+    bytes: this.json.len()
+);

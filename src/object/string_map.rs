@@ -125,7 +125,6 @@ impl fmt::Debug for StringMap {
     }
 }
 
-/// If a key occurs several times, its last value wins.
 /// Returns the value of `key`. Panics if the key is absent; [`get`](StringMap::get) returns `None`.
 impl Index<&str> for StringMap {
     type Output = str;
@@ -135,6 +134,7 @@ impl Index<&str> for StringMap {
     }
 }
 
+/// If a key occurs several times, its last value wins.
 impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for StringMap {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         let mut builder = Builder::default();

@@ -1,9 +1,9 @@
-use std::fmt;
 use std::io;
 use std::ops::Deref;
 use std::time::Duration;
 
 use super::{Item, WorkQueue};
+use crate::base::derive::debug_fields;
 
 /// A [`WorkQueue`] that can also add items after a delay. client-go's `TypedDelayingInterface`.
 ///
@@ -64,8 +64,4 @@ impl<T: Item> Deref for DelayingQueue<T> {
     }
 }
 
-impl<T: Item> fmt::Debug for DelayingQueue<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DelayingQueue").field(&self.queue).finish()
-    }
-}
+debug_fields!(DelayingQueue<T: Item>: queue);

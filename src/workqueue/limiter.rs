@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use self::bucket::BucketRateLimiter;
 use super::item::Item;
+use crate::base::derive::debug_fields;
 use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
 use crate::time::{Clock, RealClock, nanoseconds};
@@ -275,13 +276,7 @@ impl<T: 'static> RateLimiter<T> for MaxOfRateLimiter<T> {
     }
 }
 
-impl<T> std::fmt::Debug for MaxOfRateLimiter<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MaxOfRateLimiter")
-            .field("limiters", &self.limiters.len())
-            .finish()
-    }
-}
+debug_fields!(MaxOfRateLimiter<T>, this, limiters: this.limiters.len());
 
 /// Limits the delay of another limiter to a maximum. client-go's `TypedWithMaxWaitRateLimiter`.
 ///

@@ -1,9 +1,9 @@
-use std::fmt;
 use std::io;
 use std::ops::Deref;
 use std::time::Duration;
 
 use super::{Item, RateLimiter, WorkQueue};
+use crate::base::derive::debug_fields;
 
 /// A [`WorkQueue`] with priorities, delays and rate limits. It corresponds to the `PriorityQueue`
 /// of controller-runtime.
@@ -160,8 +160,4 @@ impl<T: Item> Deref for PriorityQueue<T> {
     }
 }
 
-impl<T: Item> fmt::Debug for PriorityQueue<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PriorityQueue").field(&self.queue).finish()
-    }
-}
+debug_fields!(PriorityQueue<T: Item>: queue);

@@ -1,8 +1,8 @@
-use std::fmt;
 use std::io;
 use std::ops::Deref;
 
 use super::{DelayingQueue, Item, RateLimiter, WorkQueue};
+use crate::base::derive::debug_fields;
 
 /// A [`DelayingQueue`] that retries failed items with the delays of a [`RateLimiter`]. client-go's
 /// `TypedRateLimitingInterface`.
@@ -77,10 +77,4 @@ impl<T: Item> Deref for RateLimitingQueue<T> {
     }
 }
 
-impl<T: Item> fmt::Debug for RateLimitingQueue<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RateLimitingQueue")
-            .field(&*self.queue)
-            .finish()
-    }
-}
+debug_fields!(RateLimitingQueue<T: Item>: queue);

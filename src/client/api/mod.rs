@@ -29,7 +29,6 @@ mod wait;
 mod watch;
 
 use std::borrow::Cow;
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -53,6 +52,7 @@ use self::options::WriteOptions;
 use super::request::Purpose;
 use super::resource::{JSON, describe};
 use super::{Client, Request, Response};
+use crate::base::derive::debug_fields;
 use crate::error::Error;
 use crate::object::{
     GroupVersionKind, GroupVersionResource, Object, ObjectName, Resource, Scope, WholeObject,
@@ -615,12 +615,4 @@ impl<T> Clone for Api<T> {
     }
 }
 
-impl<T> fmt::Debug for Api<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api")
-            .field("client", &self.client)
-            .field("resource", &self.resource)
-            .field("namespace", &self.namespace)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Api<T>: client, resource, namespace);

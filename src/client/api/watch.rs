@@ -1,5 +1,4 @@
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
 use std::iter::FusedIterator;
 use std::time::Duration;
@@ -7,6 +6,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::Api;
+use crate::base::derive::debug_fields;
 use crate::client::resource::ResourceListerWatcher;
 use crate::client::response::READ_BUFFER;
 use crate::error::Error;
@@ -376,12 +376,8 @@ impl<T: Object> Iterator for WatchEvents<T> {
 
 impl<T: Object> FusedIterator for WatchEvents<T> {}
 
-impl<T> fmt::Debug for WatchEvents<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WatchEvents")
-            .field("watching", &self.description)
-            .field("resource_version", &self.version)
-            .field("ended", &self.body.is_none())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(WatchEvents<T>, this,
+    watching: this.description,
+    resource_version: this.version,
+    ended: this.body.is_none()
+);

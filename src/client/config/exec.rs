@@ -1,10 +1,11 @@
 //! The configuration of a credential plugin.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
+
+use crate::base::derive::debug_fields;
 
 /// A credential plugin: a program that prints a token or a client certificate.
 ///
@@ -156,19 +157,13 @@ impl ExecConfig {
     }
 }
 
-/// Leaves out the arguments, the values of variables and the cluster configuration, which may be
-/// secret.
-impl fmt::Debug for ExecConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
-        f.debug_struct("ExecConfig")
-            .field("command", &self.command)
-            .field("args", &format_args!("{} arguments", self.args.len()))
-            .field("env", &names)
-            .field("api_version", &self.api_version)
-            .field("interactive_mode", &self.interactive_mode)
-            .field("provide_cluster_info", &self.provide_cluster_info)
-            .field("time_limit", &self.time_limit)
-            .finish_non_exhaustive()
-    }
-}
+// The arguments, the values of variables and the cluster configuration may be secret.
+debug_fields!(ExecConfig, this,
+    command: this.command,
+    args: format_args!("{} arguments", this.args.len()),
+    env: this.env.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+    api_version: this.api_version,
+    interactive_mode: this.interactive_mode,
+    provide_cluster_info: this.provide_cluster_info,
+    time_limit: this.time_limit
+);

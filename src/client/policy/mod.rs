@@ -4,7 +4,6 @@ mod request_metrics;
 mod throttle;
 mod warnings;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use self::throttle::Throttle;
 pub use self::warnings::Warning;
 pub(super) use self::warnings::WarningHandler;
 use self::warnings::Warnings;
+use crate::base::derive::debug_fields;
 use crate::error::Error;
 use crate::metrics::{ClientMetrics, Meter};
 use crate::stop::Stop;
@@ -43,16 +43,12 @@ impl Settings {
     }
 }
 
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("on_warning", &self.on_warning)
-            .field("rate_limit", &self.rate_limit)
-            .field("metrics", &self.metrics.is_some())
-            .field("body_limit", &self.body_limit)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Settings, this,
+    on_warning: this.on_warning,
+    rate_limit: this.rate_limit,
+    metrics: this.metrics.is_some(),
+    body_limit: this.body_limit
+);
 
 /// The policy of one client.
 pub(super) struct Policy {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use ureq::http::HeaderMap;
 use ureq::http::header::WARNING;
 
+use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
 use crate::base::sync::Mutex;
 use crate::base::text::EscapedText;
@@ -51,11 +52,7 @@ pub(in crate::client) struct WarningHandler(
     pub(in crate::client) Arc<dyn Fn(&Warning) + Send + Sync>,
 );
 
-impl fmt::Debug for WarningHandler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WarningHandler")
-    }
-}
+debug_fields!(WarningHandler:);
 
 /// Passes warnings to the handler, or logs them.
 pub(super) struct Warnings {

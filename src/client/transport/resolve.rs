@@ -1,7 +1,6 @@
 //! Resolves names to addresses. `getaddrinfo` can't be interrupted, so it runs on a detached
 //! thread. Concurrent requests for the same name wait for the same lookup and its single thread.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
@@ -9,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::authority::without_brackets;
+use crate::base::derive::debug_fields;
 use crate::base::sync::Mutex;
 use crate::stop::{Done, Stop};
 
@@ -110,11 +110,7 @@ impl NameResolver {
     }
 }
 
-impl fmt::Debug for NameResolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NameResolver").finish_non_exhaustive()
-    }
-}
+debug_fields!(NameResolver:);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! TCP to the server or to its proxy.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use super::buffers::ConnectionBuffers;
 use super::cancel::{Call, Socket};
 use super::deadline::ReadDeadline;
 use super::sizes::{BUFFER, RECORD_BUFFER, RECORD_INPUT, SMALL_INPUT};
+use crate::base::derive::debug_fields;
 
 /// TCP keepalive: the first probe after 30 s without data, then every 10 s, three in total. A dead
 /// peer is detected after a minute. TCP_USER_TIMEOUT is not set, because it would override the
@@ -250,11 +250,7 @@ pub(super) fn free_input(buffers: &mut ConnectionBuffers) -> Result<&mut [u8], u
     }
 }
 
-impl fmt::Debug for TcpTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TcpTransport").finish_non_exhaustive()
-    }
-}
+debug_fields!(TcpTransport:);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! TLS over a socket or over a tunnel through a proxy.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 
 use rustls::{ClientConnection, StreamOwned};
@@ -13,6 +12,7 @@ use super::deadline::left_to_connect;
 use super::sizes::SMALL_INPUT;
 use super::tcp::{TcpTransport, free_input};
 use super::tls_config::Tls;
+use crate::base::derive::debug_fields;
 
 /// The connection to the server below TLS: a socket, or a tunnel through a proxy, which may use TLS
 /// with the proxy.
@@ -85,8 +85,4 @@ impl<T: Transport> Transport for TlsTransport<T> {
     }
 }
 
-impl<T: Transport> fmt::Debug for TlsTransport<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsTransport").finish_non_exhaustive()
-    }
-}
+debug_fields!(TlsTransport<T: Transport>:);

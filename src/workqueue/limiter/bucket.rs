@@ -1,8 +1,8 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::RateLimiter;
+use crate::base::derive::debug_fields;
 use crate::time::{Clock, RealClock, TokenBucket};
 
 /// A rate limit for all items together, with a burst. client-go's `TypedBucketRateLimiter`.
@@ -65,10 +65,4 @@ impl<T> RateLimiter<T> for BucketRateLimiter {
     }
 }
 
-impl fmt::Debug for BucketRateLimiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BucketRateLimiter")
-            .field("bucket", &self.bucket)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(BucketRateLimiter: bucket);

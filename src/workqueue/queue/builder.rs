@@ -1,7 +1,7 @@
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
 use crate::base::threads::{Owner, Threads};
 use crate::log;
@@ -247,14 +247,7 @@ impl<T: Item> WorkQueueBuilder<T> {
     }
 }
 
-impl<T> fmt::Debug for WorkQueueBuilder<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkQueueBuilder")
-            .field("name", &self.name)
-            .field(
-                "metrics",
-                &(self.metrics.is_some() || self.provider.is_some()),
-            )
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(WorkQueueBuilder<T>, this,
+    name: this.name,
+    metrics: this.metrics.is_some() || this.provider.is_some()
+);

@@ -145,7 +145,7 @@ fn config_debug_names_warning_handler_and_limits() {
         .body_limit(7);
     let text = format!("{config:?}");
     for part in [
-        "on_warning: Some(WarningHandler)",
+        "on_warning: Some(WarningHandler { .. })",
         "rate_limit: Some((1.5, 2))",
         "body_limit: 7",
     ] {

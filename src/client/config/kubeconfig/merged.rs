@@ -1,11 +1,11 @@
 use std::collections::HashSet;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::entry::{Entry, absolute, folder_of};
 use super::overrides::Overrides;
 use super::parse::{parse, read};
 use super::schema::{Cluster, Context, File, List, User, non_empty};
+use crate::base::derive::debug_fields;
 use crate::client::config::Config;
 use crate::client::credential_data::config_error;
 use crate::error::Error;
@@ -220,17 +220,12 @@ impl Kubeconfig {
     }
 }
 
-/// Shows the files, the current context and the names of the contexts. Omits the rest, because it
-/// can contain credentials.
-impl fmt::Debug for Kubeconfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kubeconfig")
-            .field("files", &self.files)
-            .field("current_context", &self.current_context)
-            .field("contexts", &self.contexts().collect::<Vec<_>>())
-            .finish_non_exhaustive()
-    }
-}
+// The rest can contain credentials.
+debug_fields!(Kubeconfig, this,
+    files: this.files,
+    current_context: this.current_context,
+    contexts: this.contexts().collect::<Vec<_>>()
+);
 
 fn is_https(url: &str) -> bool {
     url.trim()
