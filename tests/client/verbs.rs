@@ -750,17 +750,12 @@ fn pod_logs_stream_without_timeout_until_stopped() {
 
     let mut options = LogOptions::default();
     options.container = Some("c 1".to_owned());
-    (options.follow, options.previous, options.timestamps) = (true, true, true);
-    (
-        options.since_seconds,
-        options.tail_lines,
-        options.limit_bytes,
-    ) = (Some(1), Some(2), Some(3));
+    (options.follow, options.previous) = (true, true);
+    options.tail_lines = Some(2);
     let mut lines = BufReader::new(pods.logs("a", &options, &stop).unwrap()).lines();
     assert_eq!(
         next_request(&server).0,
-        "GET /api/v1/namespaces/n/pods/a/log?container=c%201&follow=true&previous=true&timestamps=true\
-         &sinceSeconds=1&tailLines=2&limitBytes=3"
+        "GET /api/v1/namespaces/n/pods/a/log?container=c%201&follow=true&previous=true&tailLines=2"
     );
     assert_eq!(lines.next().unwrap().unwrap(), "one");
     assert_eq!(lines.next().unwrap().unwrap(), "two");

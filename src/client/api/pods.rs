@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::reflector::Body;
 use crate::stop::Stop;
 
-/// Options for [`Api::logs`]: `v1.PodLogOptions`.
+/// Options for [`Api::logs`]: the part of `v1.PodLogOptions` that programs use.
 ///
 /// The default returns the complete log of the only container of the pod.
 ///
@@ -19,7 +19,7 @@ use crate::stop::Stop;
 /// options.container = Some("app".to_owned());
 /// options.tail_lines = Some(100);
 /// options.follow = true;
-/// assert!(!options.previous && options.limit_bytes.is_none());
+/// assert!(!options.previous);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -30,14 +30,8 @@ pub struct LogOptions {
     pub follow: bool,
     /// Whether to read the log of the previous run of the container.
     pub previous: bool,
-    /// Returns only lines that are at most this many seconds old.
-    pub since_seconds: Option<u32>,
     /// Returns only this number of lines, from the end of the log.
     pub tail_lines: Option<u32>,
-    /// Whether each line starts with a timestamp (RFC 3339).
-    pub timestamps: bool,
-    /// The maximum number of bytes. The log can end within a line.
-    pub limit_bytes: Option<u64>,
 }
 
 impl LogOptions {
@@ -47,32 +41,18 @@ impl LogOptions {
             container,
             follow,
             previous,
-            since_seconds,
             tail_lines,
-            timestamps,
-            limit_bytes,
         } = self;
         if let Some(container) = container {
             request = request.query("container", container);
         }
-        for (name, flag) in [
-            ("follow", follow),
-            ("previous", previous),
-            ("timestamps", timestamps),
-        ] {
+        for (name, flag) in [("follow", follow), ("previous", previous)] {
             if *flag {
                 request = request.query(name, "true");
             }
         }
-        let (since, tail) = (since_seconds.map(u64::from), tail_lines.map(u64::from));
-        for (name, number) in [
-            ("sinceSeconds", since),
-            ("tailLines", tail),
-            ("limitBytes", *limit_bytes),
-        ] {
-            if let Some(number) = number {
-                request = request.query(name, &number.to_string());
-            }
+        if let Some(lines) = tail_lines {
+            request = request.query("tailLines", &lines.to_string());
         }
         request
     }
