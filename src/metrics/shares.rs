@@ -10,44 +10,34 @@ pub(crate) fn shares(
     metrics: Option<&Arc<dyn InformerMetrics>>,
     queues: usize,
 ) -> Vec<Option<Arc<dyn InformerMetrics>>> {
-    let Some(metrics) = metrics.filter(|_| queues > 1) else {
-        return vec![metrics.cloned(); queues];
-    };
-    let all = Arc::new(Shares {
-        metrics: Arc::clone(metrics),
-        waiting: Mutex::new(vec![0; queues]),
-    });
-    let share = |at| -> Arc<dyn InformerMetrics> {
-        Arc::new(Share {
-            all: Arc::clone(&all),
+    let lengths = Arc::new(Mutex::new(vec![0; queues]));
+    let share = |at| -> Option<Arc<dyn InformerMetrics>> {
+        Some(Arc::new(Share {
+            metrics: Arc::clone(metrics?),
+            lengths: Arc::clone(&lengths),
             at,
-        })
+        }))
     };
-    (0..queues).map(share).map(Some).collect()
-}
-
-struct Shares {
-    metrics: Arc<dyn InformerMetrics>,
-    /// The length of each queue. Held while the total is reported, so that the last report is the
-    /// current total. In the lock order it comes after the lock of the queue's meter.
-    waiting: Mutex<Vec<usize>>,
+    (0..queues).map(share).collect()
 }
 
 struct Share {
-    all: Arc<Shares>,
+    metrics: Arc<dyn InformerMetrics>,
+    /// The length of each queue. Held while the total is reported, so that the last report is the
+    /// current total. In the lock order it comes after the lock of the queue's meter.
+    lengths: Arc<Mutex<Vec<usize>>>,
+    /// The index of this queue.
     at: usize,
 }
 
 impl InformerMetrics for Share {
     fn queued_items(&self, items: usize) {
-        let mut waiting = self.all.waiting.lock();
-        if let Some(waiting) = waiting.get_mut(self.at) {
-            *waiting = items;
-        }
-        self.all.metrics.queued_items(waiting.iter().sum());
+        let mut lengths = self.lengths.lock();
+        lengths[self.at] = items;
+        self.metrics.queued_items(lengths.iter().sum());
     }
 
     fn processing_latency(&self, latency: Duration) {
-        self.all.metrics.processing_latency(latency);
+        self.metrics.processing_latency(latency);
     }
 }
