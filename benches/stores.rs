@@ -46,6 +46,17 @@ fn add_100k<C: Cache>(bencher: Bencher, indices: usize) {
     });
 }
 
+/// Deletes all objects one by one from a store with this number of indexes.
+#[divan::bench(types = [Ours, Plain], args = [0, 1, 2], sample_count = 10)]
+fn delete_100k<C: Cache>(bencher: Bencher, indices: usize) {
+    let objects = objects(100_000 / SCALE);
+    let full = || filled::<C>(&objects, &INDICES[..indices]);
+    bencher.with_inputs(full).bench_values(|store| {
+        objects.iter().for_each(|object| store.delete(&object.key));
+        store
+    });
+}
+
 /// Replaces all objects by new ones in a store with this number of indexes.
 #[divan::bench(types = [Ours, Plain], args = [0, 1, 2], sample_count = 10)]
 fn replace_100k<C: Cache>(bencher: Bencher, indices: usize) {

@@ -255,7 +255,8 @@ fn k7_failed_transform_stores_and_queues_nothing() {
             .replace(vec![thing("b", "x"), thing("a", "bad")], "9")
             .is_err()
     );
-    assert_eq!(store.snapshot(), (vec![thing("a", "old")], "7".to_owned()));
+    assert_eq!(store.list(), [thing("a", "old")]);
+    assert_eq!(store.last_store_sync_resource_version(), "7");
     let queue = DeltaFifo::builder(accessor())
         .transform(recording().0)
         .build();

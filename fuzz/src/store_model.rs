@@ -74,7 +74,6 @@ pub trait Reads {
     fn list_keys(&self) -> Vec<Key>;
     fn len(&self) -> usize;
     fn is_empty(&self) -> bool;
-    fn snapshot(&self) -> (Vec<Arc<Held>>, String);
     fn get_by_key(&self, key: &str) -> Option<Arc<Held>>;
     fn get_indexers(&self) -> Vec<Arc<str>>;
     fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<Held>>, IndexError>;
@@ -98,9 +97,6 @@ macro_rules! reads {
             }
             fn is_empty(&self) -> bool {
                 self.is_empty()
-            }
-            fn snapshot(&self) -> (Vec<Arc<Held>>, String) {
-                self.snapshot()
             }
             fn get_by_key(&self, key: &str) -> Option<Arc<Held>> {
                 self.$get(key)
@@ -272,8 +268,6 @@ impl Model {
     pub fn check(&self, store: &impl Reads) {
         let all: Vec<Item> = sorted(self.content.values().copied().collect());
         assert_eq!(held(store.list()), all);
-        let (snapshot, version) = store.snapshot();
-        assert_eq!((held(snapshot), &*version), (all, self.version));
         assert_eq!(store.last_store_sync_resource_version(), self.version);
         assert_eq!(
             (store.len(), store.is_empty()),

@@ -18,8 +18,7 @@ use crate::object::{Accessor, Deleted, Key, Object};
 ///
 /// Objects are shared: the indexer stores and returns `Arc`s, through which no caller can change an
 /// object. It is a [`ThreadSafeStore`] with a key function and an optional transform. That type
-/// documents what a write guarantees, which calls block, what a list contains during writes, and
-/// how indexes work.
+/// documents what a write and a list guarantee, which calls block, and how indexes work.
 ///
 /// Key functions, index functions and transforms run without a lock and may call the indexer. If
 /// one of them panics, the call that ran it returns an error and changes nothing.
@@ -128,9 +127,7 @@ impl<T> Indexer<T> {
         self.store.replace_entries(entries, resource_version)
     }
 
-    /// Applies several changes in order, as one atomic step. A read that returns the content at one
-    /// point in time sees all of them or none. [`ThreadSafeStore`] documents which reads return the
-    /// content at one point in time.
+    /// Applies several changes in order, as one atomic step. A read sees all of them or none.
     ///
     /// # Errors
     ///
@@ -183,8 +180,7 @@ impl<T> Indexer<T> {
         self.store.is_empty()
     }
 
-    /// Returns all objects in no particular order. A long list may mix several points in time; see
-    /// [`ThreadSafeStore`].
+    /// Returns all objects in no particular order.
     pub fn list(&self) -> Vec<Arc<T>> {
         self.store.list()
     }
@@ -192,12 +188,6 @@ impl<T> Indexer<T> {
     /// Returns all keys in no particular order.
     pub fn list_keys(&self) -> Vec<Key> {
         self.store.list_keys()
-    }
-
-    /// Returns all objects at one point in time, and the resource version at that time. Writers
-    /// block meanwhile.
-    pub fn snapshot(&self) -> (Vec<Arc<T>>, String) {
-        self.store.snapshot()
     }
 
     /// Returns the objects that share an index value with `object`, each once, in no particular

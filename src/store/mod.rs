@@ -31,6 +31,7 @@ mod expiration_cache;
 mod index;
 mod indexer;
 mod lister;
+mod pages;
 mod parts;
 #[cfg(test)]
 #[cfg(shuttle)]
@@ -273,9 +274,7 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
     /// Returns the resource version of the last write. It is empty before the first one.
     fn last_store_sync_resource_version(&self) -> String;
 
-    /// Applies several changes in order, as one atomic step. A read that returns the content at one
-    /// point in time sees all of them or none. [`ThreadSafeStore`] documents which reads of an
-    /// [`Indexer`] return the content at one point in time.
+    /// Applies several changes in order, as one atomic step. A read sees all of them or none.
     ///
     /// # Errors
     ///

@@ -1,43 +1,58 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::base::shrink::Shrink;
+
 /// The number of parts. A map that grows moves all its entries. With a million entries, moving one
 /// of 64 parts takes one or two milliseconds.
 const PARTS: usize = 64;
 
+type Part<V> = HashMap<Arc<str>, V>;
+
 /// A map from strings that consists of many small maps, so that no insertion moves a million
-/// entries under a lock.
+/// entries under a lock. A clone shares the parts and keeps its content: a write copies the part
+/// that it changes, if a clone shares it.
 ///
 /// A fast hash without a secret selects the part. If keys are chosen to share one part, it performs
 /// like a single `HashMap`, whose own hash is secret.
+#[derive(Clone)]
 pub(super) struct Parts<V> {
-    /// `PARTS` maps, which allocate nothing while they are empty.
-    parts: Vec<HashMap<Arc<str>, V>>,
+    /// `PARTS` maps. An empty map has one allocation, which all parts of a new map share.
+    parts: Vec<Arc<Part<V>>>,
 }
 
-impl<V> Parts<V> {
+impl<V: Clone> Parts<V> {
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self {
-            parts: (0..PARTS)
-                .map(|_| HashMap::with_capacity(capacity / PARTS))
-                .collect(),
+            parts: vec![Arc::new(HashMap::with_capacity(capacity / PARTS)); PARTS],
         }
     }
 
-    pub(super) fn of(&self, key: &str) -> &HashMap<Arc<str>, V> {
-        &self.parts[part(key)]
-    }
-
-    pub(super) fn of_mut(&mut self, key: &str) -> &mut HashMap<Arc<str>, V> {
-        &mut self.parts[part(key)]
+    pub(super) fn of_mut(&mut self, key: &str) -> &mut Part<V> {
+        Arc::make_mut(&mut self.parts[part(key)])
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&V> {
-        self.of(key).get(key)
+        self.parts[part(key)].get(key)
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = impl Iterator<Item = &Arc<str>>> {
-        self.parts.iter().map(HashMap::keys)
+    pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut V> {
+        self.of_mut(key).get_mut(key)
+    }
+
+    pub(super) fn remove(&mut self, key: &str) -> Option<V> {
+        let part = self.of_mut(key);
+        let removed = part.remove(key);
+        part.shrink_when_sparse(0);
+        removed
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.len()).sum()
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.parts.iter().flat_map(|part| part.keys())
     }
 }
 
@@ -55,6 +70,12 @@ fn part(key: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl<V: Clone> Parts<V> {
+        pub(crate) fn capacity(&self) -> usize {
+            self.parts.iter().map(|part| part.capacity()).sum()
+        }
+    }
 
     #[test]
     fn names_are_spread_evenly_over_parts() {

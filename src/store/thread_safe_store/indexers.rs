@@ -4,14 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::index::{Registered, compute};
-use super::super::{AddIndexersError, Indexers, StoreError};
-use super::{CHUNK, ThreadSafeStore};
+use super::super::{AddIndexersError, Entry, Indexers, StoreError};
+use super::ThreadSafeStore;
 use crate::base::sync::RwLockWriteGuard;
 use crate::object::Key;
-
-/// The number of objects indexed per write lock, which blocks readers for a few hundred
-/// microseconds.
-const INDEX_CHUNK: usize = 256;
 
 impl<T> ThreadSafeStore<T> {
     /// Adds indexes and fills them from the objects that are already stored. You can read the
@@ -39,7 +35,9 @@ impl<T> ThreadSafeStore<T> {
             }
             Err(error) => {
                 self.change_functions(|registered| !ids.contains(&registered.id));
-                self.unindex_all(&ids);
+                let mut state = self.state.write();
+                let removed: Vec<_> = ids.iter().map(|id| state.slots.remove_index(*id)).collect();
+                drop((state, removed));
                 Err(error)
             }
         }
@@ -78,50 +76,25 @@ impl<T> ThreadSafeStore<T> {
         Ok(new)
     }
 
-    /// Indexes the existing objects. It stops at a concurrent replace, because new content is
-    /// already indexed when it is written.
+    /// Indexes the existing objects. Later writes compute the values of the new indexes themselves.
     fn index_all(&self, new: &[Registered<T>], ids: &[u32]) -> Result<(), AddIndexersError> {
-        let mut from = 0;
-        let generation = self.state.read().generation;
-        loop {
-            let chunk: Vec<(Key, Arc<T>)> = {
-                let state = self.state.read();
-                if state.generation != generation || from >= state.slots.extent() {
-                    return Ok(());
-                }
-                let slots = state.slots.range(from, CHUNK);
-                slots
-                    .map(|slot| (Arc::clone(&slot.entry.key), Arc::clone(&slot.entry.object)))
-                    .collect()
-            };
-            from += CHUNK;
-            let mut computed = Vec::with_capacity(chunk.len());
-            for (key, object) in &chunk {
+        let pages = self.state.read().slots.pages().clone();
+        for page in pages.into_pages() {
+            let slots = page.iter().flatten();
+            let entries: Vec<Entry<T>> = slots.map(|slot| slot.entry.clone()).collect();
+            // A write copies a shared page.
+            drop(page);
+            let mut computed = Vec::with_capacity(entries.len());
+            for Entry { key, object, .. } in &entries {
                 computed.push(compute(new, key, &**object).map_err(|error| failed(error, key))?);
             }
-            let mut pending = chunk.iter().zip(computed);
-            while pending.len() > 0 {
-                let mut state = self.state.write();
-                for ((key, object), computed) in pending.by_ref().take(INDEX_CHUNK) {
-                    state.slots.index_object(key, object, ids, computed);
-                }
-                RwLockWriteGuard::unlock_fair(state);
-            }
-        }
-    }
-
-    fn unindex_all(&self, ids: &[u32]) {
-        let mut from = 0;
-        let removed: Vec<_> = loop {
             let mut state = self.state.write();
-            if from >= state.slots.extent() {
-                break ids.iter().map(|id| state.slots.remove_index(*id)).collect();
+            for (entry, computed) in entries.iter().zip(computed) {
+                state.slots.index_object(entry, ids, computed);
             }
-            state.slots.unindex(from, INDEX_CHUNK, ids);
-            from += INDEX_CHUNK;
             RwLockWriteGuard::unlock_fair(state);
-        };
-        drop(removed);
+        }
+        Ok(())
     }
 
     /// Updates the list of functions and removes those for which `keep` returns `false`.

@@ -16,10 +16,6 @@ use crate::object::{Deleted, Key};
 use crate::resource_version::ResourceVersion;
 use crate::time::slow_threshold;
 
-/// The number of slots that a list visits each time it takes the lock. It then holds the lock for a
-/// few tens of microseconds. In interleaving tests, where stores are small, the number is two.
-const CHUNK: usize = if cfg!(shuttle) { 2 } else { 4096 };
-
 type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync;
 
 /// A thread-safe, indexed cache in which the caller supplies the keys. client-go's
@@ -33,24 +29,16 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 /// indexes nor resource version have changed. An object is indexed under the values that it had
 /// when it was written, each once. An index value without objects is removed.
 ///
+/// **Lists.** [`list`](Self::list), [`list_keys`](Self::list_keys) and the index lookups return the
+/// content at one point in time. They see all of a replace or [`transaction`](Self::transaction), or
+/// nothing.
+///
 /// **Blocking.** One readers-writer lock guards the whole content. No user code runs and nothing is
-/// dropped while it is held. It is held only briefly: for a lookup, one change, at most 4096
-/// objects of a list, or the swap of a replace. Only [`transaction`](Self::transaction) and
-/// [`snapshot`](Self::snapshot) hold it for a time proportional to their size. No call waits until
-/// the content changes.
-///
-/// **Lists.** [`list`](Self::list), [`list_keys`](Self::list_keys) and the index lookups copy 4096
-/// slots at a time. The slot of a removed object stays empty until another object takes it. A list
-/// therefore has the content at one point in time if the store has never had more than 4096 objects
-/// at once since the last replace. Otherwise these guarantees remain:
-///
-/// - An object that is stored during the whole call is in the list exactly once, in one of its
-///   states during the call.
-/// - No key is in the list twice.
-/// - A replace is never seen in part. A transaction may be seen in part.
-///
-/// [`snapshot`](Self::snapshot) always returns the content at one point in time, but it blocks
-/// writers.
+/// dropped while it is held. It is held only briefly: for a lookup, one change, or the swap of a
+/// replace. A list of more than 4096 objects shares the content with the store and copies it without
+/// the lock; meanwhile, a write copies the 256 objects around the one that it changes. Only a
+/// transaction holds the lock for a time proportional to its size, and so does an index lookup, but
+/// only for a few milliseconds per million objects. No call waits until the content changes.
 ///
 /// ```
 /// use k8s_informer::store::{IndexFunc, Indexers, ThreadSafeStore};
@@ -79,8 +67,6 @@ struct State<T> {
     /// check that they are still valid.
     functions: Arc<[Registered<T>]>,
     next_index: u32,
-    /// The number of replaces. Slot numbers are only valid within one generation.
-    generation: u64,
     resource_version: ResourceVersion,
 }
 
@@ -120,10 +106,9 @@ impl<T> ThreadSafeStore<T> {
             resource_version: None,
             meter: Meter::new(None),
             state: RwLock::new(State {
-                slots: Slots::new(functions.iter().map(|registered| registered.id)),
+                slots: Slots::with_capacity(0, functions.iter().map(|registered| registered.id)),
                 next_index: functions.len() as u32,
                 functions,
-                generation: 0,
                 resource_version: ResourceVersion::default(),
             }),
         }
@@ -248,7 +233,6 @@ impl<T> ThreadSafeStore<T> {
         let old = {
             let (mut state, mut slots) = self.write(|functions| build(functions, &entries))?;
             std::mem::swap(&mut state.slots, &mut slots);
-            state.generation += 1;
             state.set_resource_version(Some(resource_version.into()));
             slots
         };
@@ -257,10 +241,7 @@ impl<T> ThreadSafeStore<T> {
         Ok(())
     }
 
-    /// Applies several changes in order under one lock. A lookup by key and a
-    /// [`snapshot`](Self::snapshot) see either all of them or none. So does a list while the store
-    /// is small; in a larger store, a list may see a part of them (see the section Lists of the
-    /// type).
+    /// Applies several changes in order under one lock. A read sees either all of them or none.
     ///
     /// The resource version becomes that of the last applied change. If that change has none, the
     /// resource version does not change. The key of a bookmark is ignored. A transaction that holds

@@ -1,17 +1,19 @@
 //! Reads by key, by index, and of the whole content.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::super::pages::Pages;
 use super::super::slots::Slot;
 use super::super::{Entry, IndexError, IndexFunc};
-use super::{CHUNK, State, ThreadSafeStore};
+use super::{State, ThreadSafeStore};
 use crate::base::sync::RwLockReadGuard;
 use crate::object::Key;
 
-/// How often a list starts again because of a concurrent replace. After that, it holds the lock for
-/// the whole list.
-const RESTARTS: usize = 2;
+/// A read of at most this many items holds the lock, for a few tens of microseconds. A longer one
+/// shares the content with the store, and writes then copy what they change. In interleaving tests,
+/// where stores are small, the number is two.
+const FEW: usize = if cfg!(shuttle) { 2 } else { 4096 };
 
 impl<T> ThreadSafeStore<T> {
     /// Returns the object stored under `key`.
@@ -25,7 +27,7 @@ impl<T> ThreadSafeStore<T> {
 
     /// Returns the number of objects.
     pub fn len(&self) -> usize {
-        self.state.read().slots.len()
+        self.state.read().slots.pages().len()
     }
 
     /// Whether the store has no objects.
@@ -33,8 +35,7 @@ impl<T> ThreadSafeStore<T> {
         self.len() == 0
     }
 
-    /// Returns all objects in no particular order. [`ThreadSafeStore`] documents what the list
-    /// contains during writes.
+    /// Returns all objects in no particular order.
     pub fn list(&self) -> Vec<Arc<T>> {
         self.collect(|slot| Arc::clone(&slot.entry.object))
     }
@@ -50,24 +51,9 @@ impl<T> ThreadSafeStore<T> {
         state.slots.get(key).map(|slot| slot.entry.clone())
     }
 
-    /// Returns all keys in no particular order. [`ThreadSafeStore`] documents what the list
-    /// contains during writes.
+    /// Returns all keys in no particular order.
     pub fn list_keys(&self) -> Vec<Key> {
         self.collect(|slot| Arc::clone(&slot.entry.key))
-    }
-
-    /// Returns all objects at one point in time, and the resource version at that time. Writers
-    /// block meanwhile: tens of milliseconds for a million objects.
-    pub fn snapshot(&self) -> (Vec<Arc<T>>, String) {
-        let state = self.state.read();
-        let mut objects = Vec::with_capacity(state.slots.len());
-        objects.extend(
-            state
-                .slots
-                .range(0, usize::MAX)
-                .map(|slot| Arc::clone(&slot.entry.object)),
-        );
-        (objects, state.resource_version.to_string())
     }
 
     /// Returns the objects with this index value, in no particular order.
@@ -122,47 +108,26 @@ impl<T> ThreadSafeStore<T> {
         }
     }
 
-    /// Returns all current values of an index in no particular order. If there are more than 4096
-    /// values, they may be from several points in time.
+    /// Returns all current values of an index in no particular order.
     ///
     /// # Errors
     ///
     /// [`IndexError::NoIndex`] if there is no index `name`. client-go returns an empty list
     /// instead.
     pub fn list_index_func_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
-        let mut restarts = RESTARTS;
-        'again: loop {
-            let mut found: Vec<Arc<str>> = Vec::new();
-            let mut part = 0;
-            let mut state = self.state.read();
-            let generation = state.generation;
-            loop {
-                let chunk = if restarts == 0 { usize::MAX } else { CHUNK };
-                let end = found.len().saturating_add(chunk);
-                let id = state.ready(name)?;
-                let mut parts = state.slots.values(id).skip(part);
-                let more = loop {
-                    let Some(values) = parts.next() else {
-                        break false;
-                    };
-                    found.extend(values.cloned());
-                    part += 1;
-                    if found.len() >= end {
-                        break true;
-                    }
-                };
-                drop(parts);
-                if !more {
-                    return Ok(found);
-                }
-                state = self.yield_lock(state, || found.reserve(4 * CHUNK));
-                if state.generation != generation {
-                    drop(state);
-                    restarts -= 1;
-                    continue 'again;
-                }
-            }
+        let state = self.state.read();
+        let Some(index) = state.slots.index(state.ready(name)?) else {
+            return Ok(Vec::new());
+        };
+        let count = index.len();
+        if count <= FEW {
+            return Ok(index.keys().cloned().collect());
         }
+        let index = index.clone();
+        drop(state);
+        let mut values = Vec::with_capacity(count);
+        values.extend(index.keys().cloned());
+        Ok(values)
     }
 
     /// Returns the sorted names of the indexes.
@@ -176,97 +141,61 @@ impl<T> ThreadSafeStore<T> {
         names
     }
 
-    /// Applies `of` to every slot, one chunk per lock. It skips slots whose key was inserted after
-    /// the first chunk began: otherwise a key that was removed and inserted again could be visited
-    /// twice, in two slots. Slots do not move, so a slot that stays is visited once.
     fn collect<R>(&self, of: impl Fn(&Slot<T>) -> R) -> Vec<R> {
-        let mut restarts = RESTARTS;
-        loop {
-            let mut found = Vec::with_capacity(self.len());
-            let mut chunk = CHUNK;
-            let mut from = 0;
-            let mut state = self.state.read();
-            let (generation, began) = (state.generation, state.slots.now());
-            loop {
-                if restarts == 0 {
-                    chunk = usize::MAX;
-                }
-                let slots = state
-                    .slots
-                    .range(from, chunk)
-                    .filter(|slot| slot.inserted_at <= began);
-                found.extend(slots.map(&of));
-                from = from.saturating_add(chunk);
-                if from >= state.slots.extent() {
-                    return found;
-                }
-                state = self.yield_lock(state, || found.reserve(CHUNK));
-                if state.generation != generation {
-                    break;
-                }
-            }
-            drop(state);
-            // Dropping the last reference to a replaced object runs its destructor. That must not
-            // happen under the lock.
-            drop(found);
-            restarts -= 1;
-        }
+        let state = self.state.read();
+        let count = state.slots.pages().len();
+        Self::walk(state, count, |pages| {
+            let mut found = Vec::with_capacity(count);
+            found.extend(pages.iter().map(of));
+            found
+        })
     }
 
-    /// Applies `of` to every slot with one of these index values, in the same way as `collect`.
+    /// Applies `of` once to every slot with one of these index values.
     fn lookup<R>(
         &self,
         name: &str,
         values: &[&str],
         of: impl Fn(&Slot<T>) -> R,
     ) -> Result<Vec<R>, IndexError> {
-        let mut restarts = RESTARTS;
-        'again: loop {
-            let mut found = Vec::new();
-            let mut seen = HashSet::new();
-            let mut state = self.state.read();
-            let (generation, began) = (state.generation, state.slots.now());
-            for value in values {
-                let mut from = Some(0);
-                while let Some(next) = from {
-                    let id = state.ready(name)?;
-                    let chunk = if restarts == 0 { usize::MAX } else { CHUNK };
-                    from = None;
-                    if found.capacity() == 0 {
-                        found.reserve(state.slots.indexed_len(id, value).min(chunk));
-                    }
-                    for (visited, (at, slot)) in state.slots.indexed(id, value, next).enumerate() {
-                        if visited == chunk {
-                            from = Some(at);
-                            break;
-                        }
-                        if slot.inserted_at <= began && (values.len() == 1 || seen.insert(at)) {
-                            found.push(of(slot));
-                        }
-                    }
-                    if from.is_some() {
-                        state = self.yield_lock(state, || found.reserve(CHUNK));
-                        if state.generation != generation {
-                            drop(state);
-                            restarts -= 1;
-                            continue 'again;
-                        }
-                    }
-                }
-            }
+        let state = self.state.read();
+        let index = state.slots.index(state.ready(name)?);
+        let sets = values.iter().filter_map(|value| index?.get(value));
+        let sets: Vec<&BTreeSet<u32>> = sets.collect();
+        let count = sets.iter().map(|set| set.len()).sum();
+        let mut found = Vec::with_capacity(count);
+        if let [set] = sets[..]
+            && count <= FEW
+        {
+            let slots = set
+                .iter()
+                .filter_map(|&at| state.slots.pages().get(at as usize));
+            found.extend(slots.map(of));
             return Ok(found);
         }
+        let mut numbers: Vec<u32> = Vec::with_capacity(count);
+        sets.iter().for_each(|set| numbers.extend(*set));
+        Self::walk(state, count, |pages| {
+            numbers.sort_unstable();
+            numbers.dedup();
+            let slots = numbers.iter().filter_map(|&at| pages.get(at as usize));
+            found.extend(slots.map(of));
+        });
+        Ok(found)
     }
 
-    /// Releases the lock so that waiting writers can run, calls `meanwhile`, and takes the lock
-    /// again.
-    fn yield_lock<'a>(
-        &'a self,
-        state: RwLockReadGuard<'a, State<T>>,
-        meanwhile: impl FnOnce(),
-    ) -> RwLockReadGuard<'a, State<T>> {
-        RwLockReadGuard::unlock_fair(state);
-        meanwhile();
-        self.state.read()
+    /// Calls `read` with the slots, of which it visits `count`: with the lock if these are few.
+    /// Otherwise it releases the lock first and shares the pages.
+    fn walk<R>(
+        state: RwLockReadGuard<'_, State<T>>,
+        count: usize,
+        read: impl FnOnce(&Pages<Slot<T>>) -> R,
+    ) -> R {
+        if count <= FEW {
+            return read(state.slots.pages());
+        }
+        let pages = state.slots.pages().clone();
+        drop(state);
+        read(&pages)
     }
 }
