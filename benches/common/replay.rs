@@ -4,10 +4,10 @@
 //!
 //! It serves LIST, WATCH and watch-lists of `/api/v1/pods`, or of `/api/v1/configmaps`. After the
 //! initial objects, a watch is silent until [`Replay::send_events`]. A PATCH returns the object in a
-//! version that no watch delivers.
+//! version that no watch delivers. A restarted server has its initial state again.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::pods::{Pods, VERSIONS};
 
-/// The first argument of a server process. The second argument is the number of objects, the third
-/// is their kind.
+/// The first argument of a server process. The others are the address to listen on, the number of
+/// objects, and their kind.
 const ARGUMENT: &str = "--replay-server";
 
 /// The size of a write while more data follows.
@@ -33,6 +33,8 @@ const SLACK: Duration = Duration::from_micros(50);
 /// A handle to the server process. Dropping it ends the process.
 pub(crate) struct Replay {
     pub(crate) url: String,
+    kind: &'static str,
+    count: usize,
     child: Child,
     commands: ChildStdin,
 }
@@ -49,10 +51,14 @@ impl Replay {
         Self::spawn_kind(CONFIG_MAP, count)
     }
 
-    fn spawn_kind(kind: &str, count: usize) -> Self {
+    fn spawn_kind(kind: &'static str, count: usize) -> Self {
+        Self::listen("127.0.0.1:0", kind, count)
+    }
+
+    fn listen(address: &str, kind: &'static str, count: usize) -> Self {
         let program = std::env::current_exe().expect("Linux");
         let mut child = Command::new(program)
-            .args([ARGUMENT, &count.to_string(), kind])
+            .args([ARGUMENT, address, &count.to_string(), kind])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -65,9 +71,18 @@ impl Replay {
         let commands = child.stdin.take().expect("stdin is piped");
         Self {
             url: url.trim_end().to_owned(),
+            kind,
+            count,
             child,
             commands,
         }
+    }
+
+    /// Ends the server process and starts another one at the same address.
+    pub(crate) fn restart(&mut self) {
+        self.end();
+        let address = self.url.trim_start_matches("http://").to_owned();
+        *self = Self::listen(&address, self.kind, self.count);
     }
 
     /// Sends `events` events at `rate` events per second. A rate of 0 sends them as fast as the
@@ -92,6 +107,11 @@ impl Replay {
         self.command("expire");
     }
 
+    /// Like [`expire`](Self::expire), but breaks all connections. The next watch has expired.
+    pub(crate) fn cut(&mut self) {
+        self.command("cut");
+    }
+
     /// Restores the initial state and ends all watches as expired.
     pub(crate) fn reset(&mut self) {
         self.command("reset");
@@ -100,13 +120,17 @@ impl Replay {
     fn command(&mut self, command: &str) {
         writeln!(self.commands, "{command}").expect("the server reads commands");
     }
+
+    fn end(&mut self) {
+        // The process may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Drop for Replay {
     fn drop(&mut self) {
-        // The process may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 
@@ -117,6 +141,7 @@ pub(crate) fn serve_if_child() -> bool {
     if arguments.next().as_deref() != Some(ARGUMENT) {
         return false;
     }
+    let address = arguments.next().expect("the address");
     let count = arguments
         .next()
         .and_then(|count| count.parse().ok())
@@ -125,7 +150,7 @@ pub(crate) fn serve_if_child() -> bool {
         count,
         arguments.next().as_deref() == Some(CONFIG_MAP),
     ));
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let listener = TcpListener::bind(address).expect("a free port");
     println!(
         "http://{}",
         listener.local_addr().expect("the listener is bound")
@@ -134,6 +159,8 @@ pub(crate) fn serve_if_child() -> bool {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let server = Arc::clone(&accepting);
+            let connection = stream.try_clone().expect("a free file descriptor");
+            server.state().connections.push(connection);
             // A failed connection affects only its own thread.
             thread::spawn(move || server.connection(stream));
         }
@@ -152,6 +179,7 @@ pub(crate) fn serve_if_child() -> bool {
             ),
             ["hot", events] => server.send_hot_events(events.parse().expect("a number")),
             ["expire"] => server.expire(),
+            ["cut"] => server.cut(),
             ["reset"] => server.reset(),
             ["quit"] => break,
             _ => panic!("unknown command: {line}"),
@@ -203,6 +231,8 @@ struct State {
     live: Vec<u32>,
     gone: Vec<u32>,
     incarnations: Vec<u32>,
+    /// The connections since the last cut.
+    connections: Vec<TcpStream>,
 }
 
 #[derive(Clone, Copy)]
@@ -223,6 +253,7 @@ impl State {
             live: (0..count as u32).collect(),
             gone: (count as u32..all as u32).collect(),
             incarnations: vec![0; all],
+            connections: Vec::new(),
         }
     }
 
@@ -327,7 +358,19 @@ impl Server {
     }
 
     fn expire(&self) {
+        self.change_without_events(&mut self.state());
+    }
+
+    fn cut(&self) {
         let mut state = self.state();
+        for connection in state.connections.drain(..) {
+            // The client may have closed the connection.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        self.change_without_events(&mut state);
+    }
+
+    fn change_without_events(&self, state: &mut State) {
         let count = state.live.len().div_ceil(100);
         // A random start selects different Pods each time.
         let first = state.below(100);

@@ -1,9 +1,17 @@
 //! The memory of the cache without the objects: resident bytes per object, in an indexer with no,
 //! one and two indexes, compared with a plain map. It runs only on Linux, because it reads `/proc`.
 //!
+//! With the argument `relists`, an informer of 10,000 Pods as a custom struct lives through 100
+//! relists in a process with 16 MiB.
+//!
 //! ```text
 //! cargo bench --bench memory
+//! cargo bench --bench memory -- relists
 //! ```
+
+#[path = "../common/mod.rs"]
+mod common;
+mod relists;
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -19,6 +27,10 @@ const OBJECTS: usize = 500_000;
 struct Named(String);
 
 fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if common::replay::serve_if_child() || relists::run_if_requested(&arguments) {
+        return;
+    }
     let objects: Vec<_> = (0..OBJECTS)
         .map(|n| {
             Arc::new(Named(format!(
