@@ -270,9 +270,6 @@ fn run_script(input: &[u8]) {
         options.skip =
             FieldPaths::new(["/spec/aside", "/metadata/managedFields"]).expect("valid pointers");
     }
-    if settings.internal_error_retry {
-        options.internal_error_retry = Duration::from_secs(90);
-    }
     if settings.shallow {
         options.limits.nesting = Settings::NESTING;
     }

@@ -71,7 +71,6 @@ pub struct Model {
     short_watches: u32,
     watch_list_from: u64,
     broken_at: Option<String>,
-    internal_errors: Option<(u64, u64)>,
     backoff: Duration,
     bookmarks_come: bool,
     quiet: u64,
@@ -204,7 +203,6 @@ impl Model {
             short_watches: 0,
             watch_list_from: 0,
             broken_at: None,
-            internal_errors: None,
             backoff: FIRST_BACKOFF,
             bookmarks_come: false,
             quiet: 0,
@@ -222,7 +220,6 @@ impl Model {
     }
 
     fn new_cycle(&mut self, now: u64) {
-        self.internal_errors = None;
         (self.unfinished, self.short_watches) = (0, 0);
         let Settings {
             supports_watch_list,
@@ -558,12 +555,11 @@ impl Model {
             }
             Read::Nothing | Read::Broken => self.miss("", now),
         }
-        // An object without a name does not count as an event.
-        if served.spoil != Spoil::NoName {
-            watching.counts |= !added;
-            let version = thing.version.clone();
-            self.count(&version, !added, watching);
-        }
+        watching.counts |= !added;
+        // The version of an object without a name does not count.
+        let is_nameless = served.spoil == Spoil::NoName;
+        let version = if is_nameless { "" } else { &thing.version };
+        self.count(version, !added, watching);
         Ok(())
     }
 
@@ -597,9 +593,6 @@ impl Model {
                     self.unavailable |= failure.is_unacceptable_at(Some(&self.version));
                     self.wait(failure.retry_after(), Then::Cycle);
                 }
-                FailureKind::InternalError if self.retries_internal_error(now) => {
-                    self.reopen_watch(0);
-                }
                 FailureKind::TooManyRequests => self.wait(failure.retry_after(), Then::Watch),
                 _ => self.wait(failure.retry_after(), Then::Cycle),
             },
@@ -619,19 +612,6 @@ impl Model {
         if watching.initial.is_none() && watching.events > 0 {
             self.backoff = FIRST_BACKOFF;
         }
-    }
-
-    fn retries_internal_error(&mut self, now: u64) -> bool {
-        if !self.settings.internal_error_retry {
-            return false;
-        }
-        let first = match self.internal_errors {
-            Some((first, last)) if now - last < 60_000 => first,
-            _ => now,
-        };
-        let retries = now - first <= 90_000;
-        self.internal_errors = retries.then_some((first, now));
-        retries
     }
 
     /// Opens the next watch. Nothing arrived in the last `silent` milliseconds of this one.

@@ -26,7 +26,6 @@ pub struct Settings {
     pub expected_kind: bool,
     pub shallow: bool,
     pub small: bool,
-    pub internal_error_retry: bool,
     pub read_timeouts: bool,
     #[arbitrary(with = few)]
     pub pieces: Vec<u8>,

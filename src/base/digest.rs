@@ -14,7 +14,7 @@ static HASH: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 ///
 /// It covers the members except `apiVersion` and `kind`: API servers write these in watch events,
 /// but often not in list items. The others have the same bytes in both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(Option<NonZeroU64>);
 
 impl Digest {

@@ -19,7 +19,7 @@ use crate::object::{Key, Object};
 use crate::queue::{BatchError, Delta, Deltas, PopError, ProcessError, Queue};
 use crate::reflector::{
     ListerWatcher, OnFailure, Reclaim, Reflector, ReflectorOptions, ReflectorState,
-    ReflectorStatus, UndecodableList,
+    ReflectorStatus, undecodable,
 };
 use crate::stop::{Done, Stop};
 use crate::store::StoreError;
@@ -241,18 +241,14 @@ impl<T: Object> Controller<T> {
 
     /// Returns the reason if the first list had at least two objects, and none of them could be
     /// decoded and processed.
-    pub(super) fn undecodable(&self) -> Option<UndecodableList> {
+    pub(super) fn undecodable(&self) -> Option<Error> {
         let status = self.status();
         // The list may also have objects of other shards.
         let has_rejected_all = status.received > 1
             && !self.has_accepted.load(Ordering::Relaxed)
             && self.reflector.missing().rejected() > 1;
         let rejected = status.last_error.filter(|_| has_rejected_all);
-        let rejected = rejected.map(|error| UndecodableList {
-            type_name: std::any::type_name::<T>(),
-            objects: status.received,
-            first_error: error,
-        });
+        let rejected = rejected.map(|error| undecodable::<T>(status.received, error));
         status.undecodable.or(rejected)
     }
 

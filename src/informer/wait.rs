@@ -2,7 +2,6 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, debug_as_display};
-use crate::reflector::UndecodableList;
 use crate::stop::{Done, Stop};
 
 /// Blocks until all signals are set, or until `stop` is set. This does not poll. client-go's
@@ -185,7 +184,7 @@ pub struct Unsynced {
     /// Set if the cache has synced, but the list had at least two objects and none of them could be
     /// decoded and stored. Most likely the Rust type does not match the resource, or a transform or
     /// an index function rejects every object.
-    pub undecodable: Option<UndecodableList>,
+    pub undecodable: Option<Error>,
 }
 
 impl SyncError {
@@ -257,10 +256,10 @@ impl Unsynced {
         }
     }
 
-    pub(super) fn decoded_nothing(name: &str, list: UndecodableList) -> Self {
+    pub(super) fn decoded_nothing(name: &str, error: Error) -> Self {
         Self {
-            undecodable: Some(list.clone()),
-            ..Self::new(name, Some(list.first_error))
+            undecodable: Some(error.clone()),
+            ..Self::new(name, Some(error))
         }
     }
 }

@@ -31,6 +31,11 @@ impl<'a> Peek<'a> {
     /// Returns an error if the bytes are not a JSON object, or if its metadata has invalid Unicode.
     pub(crate) fn whole(object: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice::<IgnoredAny>(object)?;
+        Self::of_valid(object)
+    }
+
+    /// Like [`whole`](Self::whole), but for JSON that serde_json has validated before.
+    pub(crate) fn of_valid(object: &'a [u8]) -> Result<Self, serde_json::Error> {
         let mut peek = Self::default();
         match peek.read(object, false) {
             Some(()) => Ok(peek),

@@ -24,14 +24,8 @@ pub(crate) fn with_stack_for<R: Send>(
 ) -> io::Result<R> {
     // A level takes at least two bytes.
     if json.len() <= 2 * levels || nesting(json) <= levels {
-        Ok(work())
-    } else {
-        on_large_stack(work)
+        return Ok(work());
     }
-}
-
-/// Runs `work` on a thread whose stack is large enough for any object.
-pub(crate) fn on_large_stack<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     thread::scope(|scope| {
         let thread = thread::Builder::new()
             .name("k8s-informer decode".to_owned())

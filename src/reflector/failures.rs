@@ -2,7 +2,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use log::Level;
 
-use super::protocol::{Report, ReportKind};
+use super::protocol::ReportKind;
+use crate::error::Error;
 
 /// The maximum number of different failures that are counted between two recoveries. If there are
 /// more, the server probably sends a new message each time.
@@ -25,18 +26,18 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Records a failure with the text `error`, and returns its log level.
-    pub(super) fn record(&mut self, report: &Report, error: &str) -> Level {
-        let is_new = if report.error.is_gone() || report.kind == ReportKind::Preliminary {
+    /// Records a failure with this text, and returns its log level.
+    pub(super) fn record(&mut self, kind: ReportKind, error: &Error, text: &str) -> Level {
+        let is_new = if error.is_gone() || kind == ReportKind::Preliminary {
             // Log no warning: a list follows. If that list fails, it has its own report.
             false
-        } else if report.kind == ReportKind::Object {
-            self.unreadable.len() < MAX_UNREADABLE && self.unreadable.insert(error.to_owned())
+        } else if kind == ReportKind::Object {
+            self.unreadable.len() < MAX_UNREADABLE && self.unreadable.insert(text.to_owned())
         } else {
-            let is_known = self.since_recovery.contains_key(error);
+            let is_known = self.since_recovery.contains_key(text);
             let has_room = self.since_recovery.len() < MAX_FAILURES;
             if is_known || has_room {
-                *self.since_recovery.entry(error.to_owned()).or_default() += 1;
+                *self.since_recovery.entry(text.to_owned()).or_default() += 1;
             }
             has_room && !is_known
         };

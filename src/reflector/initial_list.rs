@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
 use super::initial_objects::InitialObjects;
-use super::undecodable::{UndecodableList, Undecoded};
 use crate::base::digest::Digest;
 use crate::error::Error;
 use crate::object::{Key, Object, meta_namespace_key};
@@ -16,30 +15,37 @@ pub(super) struct InitialList<T> {
     /// the page comes after its `items` in the JSON.
     without_kind: InitialObjects<(usize, T, Digest)>,
     /// The number of objects of other shards.
-    other_shard: usize,
+    pub(super) other_shard: usize,
     /// The objects that could not be read.
     gaps: Gaps,
     /// The objects whose last state could not be read. `objects` or `without_kind` has an older
     /// state of them.
     outdated: Gaps,
-    undecoded: Undecoded,
+    /// The number of objects that could not be read, and the first error.
+    unread: Option<(usize, Error)>,
     /// The number of list items so far.
     items: usize,
-    /// The number of list items that could not be read.
-    unreadable_items: usize,
+    /// The number of [records of missing objects](super::Missing::recorded) before this list.
+    pub(super) recorded: u64,
 }
 
 impl<T> Default for InitialList<T> {
     fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+impl<T> InitialList<T> {
+    pub(super) fn new(recorded: u64) -> Self {
         Self {
             objects: InitialObjects::new(),
             without_kind: InitialObjects::new(),
             other_shard: 0,
             gaps: Gaps::default(),
             outdated: Gaps::default(),
-            undecoded: Undecoded::default(),
+            unread: None,
             items: 0,
-            unreadable_items: 0,
+            recorded,
         }
     }
 }
@@ -52,7 +58,7 @@ impl<T: Object> InitialList<T> {
 
     /// The number of different objects so far, readable or not.
     pub(super) fn distinct_objects(&self) -> usize {
-        self.received() + self.unreadable_items
+        self.received() + self.unread.as_ref().map_or(0, |(count, _)| *count)
     }
 
     /// Counts a list item and returns its position in the list, starting at 0.
@@ -78,14 +84,6 @@ impl<T: Object> InitialList<T> {
         self.without_kind.put(key, (item, object, digest));
     }
 
-    pub(super) fn add_other_shard(&mut self) {
-        self.other_shard += 1;
-    }
-
-    pub(super) fn has_other_shard(&self) -> bool {
-        self.other_shard > 0
-    }
-
     pub(super) fn remove(&mut self, key: &str) {
         self.close_gap(key);
         self.objects.remove(key);
@@ -97,24 +95,19 @@ impl<T: Object> InitialList<T> {
     }
 
     /// Records an object that could not be read. Its older state remains.
-    pub(super) fn add_gap(&mut self, key: Option<Key>) {
+    pub(super) fn add_gap(&mut self, key: Option<Key>, error: &Error) {
+        match &mut self.unread {
+            None => self.unread = Some((1, error.clone())),
+            // A watch-list may send another state of the same object, which is not counted again.
+            Some((_, first)) if first.to_string() == error.to_string() => {}
+            Some((count, _)) => *count += 1,
+        }
         match &key {
             Some(known) if self.objects.contains(known) || self.without_kind.contains(known) => {
                 self.outdated.add(key);
             }
             _ => self.gaps.add(key),
         }
-    }
-
-    /// Like [`add_gap`](Self::add_gap), but for a list item, which is also counted.
-    pub(super) fn add_unreadable_item(&mut self, key: Option<Key>) {
-        self.unreadable_items += 1;
-        self.add_gap(key);
-    }
-
-    /// Records why an object could not be read.
-    pub(super) fn add_error(&mut self, error: &Error) {
-        self.undecoded.add(error);
     }
 
     /// Adds the items that waited for their kind, which `page` contains. Returns those that could
@@ -142,13 +135,10 @@ impl<T: Object> InitialList<T> {
         self.gaps.is_empty() && self.outdated.is_empty()
     }
 
-    /// Returns the reason if no object could be decoded.
-    pub(super) fn take_undecodable(&mut self) -> Option<UndecodableList> {
-        let undecoded = std::mem::take(&mut self.undecoded);
-        match self.objects.len() {
-            0 => undecoded.into_list(std::any::type_name::<T>()),
-            _ => None,
-        }
+    /// Returns the reason if no object could be decoded. A single object may itself be malformed.
+    pub(super) fn undecodable(&self) -> Option<Error> {
+        let (count, first) = self.unread.as_ref()?;
+        (self.objects.len() == 0 && *count > 1).then(|| undecodable::<T>(*count, first.clone()))
     }
 
     /// Returns the readable objects, and the others.
@@ -161,6 +151,14 @@ impl<T: Object> InitialList<T> {
         let objects = self.objects.into_vec();
         (objects.into_iter().map(entry).collect(), self.gaps)
     }
+}
+
+/// Returns the error of a list in which no object could be decoded.
+pub(crate) fn undecodable<T>(objects: usize, first: Error) -> Error {
+    let name = std::any::type_name::<T>();
+    first.context(format!(
+        "none of the {objects} objects in the list could be decoded as {name}; the first error"
+    ))
 }
 
 /// Passes an object through the door of the store.

@@ -50,8 +50,8 @@ mod options;
 mod protocol;
 mod reclaim;
 mod run;
-mod undecodable;
 
+pub(crate) use initial_list::undecodable;
 pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource, TimedRead};
 pub(crate) use missing::Missing;
 pub(crate) use options::WatchErrorHandler;
@@ -59,7 +59,6 @@ pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus};
 pub(crate) use reclaim::Reclaim;
 pub(crate) use run::OnFailure;
 pub use run::Reflector;
-pub use undecodable::UndecodableList;
 
 pub use crate::wire::{
     DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch, Shard, ShardError,

@@ -2,7 +2,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::UndecodableList;
 use crate::base::derive::debug_fields;
 use crate::base::text::EscapedText;
 use crate::base::threads::StackSizes;
@@ -48,9 +47,6 @@ pub struct ReflectorOptions {
     /// watch cache. If the server turns out to have no watch cache, the relist is paged as well. A
     /// relist in pages returns the last seen state or a newer one.
     pub page_size: Option<u32>,
-    /// The minimum duration of a watch, at least 5 minutes. A hook for the replay of traces.
-    #[doc(hidden)]
-    pub min_watch_timeout: Duration,
     /// Whether to request the initial objects with a watch instead of a LIST (a watch-list), which
     /// needs less memory on the server.
     ///
@@ -74,11 +70,6 @@ pub struct ReflectorOptions {
     /// server is known to send bookmarks, and otherwise after 21 minutes. Until an event arrives,
     /// each of these lists doubles the time to the next one.
     pub watch_idle_timeout: Option<Duration>,
-    /// The period in which a watch that ended with an internal server error is opened again at
-    /// once, without a relist. Zero, the default, always relists.
-    ///
-    /// It corresponds to client-go's `MaxInternalErrorRetryDuration`.
-    pub internal_error_retry: Duration,
     /// The maximum of a random delay before the first request. It prevents programs that start
     /// together from listing together. The default is zero.
     pub start_jitter: Duration,
@@ -109,7 +100,7 @@ pub struct ReflectorOptions {
     /// These are the messages that a `deserialize_with` function or a hand-written `Deserialize`
     /// passes to [`serde::de::Error::custom`]. The default is `false`, because they often contain
     /// the value: the value of a Secret would then appear in the log, in
-    /// [`ReflectorStatus::last_error`] and in [`UndecodableList`]. If `false`, an error contains
+    /// [`ReflectorStatus::last_error`]. If `false`, an error contains
     /// the name of the field and hides the message.
     ///
     /// ```
@@ -170,9 +161,6 @@ pub struct ReflectorOptions {
 }
 
 impl ReflectorOptions {
-    /// The lower bound of `min_watch_timeout`.
-    pub(crate) const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(300);
-
     /// Returns the options, changed by a closure: a struct with more fields in later versions cannot be
     /// written as a literal.
     ///
@@ -196,10 +184,8 @@ impl Default for ReflectorOptions {
             resync_period: Duration::ZERO,
             should_resync: None,
             page_size: None,
-            min_watch_timeout: Self::MIN_WATCH_TIMEOUT,
             watch_list: true,
             watch_idle_timeout: None,
-            internal_error_retry: Duration::ZERO,
             start_jitter: Duration::ZERO,
             expected_kind: None,
             shard: None,
@@ -215,8 +201,7 @@ impl Default for ReflectorOptions {
 }
 
 debug_fields!(ReflectorOptions:
-    name, resync_period, page_size, min_watch_timeout, watch_list, watch_idle_timeout,
-    internal_error_retry, start_jitter, expected_kind, shard, skip, limits,
+    name, resync_period, page_size, watch_list, watch_idle_timeout, start_jitter, expected_kind, shard, skip, limits,
     show_custom_decode_errors, stack_sizes, backoff
 );
 
@@ -309,9 +294,10 @@ pub struct ReflectorStatus {
     /// The total number of objects in lists and events that could not be decoded, keyed,
     /// transformed or stored. Each is logged, and its cached copy remains.
     pub unreadable: u64,
-    /// The reason, if none of the objects in the first list could be decoded. It is reset when a
-    /// list contains an object that can be decoded.
-    pub undecodable: Option<UndecodableList>,
+    /// The reason, if the first list had at least two objects and none of them could be decoded.
+    /// Most likely, the Rust type does not match the resource. The informer is then synced, with an
+    /// empty cache. The field is reset when a list contains an object that can be decoded.
+    pub undecodable: Option<Error>,
     /// The number of LIST requests so far, with each page counted.
     pub lists: u64,
     /// The number of WATCH requests so far, including each restart.

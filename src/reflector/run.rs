@@ -10,10 +10,10 @@ use serde::de::DeserializeOwned;
 use self::custom_store::CustomStore;
 use self::session::Session;
 use super::failures::{Failures, named};
+use super::initial_list::InitialList;
 use super::protocol::{Protocol, Report, ReportKind};
 use super::reclaim::Reclaim;
-use super::undecodable::UndecodableList;
-use super::{Body, ListerWatcher, Missing, ReflectorOptions, ReflectorState, ReflectorStatus};
+use super::{ListerWatcher, Missing, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::base::derive::debug_fields;
 use crate::base::panic;
 use crate::base::sync::Mutex;
@@ -24,7 +24,7 @@ use crate::log;
 use crate::object::{Key, Object};
 use crate::stop::Stop;
 use crate::store::{ReflectorStore, StoreError};
-use crate::wire::{Decode, ListOptions};
+use crate::wire::Decode;
 
 /// The suffix of the log message for a failure that will repeat.
 const PERMANENT_HINT: &str =
@@ -137,19 +137,13 @@ impl<T: Object> Reflector<T> {
     /// [`notify_rejected`](Self::notify_rejected) afterwards.
     pub(crate) fn rejected(&self, key: Option<Key>, version: &str, error: &Error) {
         self.missing.add_rejected(key, version);
-        let at = panic::catch(|| self.options.clock.now()).ok();
+        let at = self.now();
         {
             let mut status = self.status.lock();
             (status.last_error, status.last_error_at) = (Some(error.clone()), at);
         }
-        let kind = ReportKind::Object;
-        let report = Report {
-            error: error.clone(),
-            kind,
-            reading: None,
-        };
         let text = error.to_string();
-        let level = match self.logged.lock().record(&report, &text) {
+        let level = match self.logged.lock().record(ReportKind::Object, error, &text) {
             Level::Warn => Level::Error,
             level => level,
         };
@@ -182,10 +176,6 @@ impl<T: Object> Reflector<T> {
         self.options.stack_sizes
     }
 
-    fn options(&self) -> &ReflectorOptions {
-        &self.options
-    }
-
     /// Lists and watches until `stop` is stopped. This method blocks. Resyncs run on a second
     /// thread while the reflector watches.
     pub fn run(&self, stop: &Stop) {
@@ -197,7 +187,6 @@ impl<T: Object> Reflector<T> {
             );
             false
         });
-        let reclaim = self.reclaim.clone();
         let custom;
         let store = match self.store.staging() {
             Some(staging) => staging,
@@ -206,7 +195,7 @@ impl<T: Object> Reflector<T> {
                 &custom
             }
         };
-        let mut session = Session::new(self, store, self.decode, reclaim, watch_list);
+        let mut session = Session::new(self, store, self.decode, watch_list);
         thread::scope(|scope| {
             let mut listing = None;
             let mut resync: Option<Resync<'_>> = None;
@@ -223,7 +212,7 @@ impl<T: Object> Reflector<T> {
                     if session.protocol.is_watching()
                         && let Err(error) = self.start_resync(resync, scope)
                     {
-                        session.abort_cycle(resync_failed(&error), None);
+                        session.abort_cycle(resync_failed(&error));
                         // Publish the failure before the next step, which waits.
                         self.publish(&mut session);
                         continue;
@@ -237,9 +226,7 @@ impl<T: Object> Reflector<T> {
                     session.step(phase_stop);
                 };
                 if let Err(panic) = panic::catch(step) {
-                    let reading = session.protocol.reading();
-                    let error = Error::other(format!("a reflector step {panic}"));
-                    session.abort_cycle(error, reading);
+                    session.abort_cycle(Error::other(format!("a reflector step {panic}")));
                 }
                 if let Some(phase) = resync.take_if(|resync| resync.stop.is_stopped()) {
                     // Check `resync.stop` before `stop`. Stopping `stop` also stops `resync.stop`,
@@ -250,7 +237,7 @@ impl<T: Object> Reflector<T> {
                         StoreError::other("the lister-watcher stopped the watch")
                     });
                     if is_running {
-                        session.abort_cycle(resync_failed(&failure), None);
+                        session.abort_cycle(resync_failed(&failure));
                     }
                 }
                 // Publish even after a stop, so that the status shows what has reached the store.
@@ -281,51 +268,29 @@ impl<T: Object> Reflector<T> {
         *listing = what.map(|what| (what, now));
     }
 
-    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        let opened = panic::catch(|| self.lister_watcher.list(options, stop));
-        self.status.lock().lists += 1;
-        opened.unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher {panic}"))))
-    }
-
-    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        let opened = panic::catch(|| self.lister_watcher.watch(options, stop));
-        self.status.lock().watches += 1;
-        opened.unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher {panic}"))))
-    }
-
-    fn record_contact(&self, now: Instant) {
-        self.status.lock().last_contact = Some(now);
-    }
-
-    fn set_backing_off(&self) {
-        self.status.lock().state = ReflectorState::BackingOff;
-    }
-
     /// Publishes the outcome of a list before the store receives the list, because a program that
     /// waits for the sync may read the status immediately after the sync. If the store rejects the
     /// list, [`publish`](Self::publish) reverts the status.
-    fn announce(
-        &self,
-        session: &Session<'_, T>,
-        version: &str,
-        received: usize,
-        complete: bool,
-        undecodable: Option<&UndecodableList>,
-    ) {
-        let report = session.protocol.last_report();
-        let error = report.map(|report| self.in_context(report));
-        let at = error
-            .as_ref()
-            .and_then(|_| panic::catch(|| self.options.clock.now()).ok());
+    fn announce(&self, protocol: &Protocol, list: &InitialList<T>, version: &str) {
+        let undecodable = list.undecodable();
         let mut status = self.status.lock();
+        let is_first = protocol.lists == 0 || status.undecodable.is_some();
+        status.undecodable = undecodable.filter(|_| is_first);
         version.clone_into(&mut status.resource_version);
-        (status.listed, status.received, status.complete) = (true, received, complete);
-        status.undecodable = undecodable.cloned();
-        status.unreadable = session.unreadable;
-        status.relists = session.protocol.lists_replaced();
-        if error.is_some() {
-            (status.last_error, status.last_error_at) = (error, at);
+        (status.listed, status.complete) = (true, list.is_complete());
+        status.received = list.received();
+        status.relists = protocol.lists;
+        if let Some(shard_confirmed) = protocol.list_shard_confirmed() {
+            status.shard_applied = match list.other_shard {
+                0 => shard_confirmed.then_some(true),
+                _ => Some(false),
+            };
         }
+    }
+
+    /// Returns the time of the clock, which is user code: do not hold a lock.
+    fn now(&self) -> Option<Instant> {
+        panic::catch(|| self.options.clock.now()).ok()
     }
 
     /// Returns the error of a report. Its context is what was being read, for example `list pods`.
@@ -344,21 +309,18 @@ impl<T: Object> Reflector<T> {
         for report in &mut reports {
             report.error = self.in_context(report);
         }
-        // A clock is user code, so call it without the lock.
-        let failed_at = reports
-            .last()
-            .and_then(|_| panic::catch(|| self.options.clock.now()).ok());
+        let failed_at = reports.last().and_then(|_| self.now());
         {
             let protocol = &session.protocol;
             let mut status = self.status.lock();
-            if status.resource_version != protocol.version() {
-                protocol.version().clone_into(&mut status.resource_version);
+            if status.resource_version != protocol.version {
+                protocol.version.clone_into(&mut status.resource_version);
             }
             if protocol.listing().is_some() {
                 let received = session.initial.received();
                 // A server that applies the shard counts the objects of all shards, and it may not
                 // confirm the shard.
-                let is_of_list = self.options.shard.is_none() || session.initial.has_other_shard();
+                let is_of_list = self.options.shard.is_none() || session.initial.other_shard > 0;
                 let remaining = protocol.remaining().filter(|_| is_of_list);
                 let remaining = remaining.and_then(|count| count.try_into().ok());
                 status.state = ReflectorState::Listing;
@@ -366,15 +328,11 @@ impl<T: Object> Reflector<T> {
                 status.expected = remaining.map(|remaining| received.saturating_add(remaining));
             } else if protocol.has_open_watch() {
                 status.state = ReflectorState::Watching;
-                status.received = session.received;
             }
-            status.listed = protocol.lists_replaced() > 0;
-            status.shard_applied = session.shard_applied;
-            (status.complete, status.unreadable) = (session.complete, session.unreadable);
-            if status.undecodable.is_some() != session.undecodable.is_some() {
-                status.undecodable = session.undecodable.clone();
-            }
-            status.relists = protocol.lists_replaced().saturating_sub(1);
+            let lists = protocol.lists;
+            (status.listed, status.relists) = (lists > 0, lists.saturating_sub(1));
+            status.complete = protocol.is_complete();
+            status.unreadable = protocol.unreadable();
             if protocol.is_healthy() {
                 status.failures = 0;
             }
@@ -395,7 +353,7 @@ impl<T: Object> Reflector<T> {
         // Loggers are user code, so call them without the lock.
         let recovered = {
             let mut logged = self.logged.lock();
-            if session.complete && self.missing.is_empty() {
+            if session.protocol.is_complete() && self.missing.is_empty() {
                 logged.forget_unreadable();
             }
             let is_healthy = session.protocol.is_healthy();
@@ -411,7 +369,10 @@ impl<T: Object> Reflector<T> {
                 .as_ref()
                 .filter(|_| report.kind == ReportKind::Request);
             let error = report.error.to_string();
-            let level = self.logged.lock().record(report, &error);
+            let level = self
+                .logged
+                .lock()
+                .record(report.kind, &report.error, &error);
             if handler.is_none() {
                 let hint = if report.is_permanent() {
                     PERMANENT_HINT
@@ -426,7 +387,7 @@ impl<T: Object> Reflector<T> {
             }
             let is_routine = report.kind == ReportKind::Preliminary || report.error.is_gone();
             if let Some(on_failure) = self.on_failure.as_ref().filter(|_| !is_routine) {
-                let is_first = session.protocol.lists_replaced() == 0;
+                let is_first = session.protocol.lists == 0;
                 on_failure(&report.error, is_first && report.is_permanent());
             }
         }
@@ -512,13 +473,8 @@ impl Resync<'_> {
     /// Stops and joins the resync thread. Returns the error of a failed resync.
     fn end(self) -> Option<StoreError> {
         self.stop.stop();
-        match self.thread?.join() {
-            Ok(resyncs) => resyncs.err(),
-            Err(panic) => {
-                log::error!("a resync {}", panic::message(&*panic));
-                None
-            }
-        }
+        // The thread has caught the panics of callbacks.
+        self.thread?.join().ok()?.err()
     }
 }
 

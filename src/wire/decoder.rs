@@ -63,8 +63,6 @@ pub(crate) struct DecodeOptions {
 pub(crate) struct Decoder<T> {
     decode: Decode<T>,
     options: DecodeOptions,
-    /// Whether `apiVersion` and `kind` are skipped.
-    skips_type_meta: [bool; 2],
     expected: Option<Expected>,
     /// The JSON of an object without its skipped fields.
     buffer: AdaptiveBuffer,
@@ -89,22 +87,15 @@ pub(crate) struct Unreadable {
     pub(crate) key: Option<Key>,
     pub(crate) resource_version: String,
     /// The error, without the name of the object.
-    error: Error,
+    pub(crate) error: Error,
 }
 
 /// The result of decoding a watch event.
 pub(crate) enum Decoded<T> {
-    Object(T, Digest),
-    /// The caller already has this object.
-    Unchanged(Key, Arc<T>, Digest),
-    /// The object belongs to another shard.
-    OtherShard {
-        resource_version: String,
-    },
-    /// The frame is valid, but its object cannot be decoded.
-    Unreadable(Unreadable),
+    /// The object was added, modified or deleted.
+    Change(EventKind, DecodedObject<T>),
     /// The object does not have the expected kind (W9).
-    OtherKind(Unreadable),
+    OtherKind(EventKind, Unreadable),
     Bookmark {
         resource_version: String,
         initial_events_end: bool,
@@ -112,15 +103,17 @@ pub(crate) enum Decoded<T> {
     Error(Error),
 }
 
-/// The result of decoding a list item.
-pub(crate) enum DecodedItem<T> {
+/// The result of decoding an object of a list or of a watch event.
+pub(crate) enum DecodedObject<T> {
     Object(T, Digest),
-    /// An object without a kind, in a list that has not sent its own kind before the items.
-    WithoutKind(T, Digest),
     /// The caller already has this object.
     Unchanged(Key, Arc<T>, Digest),
     /// The object belongs to another shard.
-    OtherShard,
+    OtherShard {
+        resource_version: String,
+    },
+    /// The object cannot be decoded, or has no name.
+    Unreadable(Unreadable),
 }
 
 /// The reason why a frame is not an event.
@@ -149,7 +142,6 @@ impl<T> Decoder<T> {
         });
         Self {
             decode,
-            skips_type_meta: ["apiVersion", "kind"].map(|field| options.skip.has_field(field)),
             options,
             expected,
             buffer: AdaptiveBuffer::default(),
@@ -236,51 +228,46 @@ impl<T: Object> Decoder<T> {
         bytes: &[u8],
         head: &ListMeta,
         unchanged: Option<&Unchanged<'_, T>>,
-    ) -> Result<DecodedItem<T>, Unreadable> {
+    ) -> DecodedObject<T> {
         let digest = Digest::of(bytes);
-        match self.peek_identity(bytes, digest, unchanged) {
-            Some(Decoded::Unchanged(key, object, digest)) => {
-                return Ok(DecodedItem::Unchanged(key, object, digest));
+        if let Some(decoded) = self.peek_identity(bytes, digest, unchanged) {
+            return decoded;
+        }
+        match self.item(bytes) {
+            Ok(mut object) => {
+                self.set_type_meta(&mut object, head);
+                DecodedObject::named(object, digest)
             }
-            Some(Decoded::OtherShard { .. }) => return Ok(DecodedItem::OtherShard),
-            Some(Decoded::Unreadable(unreadable)) => return Err(unreadable),
-            _ => {}
+            Err(unreadable) => DecodedObject::Unreadable(unreadable),
         }
-        let mut object = self.item(bytes)?;
-        if object.name().is_empty() {
-            return Err(Unreadable::nameless(&object));
-        }
-        if head.api_version_and_kind().1.is_empty() && !has_type_meta(bytes) {
-            return Ok(DecodedItem::WithoutKind(object, digest));
-        }
-        self.set_type_meta(&mut object, head);
-        Ok(DecodedItem::Object(object, digest))
     }
 
     /// Sets `apiVersion` and `kind` of a list item from its list, if the item has none.
     pub(crate) fn set_type_meta(&self, item: &mut T, list: &ListMeta) {
         if let Some((api_version, kind)) = list.type_meta_of_items() {
-            let [no_api_version, no_kind] = self.skips_type_meta;
-            let unless_skipped = |skipped, text| if skipped { "" } else { text };
+            let unless_skipped = |field, text| match self.options.skip.has_field(field) {
+                true => "",
+                false => text,
+            };
             item.set_type_meta(
-                unless_skipped(no_api_version, api_version),
-                unless_skipped(no_kind, kind),
+                unless_skipped("apiVersion", api_version),
+                unless_skipped("kind", kind),
             );
         }
     }
 
     /// Decodes one object of a list.
     pub(crate) fn item(&mut self, bytes: &[u8]) -> Result<T, Unreadable> {
-        self.object(bytes)
-            .map_err(|error| match Peek::whole(bytes) {
-                Ok(peek) => Unreadable::undecoded(&peek, error),
-                // Invalid JSON may contain parts of several objects, so the name that `identity`
-                // finds may belong to another object.
-                Err(_) => Unreadable {
-                    is_identified: false,
-                    ..Unreadable::undecoded(&Peek::identity(bytes), error)
-                },
-            })
+        self.object(bytes).map_err(|error| {
+            let whole = Peek::whole(bytes);
+            // Invalid JSON may contain parts of several objects, so the name that `identity` finds
+            // may belong to another object.
+            let is_valid = whole.is_ok();
+            let peek = whole.unwrap_or_else(|_| Peek::identity(bytes));
+            let mut unreadable = Unreadable::undecoded(&peek, error);
+            unreadable.is_identified &= is_valid;
+            unreadable
+        })
     }
 
     /// Decodes the response to a request for one object.
@@ -299,71 +286,73 @@ impl<T: Object> Decoder<T> {
         &mut self,
         frame: &[u8],
         unchanged: Option<&Unchanged<'_, T>>,
-    ) -> Result<(EventKind, Decoded<T>), BadFrame> {
-        let event = Event::parse(frame).map_err(|error| bad_frame(frame, &error))?;
-        let decoded = match event.kind {
-            EventKind::Error => {
-                Decoded::Error(Error::from_status(wire::error_status(event.object)))
-            }
-            EventKind::Bookmark => {
-                let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
-                match self.check_kind(&peek) {
-                    Err(error) => Decoded::OtherKind(Unreadable::undecoded(&peek, error)),
-                    Ok(()) => Decoded::Bookmark {
-                        resource_version: peek.resource_version.into_owned(),
-                        initial_events_end: peek.initial_events_end,
-                    },
-                }
-            }
-            _ => return self.change(frame, event, unchanged),
-        };
-        Ok((event.kind, decoded))
-    }
-
-    /// Decodes an ADDED, MODIFIED or DELETED event.
-    fn change(
-        &mut self,
-        frame: &[u8],
-        event: Event<'_>,
-        unchanged: Option<&Unchanged<'_, T>>,
-    ) -> Result<(EventKind, Decoded<T>), BadFrame> {
+    ) -> Result<Decoded<T>, BadFrame> {
         let mut failed = None;
-        let digest = Digest::of(event.object);
-        if self.has_expected_prefix(event.object) {
-            let unchanged = unchanged.filter(|_| event.kind == EventKind::Added);
-            if let Some(decoded) = self.peek_identity(event.object, digest, unchanged)
-                // An unchanged object has been parsed before. Otherwise check that nothing follows
-                // the object in the frame.
-                && (matches!(decoded, Decoded::Unchanged(..)) || json::is_one_value(event.object))
-            {
-                return Ok((event.kind, decoded));
-            }
-            match self.object(event.object) {
-                Ok(object) => return Ok((event.kind, Decoded::Object(object, digest))),
-                Err(error) => failed = Some((event.object, error)),
+        if let Some(Event { kind, object }) = Event::usual(frame)
+            && self.has_expected_prefix(object)
+        {
+            let unchanged = unchanged.filter(|_| kind == EventKind::Added);
+            match self.usual_object(object, unchanged) {
+                Ok(decoded) => return Ok(Decoded::Change(kind, decoded)),
+                Err(error) => failed = Some((object, error)),
             }
         }
-        // The fast path failed, so parse the whole frame. Another field may follow the object, the
-        // object may not begin with one of the expected prefixes, or the frame may be broken.
-        let event = Event::parse_slowly(frame).map_err(|error| bad_frame(frame, &error))?;
-        let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
+        // Parse the whole frame if it is not a change in the usual form. Parse it a second time if
+        // its object could not be decoded: the frame may be broken, another field may follow the
+        // object, or the error needs the name of the object.
+        let bad_frame = |error| bad_frame(frame, &error);
+        let Event { kind, object } = Event::parse(frame).map_err(bad_frame)?;
+        if kind == EventKind::Error {
+            return Ok(Decoded::Error(Error::from_status(wire::error_status(
+                object,
+            ))));
+        }
+        let peek = Peek::of_valid(object).map_err(bad_frame)?;
         if let Err(error) = self.check_kind(&peek) {
-            let other = Unreadable::undecoded(&peek, error);
-            return Ok((event.kind, Decoded::OtherKind(other)));
+            return Ok(Decoded::OtherKind(
+                kind,
+                Unreadable::undecoded(&peek, error),
+            ));
         }
-        let digest = Digest::of(event.object);
-        if let Some(decoded) = self.peek_identity(event.object, digest, None) {
-            return Ok((event.kind, decoded));
+        if kind == EventKind::Bookmark {
+            return Ok(Decoded::Bookmark {
+                resource_version: peek.resource_version.into_owned(),
+                initial_events_end: peek.initial_events_end,
+            });
+        }
+        let digest = Digest::of(object);
+        if let Some(decoded) = self.peek_identity(object, digest, None) {
+            return Ok(Decoded::Change(kind, decoded));
         }
         let decoded = match failed {
-            Some((object, error)) if std::ptr::eq(object, event.object) => Err(error),
-            _ => self.object(event.object),
+            Some((same, error)) if std::ptr::eq(same, object) => Err(error),
+            _ => self.object(object),
         };
         let decoded = match decoded {
-            Ok(object) => Decoded::Object(object, digest),
-            Err(error) => Decoded::Unreadable(Unreadable::undecoded(&peek, error)),
+            Ok(object) => DecodedObject::named(object, digest),
+            Err(error) => DecodedObject::Unreadable(Unreadable::undecoded(&peek, error)),
         };
-        Ok((event.kind, decoded))
+        Ok(Decoded::Change(kind, decoded))
+    }
+
+    /// Decodes the object of a change in the usual form.
+    fn usual_object(
+        &mut self,
+        object: &[u8],
+        unchanged: Option<&Unchanged<'_, T>>,
+    ) -> Result<DecodedObject<T>, Error> {
+        let digest = Digest::of(object);
+        match self.peek_identity(object, digest, unchanged) {
+            // An unchanged object has been parsed before. Otherwise check that nothing follows the
+            // object in the frame.
+            Some(decoded)
+                if matches!(decoded, DecodedObject::Unchanged(..))
+                    || json::is_one_value(object) =>
+            {
+                Ok(decoded)
+            }
+            _ => Ok(DecodedObject::named(self.object(object)?, digest)),
+        }
     }
 
     /// Reads the identity of an object, and returns the outcome if the object need not be decoded:
@@ -373,19 +362,19 @@ impl<T: Object> Decoder<T> {
         object: &[u8],
         digest: Digest,
         unchanged: Option<&Unchanged<'_, T>>,
-    ) -> Option<Decoded<T>> {
+    ) -> Option<DecodedObject<T>> {
         if self.options.shard.is_none() && unchanged.is_none() {
             return None;
         }
         let identity = Peek::identity(object);
         match self.is_of_other_shard(&identity, object) {
-            Err(unreadable) => Some(Decoded::Unreadable(unreadable)),
-            Ok(true) => Some(Decoded::OtherShard {
+            Err(unreadable) => Some(DecodedObject::Unreadable(unreadable)),
+            Ok(true) => Some(DecodedObject::OtherShard {
                 resource_version: identity.resource_version.into_owned(),
             }),
             Ok(false) => unchanged
                 .and_then(|unchanged| unchanged(&identity, digest))
-                .map(|(key, object)| Decoded::Unchanged(key, object, digest)),
+                .map(|(key, object)| DecodedObject::Unchanged(key, object, digest)),
         }
     }
 
@@ -446,18 +435,27 @@ impl<T: Object> Decoder<T> {
     }
 }
 
-/// Whether the object has an `apiVersion` or a `kind`. Custom resources have both, but their lists
-/// may send the kind only after the items.
-fn has_type_meta(object: &[u8]) -> bool {
+/// Whether a list item has neither `apiVersion` nor `kind`. Custom resources have both, but their
+/// lists may send the kind only after the items.
+pub(crate) fn lacks_type_meta(object: &[u8]) -> bool {
     let begins = |with: &[u8]| {
         object
             .strip_prefix(with)
             .is_some_and(|rest| !rest.starts_with(b"\""))
     };
-    begins(br#"{"apiVersion":""#)
-        || begins(br#"{"kind":""#)
-        || Peek::whole(object)
+    !begins(br#"{"apiVersion":""#)
+        && !begins(br#"{"kind":""#)
+        && !Peek::whole(object)
             .is_ok_and(|peek| !peek.api_version.is_empty() || !peek.kind.is_empty())
+}
+
+impl<T: Object> DecodedObject<T> {
+    fn named(object: T, digest: Digest) -> Self {
+        match object.name() {
+            "" => Self::Unreadable(Unreadable::nameless(&object)),
+            _ => Self::Object(object, digest),
+        }
+    }
 }
 
 impl Unreadable {
@@ -484,8 +482,12 @@ impl Unreadable {
         }
     }
 
+    /// Creates the error of an object without a name. Its version does not count (W9).
     pub(crate) fn nameless<T: Object>(object: &T) -> Self {
-        Self::of(object, Error::invalid("the object has no name"))
+        Self {
+            resource_version: String::new(),
+            ..Self::of(object, Error::invalid("the object has no name"))
+        }
     }
 
     /// Returns namespace and name, if they identify the object.
@@ -500,22 +502,15 @@ impl Unreadable {
             .map(|(namespace, name)| namespaced_key(namespace, name))
     }
 
-    /// Returns the error with `place` as its context.
-    pub(crate) fn into_error(self, place: String) -> Error {
-        self.error.context(place)
-    }
-
     /// Returns the error with the name of the object as its context. Without a name, the context is
     /// `place`.
     pub(crate) fn error_at(&self, place: impl FnOnce() -> String) -> Error {
         let error = self.error.clone();
-        match (self.namespace.as_str(), self.name.as_str()) {
-            (_, "") => error.context(place()),
-            ("", name) => error.context(EscapedName(name).to_string()),
-            (namespace, name) => {
-                error.context(format!("{}/{}", EscapedName(namespace), EscapedName(name)))
-            }
-        }
+        error.context(match (self.namespace.as_str(), self.name.as_str()) {
+            (_, "") => place(),
+            ("", name) => EscapedName(name).to_string(),
+            (namespace, name) => format!("{}/{}", EscapedName(namespace), EscapedName(name)),
+        })
     }
 }
 

@@ -24,31 +24,23 @@ pub(crate) enum EventKind {
 }
 
 impl<'a> Event<'a> {
-    /// Splits a frame into the type and the object of its event.
-    ///
-    /// API servers write the type, then the object, and nothing else. In this form, the object is
-    /// the rest of the frame and is not scanned before it is decoded. A frame in any other form is
-    /// parsed.
-    pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, serde_json::Error> {
+    /// Splits a frame into the type and the object of a change, without scanning it: in the frames
+    /// of API servers, the object is the rest of the frame. Returns `None` for a frame in another
+    /// form. Decoding the object fails if another field follows it.
+    pub(crate) fn usual(frame: &'a [u8]) -> Option<Self> {
         const PREFIXES: [(&[u8], EventKind); 3] = [
             (br#"{"type":"MODIFIED","object":"#, EventKind::Modified),
             (br#"{"type":"ADDED","object":"#, EventKind::Added),
             (br#"{"type":"DELETED","object":"#, EventKind::Deleted),
         ];
-        for (prefix, kind) in PREFIXES {
-            if let Some(object) = frame
-                .strip_prefix(prefix)
-                .and_then(|rest| rest.strip_suffix(b"}"))
-            {
-                return Ok(Self { kind, object });
-            }
-        }
-        Self::parse_slowly(frame)
+        PREFIXES.into_iter().find_map(|(prefix, kind)| {
+            let object = frame.strip_prefix(prefix)?.strip_suffix(b"}")?;
+            Some(Self { kind, object })
+        })
     }
 
-    /// Parses a frame in any form. Use it if the object from [`parse`](Self::parse) cannot be
-    /// decoded, because other fields may follow the object.
-    pub(crate) fn parse_slowly(frame: &'a [u8]) -> Result<Self, serde_json::Error> {
+    /// Parses a frame in any form. The object is valid JSON.
+    pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Frame<'a> {
             r#type: EventKind,

@@ -19,13 +19,6 @@ pub struct DecodeLimits {
     /// its objects. The default is 32 MiB. etcd accepts 1.5 MiB by default, and the API server 3
     /// MiB.
     pub object_bytes: usize,
-    /// The maximum length in bytes of a resource version from which a reflector continues. The
-    /// default is 1024. Versions from an API server have at most 20 bytes.
-    ///
-    /// Requests repeat the version. If it is too long to be sent or accepted, the reflector can no
-    /// longer update its store. A longer version of an event or bookmark is ignored and reported. A
-    /// list with a longer version fails.
-    pub resource_version_bytes: usize,
     /// The maximum nesting depth of arrays and objects in an object. The default is 127, which is
     /// also the maximum. Fields that a type does not decode may be nested deeper, unless you set a
     /// lower limit.
@@ -42,17 +35,6 @@ pub struct DecodeLimits {
 }
 
 impl DecodeLimits {
-    /// Fails if a resource version is longer than allowed.
-    pub(crate) fn check_resource_version(&self, version: &str) -> Result<(), SplitError> {
-        match self.resource_version_bytes {
-            limit if version.len() > limit => Err(SplitError::TooLarge {
-                what: "a resourceVersion",
-                limit,
-            }),
-            _ => Ok(()),
-        }
-    }
-
     /// Fails if an object is nested deeper than allowed.
     pub(crate) fn check_nesting(&self, object: &[u8]) -> Result<(), SplitError> {
         // serde_json checks the default limit, so only a lower limit is checked here.
@@ -69,7 +51,6 @@ impl Default for DecodeLimits {
     fn default() -> Self {
         Self {
             object_bytes: 32 << 20,
-            resource_version_bytes: 1024,
             nesting: MAX_NESTING,
         }
     }

@@ -85,19 +85,12 @@ struct Metadata {
     resource_version: Option<String>,
     #[serde(rename = "continue")]
     continue_token: Option<String>,
-    remaining_item_count: Option<Count>,
+    /// On a page of a shard, kube-apiserver subtracts the page limit from the number of objects of
+    /// all shards. It reads objects in portions that may be larger than the page, so the count may
+    /// be negative.
+    remaining_item_count: Option<i128>,
     #[serde(rename = "shardInfo", deserialize_with = "selector_or_none")]
     shard_selector: Option<String>,
-}
-
-/// The remaining item count of a page. On a page of a shard, kube-apiserver subtracts the page
-/// limit from the number of objects of all shards. It reads objects in portions that may be larger
-/// than the page, so the count may be negative.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Count {
-    Known(u64),
-    Unknown(#[allow(dead_code, reason = "only its presence matters")] i64),
 }
 
 /// Returns the selector in the shard information, or `None` if that cannot be read. An error is not
@@ -156,17 +149,14 @@ impl ListMeta {
 
     /// Returns the number of items on later pages, if the server sends it.
     pub(crate) fn remaining_item_count(&self) -> Option<u64> {
-        match self.metadata.remaining_item_count {
-            Some(Count::Known(count)) => Some(count),
-            _ => None,
-        }
+        self.metadata.remaining_item_count?.try_into().ok()
     }
 
     /// Whether this is the last page and its remaining item count is negative. Only earlier pages
     /// may have a negative count.
     fn has_invalid_count(&self) -> bool {
-        let count = &self.metadata.remaining_item_count;
-        matches!(count, Some(Count::Unknown(_))) && self.continue_token().is_none()
+        let count = self.metadata.remaining_item_count;
+        count.is_some_and(i128::is_negative) && self.continue_token().is_none()
     }
 
     /// Returns the shard selector that the server applied to the items, if any (SH3).
@@ -274,7 +264,7 @@ impl ListSplitter {
     }
 
     /// Returns the metadata of the list. Call it after the whole body has arrived.
-    pub(crate) fn finish(self) -> Result<ListMeta, SplitError> {
+    pub(crate) fn finish(&self) -> Result<ListMeta, SplitError> {
         let malformed = self.malformed(0);
         match self.rest.trim_ascii_start() {
             [b'<', ..] => return Err(SplitError::Markup),

@@ -12,7 +12,7 @@ mod pages;
 mod shard;
 
 pub(crate) use decoder::{
-    BadFrame, Decode, DecodeOptions, Decoded, DecodedItem, Decoder, Unreadable,
+    BadFrame, Decode, DecodeOptions, Decoded, DecodedObject, Decoder, Unreadable, lacks_type_meta,
 };
 pub(crate) use event::{Event, EventKind, error_status, has_several};
 pub use fields::{FieldPathError, FieldPaths};

@@ -104,24 +104,29 @@ impl ListOptions {
             allow_watch_bookmarks,
             send_initial_events,
         } = self;
-        let mut query = Query::default();
-        query.text("labelSelector", label_selector);
-        query.text("fieldSelector", field_selector);
-        query.text("shardSelector", shard_selector);
-        query.text(
-            "resourceVersion",
-            resource_version.as_deref().unwrap_or_default(),
-        );
-        query.text(
-            "resourceVersionMatch",
-            resource_version_match.map_or("", ResourceVersionMatch::as_str),
-        );
-        query.number("limit", *limit);
-        query.text("continue", continue_token.as_deref().unwrap_or_default());
-        query.number("timeoutSeconds", *timeout_seconds);
-        query.flag("allowWatchBookmarks", *allow_watch_bookmarks);
-        query.flag("sendInitialEvents", *send_initial_events);
-        query.0
+        let number = |number: &Option<u32>| number.map(|it| it.to_string()).unwrap_or_default();
+        let flag = |flag: &bool| if *flag { "true" } else { "" };
+        let pairs = [
+            ("labelSelector", &**label_selector),
+            ("fieldSelector", field_selector),
+            ("shardSelector", shard_selector),
+            (
+                "resourceVersion",
+                resource_version.as_deref().unwrap_or_default(),
+            ),
+            (
+                "resourceVersionMatch",
+                resource_version_match.map_or("", ResourceVersionMatch::as_str),
+            ),
+            ("limit", &number(limit)),
+            ("continue", continue_token.as_deref().unwrap_or_default()),
+            ("timeoutSeconds", &number(timeout_seconds)),
+            ("allowWatchBookmarks", flag(allow_watch_bookmarks)),
+            ("sendInitialEvents", flag(send_initial_events)),
+        ];
+        let set = pairs.into_iter().filter(|(_, value)| !value.is_empty());
+        let pair = |(key, value)| format!("{key}={}", percent_encoded(value, UNRESERVED));
+        set.map(pair).collect::<Vec<_>>().join("&")
     }
 
     /// Returns the query of a WATCH, percent-encoded and without the question mark.
@@ -129,35 +134,6 @@ impl ListOptions {
         match self.to_query() {
             query if query.is_empty() => "watch=true".to_owned(),
             query => format!("watch=true&{query}"),
-        }
-    }
-}
-
-#[derive(Default)]
-struct Query(String);
-
-impl Query {
-    fn text(&mut self, key: &str, value: &str) {
-        if value.is_empty() {
-            return;
-        }
-        if !self.0.is_empty() {
-            self.0.push('&');
-        }
-        self.0.push_str(key);
-        self.0.push('=');
-        self.0.push_str(&percent_encoded(value, UNRESERVED));
-    }
-
-    fn number(&mut self, key: &str, value: Option<u32>) {
-        if let Some(value) = value {
-            self.text(key, &value.to_string());
-        }
-    }
-
-    fn flag(&mut self, key: &str, value: bool) {
-        if value {
-            self.text(key, "true");
         }
     }
 }

@@ -1,19 +1,17 @@
+use std::collections::HashSet;
+
+use crate::base::digest::Digest;
+
 /// A list is considered endless after this number of consecutive pages without anything new. A
 /// server that filters objects after paging may send a few of these pages.
 const MAX_PAGES_WITHOUT_PROGRESS: u32 = 100;
 
 /// Detects a list whose pages never end, because a continue token repeats or because page after
 /// page contains nothing new.
-///
-/// It keeps only one token, whatever the length of the list (Brent's algorithm). If a cycle of N
-/// pages begins after M other pages, it is detected within about `3 * max(M, N)` pages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PageCheck {
-    /// The token of an earlier page, and the number of that page.
-    kept: String,
-    kept_page: u32,
-    /// The page after which the next token is kept.
-    keep_after: u32,
+    /// The digests of the continue tokens so far.
+    tokens: HashSet<Digest>,
     page: u32,
     /// The size of the list after the previous page.
     amount: usize,
@@ -25,8 +23,7 @@ impl PageCheck {
     #[cfg(feature = "client")]
     pub(crate) fn after(token: Option<&str>) -> Self {
         Self {
-            kept: token.unwrap_or_default().to_owned(),
-            keep_after: 1,
+            tokens: HashSet::from_iter(token.map(|token| Digest::of(token.as_bytes()))),
             ..Self::default()
         }
     }
@@ -35,20 +32,11 @@ impl PageCheck {
     /// error explains why the list never ends.
     pub(crate) fn record_page(&mut self, token: &str, amount: usize) -> Result<(), String> {
         self.page = self.page.saturating_add(1);
-        if token == self.kept {
-            let of = match self.kept_page {
-                0 => "of its request".to_owned(),
-                page => format!("of page {page}"),
-            };
-            let page = self.page;
+        if !self.tokens.insert(Digest::of(token.as_bytes())) {
             return Err(format!(
-                "the list never ends: page {page} repeats the continue token {of}"
+                "the list never ends: page {} repeats a continue token",
+                self.page
             ));
-        }
-        if self.page > self.keep_after {
-            token.clone_into(&mut self.kept);
-            self.kept_page = self.page;
-            self.keep_after = self.page.saturating_mul(2);
         }
         let has_progress = amount > self.amount;
         self.amount = amount;
@@ -86,22 +74,17 @@ mod tests {
     }
 
     #[test]
-    fn continue_token_cycles_are_found_within_three_rounds() {
-        for before in [0, 1, 2, 5, 40] {
-            for length in [1, 2, 3, 7, 64] {
+    fn repeated_continue_token_fails_at_once() {
+        for before in [0, 1, 2, 40] {
+            for length in [1, 2, 64] {
                 let token = |page: usize| match page {
                     page if page < before => format!("before-{page}"),
                     page => format!("{}", (page - before) % length),
                 };
                 let (page, error) = failing_page((0..).map(token), |page| page);
-                assert!(
-                    page > before + length && page <= 3 * before.max(length) + 2,
-                    "{before} {length}: {page}"
-                );
-                assert!(
-                    error.contains(&format!("page {page} repeats the continue token of page")),
-                    "{error}"
-                );
+                assert_eq!(page, before + length + 1);
+                let expected = format!("the list never ends: page {page} repeats a continue token");
+                assert_eq!(error, expected);
             }
         }
     }
@@ -126,7 +109,7 @@ mod tests {
         let error = PageCheck::after(Some("x")).record_page("x", 1).unwrap_err();
         assert_eq!(
             error,
-            "the list never ends: page 1 repeats the continue token of its request"
+            "the list never ends: page 1 repeats a continue token"
         );
         PageCheck::after(None).record_page("x", 1).unwrap();
     }

@@ -34,16 +34,9 @@ use crate::error::debug_as_display;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shard {
-    by: Field,
+    by_namespace: bool,
     first: u64,
     last: u64,
-}
-
-/// The hashed field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Field {
-    Uid,
-    Namespace,
 }
 
 impl Shard {
@@ -61,7 +54,7 @@ impl Shard {
         // `first` and `end - 1` are below 2^64. No shard is empty, so `end - 1` is not below
         // `first`.
         Ok(Self {
-            by: Field::Uid,
+            by_namespace: false,
             first: first as u64,
             last: (end - 1) as u64,
         })
@@ -72,19 +65,20 @@ impl Shard {
     #[must_use]
     pub fn by_namespace(self) -> Self {
         Self {
-            by: Field::Namespace,
+            by_namespace: true,
             ..self
         }
     }
 
     /// Returns the `shardSelector` of a list or watch request, in the syntax of the API server.
     pub fn selector(&self) -> String {
-        let path = match self.by {
-            Field::Uid => "object.metadata.uid",
-            Field::Namespace => "object.metadata.namespace",
+        let field = if self.by_namespace {
+            "namespace"
+        } else {
+            "uid"
         };
         let (start, end) = (self.first, u128::from(self.last) + 1);
-        format!("shardRange({path}, '0x{start:016x}', '0x{end:016x}')")
+        format!("shardRange(object.metadata.{field}, '0x{start:016x}', '0x{end:016x}')")
     }
 
     /// Whether the objects with this UID, or in this namespace, are in this shard. For an object
@@ -100,7 +94,7 @@ impl Shard {
 
     /// Whether the shard depends on the namespace, not on the UID.
     pub fn is_by_namespace(&self) -> bool {
-        self.by == Field::Namespace
+        self.by_namespace
     }
 }
 

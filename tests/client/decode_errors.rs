@@ -99,7 +99,7 @@ fn informer_decode_error_names_field_without_value() {
         error.contains(FIELD) && !error.contains("s3cret"),
         "{error}"
     );
-    assert_names_field(&pods.status().undecodable.unwrap().first_error);
+    assert_names_field(&pods.status().undecodable.unwrap());
     assert_names_field(&pods.status().last_error.unwrap());
     factory.shutdown();
 }
@@ -170,12 +170,7 @@ fn picky_error(change: impl FnOnce(&mut ReflectorOptions)) -> String {
             .unwrap_err();
         stop.stop();
     });
-    informer
-        .status()
-        .undecodable
-        .unwrap()
-        .first_error
-        .to_string()
+    informer.status().undecodable.unwrap().to_string()
 }
 
 #[test]
@@ -183,10 +178,10 @@ fn custom_decode_error_is_shown_only_if_enabled() {
     let hidden = picky_error(|_| {});
     let expected = "a: unexpected response: word: rejected by a custom deserializer (message hidden) at line 1";
     assert!(
-        hidden.starts_with(expected) && !hidden.contains("s3cret"),
+        hidden.contains(expected) && !hidden.contains("s3cret"),
         "{hidden}"
     );
     let shown = picky_error(|options| options.show_custom_decode_errors = true);
     let expected = "a: unexpected response: word: invalid type: string, expected a word better than s3cret at line 1";
-    assert!(shown.starts_with(expected), "{shown}");
+    assert!(shown.contains(expected), "{shown}");
 }

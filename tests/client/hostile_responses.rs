@@ -165,7 +165,7 @@ fn endless_pages_are_an_error() {
         (
             endless(|number| number % 2 + 1, true),
             3,
-            "page 3 repeats the continue token of page 1",
+            "page 3 repeats a continue token",
         ),
         (
             endless(|number| number + 1, false),

@@ -219,7 +219,7 @@ fn w15_first_list_of_undecodable_objects_fails_the_wait() {
             );
             assert!(text.contains("expected a map"), "{text}");
             assert!(!error.timed_out() && !stop.is_stopped());
-            assert_eq!(error.unsynced[0].undecodable.as_ref().unwrap().objects, 2);
+            assert!(error.unsynced[0].undecodable.is_some());
             // The informer itself has synced, as in client-go: the queue has processed an empty
             // list.
             assert!(informer.has_synced() && informer.synced().is_done());

@@ -233,11 +233,8 @@ fn l13_paged_full_list_is_read_to_the_end() {
 
 #[test]
 fn l13_repeated_continue_tokens_fail_the_list() {
-    for (tokens, last, first) in [
-        (&["x", "x"][..], 2, 1),
-        (&["x", "y", "x"], 3, 1),
-        (&["v", "x", "y", "x", "y"], 5, 3),
-    ] {
+    for tokens in [&["x", "x"][..], &["x", "y", "x"], &["v", "x", "y", "x"]] {
+        let last = tokens.len();
         let pages = tokens.iter().map(|token| page("10", &["a"], token));
         let it = Running::new(pages.chain([list("20", &["b"])]));
         it.advance_wait(SECOND);
@@ -249,7 +246,7 @@ fn l13_repeated_continue_tokens_fail_the_list() {
         );
         assert_eq!(it.store.calls(), ["replace [b@1] at 20"]);
         let error = format!(
-            "list scripted objects: unexpected response: the list never ends: page {last} repeats the continue token of page {first}"
+            "list scripted objects: unexpected response: the list never ends: page {last} repeats a continue token"
         );
         assert_eq!(it.errors.lock()[0].to_string(), error);
     }

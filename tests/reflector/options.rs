@@ -11,9 +11,7 @@ use k8s_informer::time::Backoff;
 use k8s_informer::{DynamicObject, Error, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_informer_testing::Answer;
 
-use crate::reflector::support::{
-    Recorder, SECOND, SILENCE, Server, TICK, TIMEOUT, error_event, list, refused,
-};
+use crate::reflector::support::{Recorder, SECOND, SILENCE, Server, TICK, TIMEOUT, list, refused};
 
 impl ListerWatcherSource for Server {
     fn lister_watcher(&self, _: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {
@@ -98,37 +96,11 @@ fn l9_page_size_option_limits_the_first_list() {
 }
 
 #[test]
-fn w1_min_watch_timeout_option_bounds_the_requested_timeout() {
-    for_each_constructor(
-        || [list("10", &[])],
-        |options| options.min_watch_timeout = 1000 * SECOND,
-        |server| {
-            let seconds = server.options(2)[1].options().timeout_seconds.unwrap();
-            assert!((1000..2000).contains(&seconds), "{seconds}");
-        },
-    );
-}
-
-#[test]
 fn l2_configured_backoff_is_the_first_wait_after_failure() {
     for_each_constructor(
         || [refused(403, "Forbidden")],
         |options| options.backoff = Backoff::new(7 * SECOND, 2.0, 30 * SECOND, 0.0),
         |server| assert_eq!(first_wait(server), 7 * SECOND),
-    );
-}
-
-#[test]
-fn w7_internal_error_in_retry_window_restarts_the_watch() {
-    for_each_constructor(
-        || {
-            [
-                list("10", &[]),
-                Answer::body(error_event(500, "InternalError")),
-            ]
-        },
-        |options| options.internal_error_retry = SECOND,
-        |server| assert_eq!(server.requests(3)[2], "watch 10"),
     );
 }
 

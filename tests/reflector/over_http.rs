@@ -146,8 +146,7 @@ fn l8_oversized_request_falls_back_to_most_recent_list() {
             watch_list,
             done: AtomicBool::new(false),
         };
-        let mut options = options();
-        options.limits.resource_version_bytes = 100_000;
+        let options = options();
         let store = Arc::new(Indexer::<DynamicObject>::for_objects());
         let reflector = Reflector::new(Arc::new(first_watch), store.clone(), options);
         let stop = Stop::new();

@@ -57,17 +57,6 @@ fn watch_list(answers: impl IntoIterator<Item = Answer>) -> Running {
 }
 
 #[test]
-fn w10_long_version_of_another_shard_is_not_adopted() {
-    let other = event("MODIFIED", &object("b", OTHER_UID, &"1".repeat(1025)));
-    let it = running([
-        page("10", "", &[]),
-        Answer::body(other + crate::reflector::support::TICK),
-    ]);
-    assert_eq!(it.requests(3), ["list 0 limit 500", "watch 10", "watch 10"]);
-    assert_eq!(it.store.calls(), ["replace [] at 10"]);
-}
-
-#[test]
 fn sh1_every_request_has_the_shard_selector() {
     let answers = || {
         [

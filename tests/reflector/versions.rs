@@ -3,8 +3,7 @@
 use k8s_informer_testing::Answer;
 
 use crate::reflector::support::{
-    Recorder, Running, SECOND, Server, TICK, bookmark, error_event, event, initial_events_end,
-    list, refused,
+    Running, SECOND, bookmark, error_event, event, initial_events_end, list, refused,
 };
 
 /// Responses that may concern the version.
@@ -23,12 +22,6 @@ const OTHERS: [(u16, &str); 4] = [
     (500, "InternalError"),
     (404, "NotFound"),
 ];
-
-fn long() -> String {
-    "1".repeat(1025)
-}
-
-const TOO_LONG: &str = "a resourceVersion is larger than 1024 bytes";
 
 #[test]
 fn l8_rejected_list_falls_back_to_most_recent() {
@@ -137,46 +130,6 @@ fn l8_list_rejected_at_version_0_is_retried_at_version_0() {
 }
 
 #[test]
-fn w10_long_version_of_an_event_or_a_bookmark_is_not_adopted() {
-    for (kind, stored) in [
-        ("ADDED", "add"),
-        ("MODIFIED", "update"),
-        ("DELETED", "delete"),
-        ("BOOKMARK", ""),
-    ] {
-        let line = match kind {
-            "BOOKMARK" => bookmark(&long(), "{}"),
-            kind => event(kind, "a", &long()),
-        };
-        let it = Running::new([list("10", &["a"]), Answer::body(line + TICK)]);
-        assert_eq!(
-            it.requests(3),
-            ["list 0 limit 500", "watch 10", "watch 10"],
-            "{kind}"
-        );
-        let calls = it.calls(2);
-        let expected = if stored.is_empty() {
-            vec![]
-        } else {
-            vec![format!("{stored} a@{}", long())]
-        };
-        assert_eq!(calls[1..], expected, "{kind}");
-        assert!(
-            it.last_error().to_string().ends_with(TOO_LONG),
-            "{}",
-            it.last_error()
-        );
-    }
-    // This is the longest version that the reflector adopts.
-    let version = &long()[1..];
-    let it = Running::new([
-        list("10", &["a"]),
-        Answer::body(event("MODIFIED", "a", version) + TICK),
-    ]);
-    assert_eq!(it.requests(3)[2], format!("watch {version}"));
-}
-
-#[test]
 fn w10_older_version_does_not_take_the_watch_back() {
     for kind in ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"] {
         for (last, version, resumed) in [
@@ -251,30 +204,4 @@ fn w10_list_and_watch_list_may_go_back() {
     ]);
     it.advance_wait(SECOND);
     assert_eq!(it.requests(3)[1..], ["watch-list 20", "watch 8"]);
-}
-
-#[test]
-fn w10_long_version_of_a_watch_list_is_not_adopted() {
-    let stream = event("ADDED", "a", "7") + &initial_events_end(&long());
-    let it = Running::watch_list([Answer::body(stream), list("10", &["a"])]);
-    assert_eq!(
-        it.requests(3),
-        ["watch-list ", "list 0 limit 500", "watch 10"]
-    );
-}
-
-#[test]
-fn l15_list_with_a_long_version_fails_and_is_requested_again() {
-    let server = Server::new([list(&long(), &["a"]), list("10", &["b"])]);
-    let it = Running::start(server, Recorder::default(), |_| {});
-    it.advance_wait(SECOND);
-    assert_eq!(
-        it.requests(3),
-        ["list 0 limit 500", "list 0 limit 500", "watch 10"]
-    );
-    assert_eq!(it.store.calls(), ["replace [b@1] at 10"]);
-    assert_eq!(
-        it.errors.lock()[0].to_string(),
-        format!("list scripted objects: unexpected response: {TOO_LONG}")
-    );
 }

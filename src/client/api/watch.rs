@@ -15,7 +15,8 @@ use crate::reflector::{Body, ListerWatcher};
 use crate::resource_version::advance;
 use crate::stop::Stop;
 use crate::wire::{
-    BadFrame, Decoded, Decoder, EventKind, FrameSplitter, ListOptions, Unreadable, WATCH_SLACK,
+    BadFrame, Decoded, DecodedObject, Decoder, EventKind, FrameSplitter, ListOptions, Unreadable,
+    WATCH_SLACK,
 };
 
 /// An event of a watch. The client-go counterpart is `watch.Event`, whose error events are
@@ -321,8 +322,8 @@ fn decode_frame<T: Object>(
     frame: &[u8],
     pending: &mut VecDeque<Pending<T>>,
 ) -> Result<bool, Error> {
-    let (kind, decoded) = match decoder.event(frame, None) {
-        Ok(event) => event,
+    let decoded = match decoder.event(frame, None) {
+        Ok(decoded) => decoded,
         Err(BadFrame::Several) => return Ok(true),
         Err(BadFrame::Malformed(error)) => return Err(error),
     };
@@ -335,19 +336,18 @@ fn decode_frame<T: Object>(
             resource_version,
             initial_events_end,
         }),
-        Decoded::Object(object, _) if object.name().is_empty() => {
-            unreadable(kind, String::new(), &Unreadable::nameless(&object))
-        }
-        Decoded::Object(object, _) => Pending::Event(match kind {
+        Decoded::Change(kind, DecodedObject::Object(object, _)) => Pending::Event(match kind {
             EventKind::Added => WatchEvent::Added(object),
             EventKind::Deleted => WatchEvent::Deleted(object),
             _ => WatchEvent::Modified(object),
         }),
+        Decoded::Change(kind, DecodedObject::Unreadable(object)) => {
+            unreadable(kind, object.resource_version.clone(), &object)
+        }
         // The watch must not resume from the version of an object of another kind (W9).
-        Decoded::OtherKind(other) => unreadable(kind, String::new(), &other),
-        Decoded::Unreadable(object) => unreadable(kind, object.resource_version.clone(), &object),
+        Decoded::OtherKind(kind, other) => unreadable(kind, String::new(), &other),
         // Unreachable: this decoder has no store to compare with and no shard selector.
-        Decoded::Unchanged(..) | Decoded::OtherShard { .. } => return Ok(false),
+        Decoded::Change(..) => return Ok(false),
     });
     Ok(false)
 }

@@ -9,20 +9,23 @@ mod watch_ends;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::list::{ListRequest, Retry};
+use self::list::ListRequest;
 pub(super) use self::output::{Output, Report, ReportKind};
 use self::repair::Repair;
-use self::watch::{RetryWindow, WatchStream};
+use self::watch::{Stage, WatchStream};
+use self::watch_ends::Silence;
 pub(super) use self::watch_ends::WatchEnd;
 use super::{Missing, ReflectorOptions};
 use crate::error::{Error, MAX_RETRY_AFTER};
 use crate::object::Key;
 use crate::time::{Backoff, Random};
-use crate::wire::{ListOptions, Piece, ResourceVersionMatch, Shard, SplitError, WATCH_SLACK};
+use crate::wire::{
+    FrameSplitter, ListMeta, ListOptions, ListSplitter, Piece, ResourceVersionMatch, Shard,
+    SplitError, WATCH_SLACK,
+};
 
-/// How soon after the last change of a watch the reflector looks at what the consumer of the store's
-/// queue has rejected.
-const REJECTION_CHECK: Duration = Duration::from_secs(1);
+/// The minimum duration of a watch (W1).
+const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Decides what a reflector requests, how long it waits, and what follows a failure. It has no
 /// thread, socket, clock, store or object type.
@@ -47,62 +50,63 @@ pub(super) struct Protocol {
     phase: Phase,
     /// The version of the last list, or the newest one of the events and bookmarks since then.
     /// Empty before the first list. client-go's `lastSyncResourceVersion`.
-    version: String,
+    pub(super) version: String,
     /// The number of lists that have reached the store.
-    replaced: u64,
+    pub(super) lists: u64,
     /// Whether the last version cannot be listed. The next list then requests the most recent one
     /// (L8, L11).
     version_unavailable: bool,
     /// Whether a list at "0" had several pages. The server then has no watch cache, so all lists
     /// request pages (L10).
     paginated: bool,
-    /// The number of watch-lists in this cycle that ended before they were complete.
-    unfinished_watch_lists: u32,
     /// The time before which no watch-list is requested.
     watch_list_paused_until: Option<Instant>,
     /// The number of consecutive watches in this cycle that ended within a second.
     short_watches: u32,
-    /// Whether the server is known to send bookmarks regularly.
-    server_sends_bookmarks: bool,
-    /// How long watches have been silent since the last event or list.
-    total_silence: Duration,
-    /// The number of lists since the last event that were caused by silence.
-    lists_for_silence: u32,
+    silence: Silence,
     /// The version at which a frame could not be decoded. If this happens again at the same
     /// version, resuming the watch does not help.
     broken_at: Option<String>,
-    internal_errors: RetryWindow,
     backoff: Backoff,
     random: Random,
     repair: Repair,
-    /// Whether the consumer of the store's queue may still reject something.
-    is_unprocessed: bool,
-    /// Whether the last step was a wait.
-    has_waited: bool,
     /// The time that was passed to the last method call.
     now: Instant,
     reports: Vec<Report>,
 }
 
 enum Phase {
+    /// Request a page.
     List(ListRequest),
-    ListBody(ListRequest),
+    ListBody(ListRequest, ListSplitter),
+    /// A page is complete.
+    ListPage(ListRequest, ListMeta),
     /// The last page is complete.
     ListEnd(ListRequest),
-    Watch,
-    WatchList,
+    /// `has_waited` is whether the last step was a wait.
+    Watch {
+        has_waited: bool,
+    },
+    WatchList {
+        /// The number of watch-lists in this cycle that ended before they were complete.
+        unfinished: u32,
+    },
     WatchBody(WatchStream),
     Wait(Duration, AfterWait),
 }
 
+const WATCH: Phase = Phase::Watch { has_waited: false };
+
 /// What follows a wait.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum AfterWait {
     /// A watch-list or a list.
     Relist,
     List,
     Watch,
-    WatchList,
+    WatchList {
+        unfinished: u32,
+    },
 }
 
 impl Protocol {
@@ -113,30 +117,30 @@ impl Protocol {
         missing: Arc<Missing>,
         now: Instant,
     ) -> Self {
+        let mut options = options.clone();
+        options.watch_list &= watch_list;
+        // Treat zero as unset: a zero timeout would end each watch immediately.
+        options.watch_idle_timeout = options
+            .watch_idle_timeout
+            .filter(|timeout| !timeout.is_zero());
         let mut protocol = Self {
-            options: normalized(options, watch_list),
-            phase: Phase::Watch,
+            phase: WATCH,
             version: String::new(),
-            replaced: 0,
+            lists: 0,
             version_unavailable: false,
             paginated: false,
-            unfinished_watch_lists: 0,
             watch_list_paused_until: None,
             short_watches: 0,
-            server_sends_bookmarks: false,
-            total_silence: Duration::ZERO,
-            lists_for_silence: 0,
+            silence: Silence::default(),
             broken_at: None,
-            internal_errors: RetryWindow::new(options.internal_error_retry),
             backoff: options.backoff.clone(),
             random: Random::new(),
             repair: Repair::new(missing, options.backoff.clone()),
-            is_unprocessed: false,
-            has_waited: false,
+            options,
             now,
             reports: Vec::new(),
         };
-        match options.start_jitter {
+        match protocol.options.start_jitter {
             Duration::ZERO => protocol.relist(),
             most => {
                 let jitter = most.mul_f64(protocol.random.unit());
@@ -154,10 +158,10 @@ impl Protocol {
         // because the borrow checker rejects a slice of `self` that leaves this loop.
         let piece = loop {
             let split = match &mut self.phase {
-                Phase::ListBody(list) if list.is_page_complete() => Ok((0, None)),
-                Phase::ListBody(list) => list.next(&input[consumed..]),
-                Phase::WatchBody(watch) if watch.initial_events_ended => Ok((0, None)),
-                Phase::WatchBody(watch) => watch.next(&input[consumed..]),
+                Phase::ListBody(_, splitter) => splitter.next(&input[consumed..]),
+                Phase::WatchBody(watch) if watch.initial_version().is_none() => {
+                    watch.next(&input[consumed..])
+                }
                 _ => Ok((0, None)),
             };
             match split {
@@ -179,7 +183,7 @@ impl Protocol {
     /// changed.
     fn take_step(&mut self) -> bool {
         if let Phase::WatchBody(watch) = &mut self.phase
-            && !watch.initial_events_ended
+            && watch.initial_version().is_none()
             && let Some(result) = watch.ended.take()
         {
             self.watch_ended(WatchEnd::Body(result));
@@ -201,32 +205,32 @@ impl Protocol {
                 shard_selector: shard_selector(options),
                 ..list.options()
             }),
-            Phase::ListBody(list) => match (&list.page, piece) {
-                (Some(page), _) => Output::Page(page),
-                (None, Some((offset, piece))) => Output::Item {
-                    bytes: list.splitter.piece(&input[offset..], piece),
-                    head: list.splitter.head(),
+            Phase::ListBody(_, splitter) => match piece {
+                Some((offset, piece)) => Output::Item {
+                    bytes: splitter.piece(&input[offset..], piece),
+                    head: splitter.head(),
                 },
-                (None, None) => Output::Read(None),
+                None => Output::Read(None),
             },
+            Phase::ListPage(_, page) => Output::Page(page),
             Phase::ListEnd(list) => Output::Replace {
-                version: list.version(),
+                version: &list.pages.version,
             },
-            Phase::WatchBody(watch) => match piece {
-                _ if watch.initial_events_ended => Output::Replace {
-                    version: &watch.initial_version,
-                },
-                Some((offset, piece)) => Output::Frame(watch.frames.piece(&input[offset..], piece)),
-                None => Output::Read(timeout),
+            Phase::WatchBody(watch) => match (watch.initial_version(), piece) {
+                (Some(version), _) => Output::Replace { version },
+                (None, Some((offset, piece))) => {
+                    Output::Frame(watch.frames.piece(&input[offset..], piece))
+                }
+                (None, None) => Output::Read(timeout),
             },
             Phase::Wait(duration, _) => Output::Wait(*duration),
-            Phase::Watch => Output::Watch(ListOptions {
+            Phase::Watch { .. } => Output::Watch(ListOptions {
                 resource_version: Some(self.version.clone()),
                 ..watch_options(options, random)
             }),
             // The objects must not be older than a version seen before. Before the first version,
             // or if the last version is unavailable, the request is a consistent read (WL2).
-            Phase::WatchList => Output::Watch(ListOptions {
+            Phase::WatchList { .. } => Output::Watch(ListOptions {
                 resource_version: (!self.version_unavailable).then(|| self.version.clone()),
                 resource_version_match: Some(ResourceVersionMatch::NotOlderThan),
                 send_initial_events: true,
@@ -235,76 +239,80 @@ impl Protocol {
         }
     }
 
-    /// The version from which the next watch resumes.
-    pub(super) fn version(&self) -> &str {
-        &self.version
+    /// Whether every object in the last list and in the events since then could be read.
+    pub(super) fn is_complete(&self) -> bool {
+        self.repair.is_complete
     }
 
-    /// The number of lists that have reached the store.
-    pub(super) fn lists_replaced(&self) -> u64 {
-        self.replaced
+    /// The total number of objects that could not be read or stored.
+    pub(super) fn unreadable(&self) -> u64 {
+        self.repair.unreadable
     }
 
     /// Whether a watch is open and has had an event.
     pub(super) fn is_healthy(&self) -> bool {
-        matches!(&self.phase, Phase::WatchBody(watch) if !watch.is_initial && watch.events > 0)
+        matches!(&self.phase, Phase::WatchBody(watch) if !watch.is_initial() && watch.events > 0)
     }
 
     /// Whether a watch is open or is the next request. The resync thread starts in this state
     /// (W13).
     pub(super) fn is_watching(&self) -> bool {
-        match &self.phase {
-            Phase::Watch | Phase::Wait(_, AfterWait::Watch) => true,
-            Phase::WatchBody(watch) => !watch.is_initial,
-            _ => false,
-        }
+        let is_next = matches!(
+            self.phase,
+            Phase::Watch { .. } | Phase::Wait(_, AfterWait::Watch)
+        );
+        is_next || self.has_open_watch()
     }
 
     /// Whether the current or next request is a watch, or a watch-list that can become one.
     pub(super) fn is_streaming(&self) -> bool {
-        self.is_watching() || matches!(self.phase, Phase::WatchList | Phase::WatchBody(_))
+        let is_stream = matches!(self.phase, Phase::WatchList { .. } | Phase::WatchBody(_));
+        is_stream || self.is_watching()
     }
 
     /// Whether a watch is open.
     pub(super) fn has_open_watch(&self) -> bool {
-        matches!(&self.phase, Phase::WatchBody(watch) if !watch.is_initial)
+        matches!(&self.phase, Phase::WatchBody(watch) if !watch.is_initial())
+    }
+
+    fn list(&self) -> Option<&ListRequest> {
+        match &self.phase {
+            Phase::List(list)
+            | Phase::ListBody(list, _)
+            | Phase::ListPage(list, _)
+            | Phase::ListEnd(list) => Some(list),
+            _ => None,
+        }
     }
 
     /// "list" or "watch-list" while one is requested or received.
     pub(super) fn listing(&self) -> Option<&'static str> {
         match &self.phase {
-            Phase::List(_) | Phase::ListBody(_) | Phase::ListEnd(_) => Some("list"),
-            Phase::WatchList => Some("watch-list"),
-            Phase::WatchBody(watch) => watch.is_initial.then_some("watch-list"),
-            Phase::Watch | Phase::Wait(..) => None,
+            Phase::WatchList { .. } => Some("watch-list"),
+            Phase::WatchBody(watch) => watch.is_initial().then_some("watch-list"),
+            _ => self.list().map(|_| "list"),
         }
     }
 
     /// Whether objects of the current list or watch-list may have been received.
     pub(super) fn is_receiving_list(&self) -> bool {
         match &self.phase {
-            Phase::List(list) => list.has_pages(),
-            Phase::ListBody(_) | Phase::ListEnd(_) => true,
-            Phase::WatchBody(watch) => watch.is_initial,
-            _ => false,
+            Phase::List(list) => list.pages.count > 0,
+            Phase::WatchBody(watch) => watch.is_initial(),
+            _ => self.list().is_some(),
         }
     }
 
     /// The number of objects on further pages, if the server reported it.
     pub(super) fn remaining(&self) -> Option<u64> {
-        match &self.phase {
-            Phase::List(list) | Phase::ListBody(list) | Phase::ListEnd(list) => list.remaining,
-            _ => None,
-        }
+        self.list()?.pages.remaining
     }
 
     /// Whether the server confirmed on each page of the list that it selected the objects of the
     /// shard. `None` for a watch-list, or without a shard.
     pub(super) fn list_shard_confirmed(&self) -> Option<bool> {
-        match &self.phase {
-            Phase::ListEnd(list) if self.options.shard.is_some() => Some(list.shard_confirmed),
-            _ => None,
-        }
+        self.options.shard.as_ref()?;
+        self.list().map(|list| !list.pages.has_unconfirmed)
     }
 
     /// The position of the next event in the watch, for messages.
@@ -314,11 +322,6 @@ impl Protocol {
             _ => 0,
         };
         watch::event_position(events + 1, &self.version)
-    }
-
-    /// The last report that [`take_reports`](Self::take_reports) has not returned yet.
-    pub(super) fn last_report(&self) -> Option<&Report> {
-        self.reports.last()
     }
 
     /// Returns the failures since the last call.
@@ -335,35 +338,57 @@ impl Protocol {
         started: Instant,
         now: Instant,
     ) {
-        (self.now, self.has_waited) = (now, false);
-        match (std::mem::replace(&mut self.phase, Phase::Watch), result) {
-            (Phase::List(list), Ok(())) => self.phase = Phase::ListBody(list),
+        self.now = now;
+        match (self.take_phase(), result) {
+            (Phase::List(list), Ok(())) => {
+                let splitter = ListSplitter::new(self.options.limits.object_bytes);
+                self.phase = Phase::ListBody(list, splitter);
+            }
             (Phase::List(list), Err(error)) => {
                 self.phase = Phase::List(list);
                 self.list_failed(error);
             }
-            (Phase::Watch, Ok(())) => {
-                let mut watch = self.watch_stream(timeout, started);
-                watch.tracks_versions = !matches!(self.version.as_str(), "" | "0");
-                self.phase = Phase::WatchBody(watch);
+            (Phase::Watch { .. }, Ok(())) => {
+                let changes = Stage::Changes {
+                    tracks_versions: self.is_at_a_version(),
+                    last_bookmark: None,
+                };
+                self.begin_watch(changes, timeout, started);
             }
-            (Phase::Watch, Err(error)) => self.watch_request_failed(error),
-            (Phase::WatchList, Ok(())) => {
-                let mut watch = self.watch_stream(timeout, started);
-                watch.is_initial = true;
-                self.phase = Phase::WatchBody(watch);
+            (Phase::Watch { .. }, Err(error)) => self.watch_request_failed(error),
+            (Phase::WatchList { unfinished }, Ok(())) => {
+                let initial = Stage::Initial {
+                    version: String::new(),
+                    is_complete: false,
+                    unfinished,
+                };
+                self.begin_watch(initial, timeout, started);
             }
-            (Phase::WatchList, Err(error)) => self.watch_list_failed(error),
+            (Phase::WatchList { unfinished }, Err(error)) => {
+                self.watch_list_failed(unfinished, error);
+            }
             (phase, _) => self.phase = phase,
         }
     }
 
-    fn watch_stream(&self, timeout: Option<u32>, started: Instant) -> WatchStream {
+    fn begin_watch(&mut self, stage: Stage, timeout: Option<u32>, started: Instant) {
         let timeout = Duration::from_secs(timeout.unwrap_or_default().into());
-        let limit = self.options.limits.object_bytes;
         let idle_timeout = self.options.watch_idle_timeout;
-        let idle_timeout = idle_timeout.unwrap_or(timeout + WATCH_SLACK);
-        WatchStream::new(limit, started, idle_timeout)
+        self.phase = Phase::WatchBody(WatchStream {
+            stage,
+            frames: FrameSplitter::new(self.options.limits.object_bytes),
+            started,
+            last_event: started,
+            events: 0,
+            idle_timeout: idle_timeout.unwrap_or(timeout + WATCH_SLACK),
+            silence: Duration::ZERO,
+            ended: None,
+        });
+    }
+
+    /// Takes the phase to change it. The caller must set the phase again.
+    fn take_phase(&mut self) -> Phase {
+        std::mem::replace(&mut self.phase, WATCH)
     }
 
     /// Reports that bytes of the body were read.
@@ -376,7 +401,7 @@ impl Protocol {
 
     /// Reports that the store's queue has something that its consumer may reject.
     pub(super) fn queued(&mut self) {
-        self.is_unprocessed = true;
+        self.repair.is_unprocessed = true;
     }
 
     /// Reports that no bytes arrived within the timeout of [`Output::Read`]. `is_unprocessed` is
@@ -385,7 +410,7 @@ impl Protocol {
         if let Phase::WatchBody(watch) = &self.phase {
             let timeout = self.read_timeout(watch);
             let longest = watch.read_timeout(self.expects_bookmarks());
-            self.is_unprocessed &= is_unprocessed;
+            self.repair.is_unprocessed &= is_unprocessed;
             let Phase::WatchBody(watch) = &mut self.phase else {
                 return;
             };
@@ -401,12 +426,15 @@ impl Protocol {
     pub(super) fn ended(&mut self, result: Result<(), Error>, now: Instant) {
         self.now = now;
         match (&mut self.phase, result) {
-            (Phase::ListBody(list), Ok(())) => {
-                if let Err(error) = list.body_end() {
-                    self.list_failed(error);
+            (Phase::ListBody(_, splitter), Ok(())) => match splitter.finish() {
+                Ok(page) => {
+                    if let Phase::ListBody(list, _) = self.take_phase() {
+                        self.phase = Phase::ListPage(list, page);
+                    }
                 }
-            }
-            (Phase::ListBody(_), Err(error)) => self.list_failed(error),
+                Err(error) => self.list_failed(error.into()),
+            },
+            (Phase::ListBody(..), Err(error)) => self.list_failed(error),
             (Phase::WatchBody(watch), result) => watch.ended = Some(result),
             _ => {}
         }
@@ -414,33 +442,26 @@ impl Protocol {
 
     /// Reports that the wait is over.
     pub(super) fn waited(&mut self, now: Instant) {
-        (self.now, self.has_waited) = (now, true);
+        self.now = now;
         if let Phase::Wait(_, next) = self.phase {
             match next {
                 AfterWait::Relist => self.relist(),
                 AfterWait::List => self.begin_list(),
-                AfterWait::Watch => self.phase = Phase::Watch,
-                AfterWait::WatchList => self.phase = Phase::WatchList,
+                AfterWait::Watch => self.phase = Phase::Watch { has_waited: true },
+                AfterWait::WatchList { unfinished } => self.phase = Phase::WatchList { unfinished },
             }
         }
     }
 
-    /// Begins a new cycle after a back-off, because a step could not be performed. `reading` is
-    /// "list" or "watch" if the step failed while reading a body.
-    pub(super) fn abort_cycle(&mut self, error: Error, reading: Option<&'static str>) {
-        let kind = ReportKind::Other;
-        self.reports.push(Report {
-            error,
-            kind,
-            reading,
-        });
-        self.wait(None, AfterWait::Relist);
+    /// Begins a new cycle after a back-off, because a step could not be performed.
+    pub(super) fn abort_cycle(&mut self, error: Error) {
+        self.fail(error, ReportKind::Other, AfterWait::Relist);
     }
 
     /// "list" or "watch" while a body is read.
-    pub(super) fn reading(&self) -> Option<&'static str> {
+    fn reading(&self) -> Option<&'static str> {
         match &self.phase {
-            Phase::ListBody(_) | Phase::ListEnd(_) => Some("list"),
+            Phase::ListBody(..) | Phase::ListPage(..) | Phase::ListEnd(_) => Some("list"),
             Phase::WatchBody(_) => Some("watch"),
             _ => None,
         }
@@ -449,12 +470,13 @@ impl Protocol {
     /// Reports that the page has been stored. `received` is the number of different objects of the
     /// list so far, readable or not.
     pub(super) fn page_end(&mut self, received: usize) {
-        match std::mem::replace(&mut self.phase, Phase::Watch) {
-            Phase::ListBody(mut list) => match list.page_end(received) {
+        let selector = shard_selector(&self.options);
+        match self.take_phase() {
+            Phase::ListPage(mut list, page) => match list.page_end(&page, received, &selector) {
                 Ok(true) => self.phase = Phase::List(list),
                 Ok(false) => self.phase = Phase::ListEnd(list),
                 Err(error) => {
-                    self.phase = Phase::ListBody(list);
+                    self.phase = Phase::ListPage(list, page);
                     self.list_failed(error);
                 }
             },
@@ -464,40 +486,41 @@ impl Protocol {
 
     /// Reports that the list failed. For example, the body is not the requested list.
     pub(super) fn list_failed(&mut self, error: Error) {
-        let retry = match &mut self.phase {
-            Phase::List(list) | Phase::ListBody(list) => list.retry(&error),
-            _ => Retry::No,
+        let retries = match &mut self.phase {
+            Phase::List(list) | Phase::ListBody(list, _) | Phase::ListPage(list, _) => {
+                list.retry(&error)
+            }
+            _ => false,
         };
-        if retry == Retry::No {
-            let retry_after = error.retry_after();
-            self.report(error, ReportKind::Request);
-            return self.wait(retry_after, AfterWait::Relist);
+        match self.take_phase() {
+            Phase::List(list) | Phase::ListBody(list, _) | Phase::ListPage(list, _) if retries => {
+                self.version_unavailable |= list.retried;
+                self.phase = Phase::List(list);
+            }
+            phase => {
+                self.phase = phase;
+                self.fail(error, ReportKind::Request, AfterWait::Relist);
+            }
         }
-        self.version_unavailable |= retry == Retry::MostRecent;
-        self.phase = match std::mem::replace(&mut self.phase, Phase::Watch) {
-            Phase::ListBody(list) => Phase::List(list),
-            phase => phase,
-        };
     }
 
     /// Reports that the store has the objects of [`Output::Replace`]. `complete` is whether each of
     /// them was read in its last state.
     pub(super) fn replaced(&mut self, complete: bool) {
         self.version = self.take_list_version();
-        self.total_silence = Duration::ZERO;
-        self.replaced += 1;
+        self.silence.total = Duration::ZERO;
+        self.lists += 1;
         self.broken_at = None;
         self.repair.listed(complete, self.now);
         if matches!(self.phase, Phase::ListEnd(_)) {
-            self.phase = Phase::Watch;
+            self.phase = WATCH;
         }
     }
 
     /// Reports that the store rejected the objects of [`Output::Replace`].
     pub(super) fn not_replaced(&mut self, error: Error) {
         self.take_list_version();
-        self.report(error, ReportKind::Request);
-        self.wait(None, AfterWait::Relist);
+        self.fail(error, ReportKind::Request, AfterWait::Relist);
     }
 
     fn take_list_version(&mut self) -> String {
@@ -505,7 +528,7 @@ impl Protocol {
         match &mut self.phase {
             Phase::ListEnd(list) => {
                 self.paginated |= list.was_paginated_at_zero();
-                list.take_version()
+                list.pages.version.clone()
             }
             Phase::WatchBody(watch) => watch.end_initial_events(self.now),
             _ => String::new(),
@@ -524,6 +547,12 @@ impl Protocol {
         self.report(error, ReportKind::Object);
     }
 
+    /// Reports that the store rejected a change.
+    pub(super) fn refused(&mut self, error: Error) {
+        self.repair.refused();
+        self.report(error, ReportKind::Object);
+    }
+
     /// Reports that a later state of a missing object was stored, or that the object was deleted.
     pub(super) fn recovered(&mut self, key: &Key, is_deleted: bool) {
         self.repair.recovered(key, is_deleted, self.now);
@@ -531,13 +560,12 @@ impl Protocol {
 
     /// Begins a new cycle: a watch-list or a list for the objects, and then a watch (L6).
     fn relist(&mut self) {
-        self.internal_errors.forget();
-        (self.unfinished_watch_lists, self.short_watches) = (0, 0);
+        self.short_watches = 0;
         let may_watch_list = self
             .watch_list_paused_until
             .is_none_or(|until| self.now >= until);
         if self.options.watch_list && may_watch_list {
-            self.phase = Phase::WatchList;
+            self.phase = Phase::WatchList { unfinished: 0 };
         } else {
             self.begin_list();
         }
@@ -555,14 +583,12 @@ impl Protocol {
             version,
             self.options.page_size,
             self.paginated,
-            self.options.limits,
-            shard_selector(&self.options),
         ));
     }
 
     fn split_failed(&mut self, error: SplitError) {
         match &self.phase {
-            Phase::ListBody(_) => self.list_failed(error.into()),
+            Phase::ListBody(..) => self.list_failed(error.into()),
             _ => self.watch_ended(WatchEnd::Malformed(error.into())),
         }
     }
@@ -571,26 +597,21 @@ impl Protocol {
     /// when it is time to look at what the consumer of the store's queue has rejected.
     fn read_timeout(&self, watch: &WatchStream) -> Duration {
         let timeout = watch.read_timeout(self.expects_bookmarks());
-        if watch.is_initial {
+        if watch.is_initial() {
             return timeout;
         }
         let left = timeout.saturating_sub(watch.silence);
         let left = left.max(Duration::from_millis(1));
-        // The intervals of the checks grow, because a list may stay unprocessed for long.
-        let check = self
-            .is_unprocessed
-            .then(|| watch.silence.max(REJECTION_CHECK));
-        let sooner = self.repair.time_left(self.now).into_iter().chain(check);
-        sooner.fold(left, Duration::min)
+        let sooner = self.repair.time_left(watch.silence, self.now);
+        sooner.map_or(left, |sooner| sooner.min(left))
     }
 
     /// Relists instead of watching if an object is missing and a relist is due.
     fn relist_if_due(&mut self) -> bool {
         let events = match &self.phase {
             // After a wait, open the watch first, even if a relist is due.
-            Phase::Watch if self.has_waited => return false,
-            Phase::Watch => 0,
-            Phase::WatchBody(watch) if !watch.is_initial => watch.events,
+            Phase::Watch { has_waited: false } => 0,
+            Phase::WatchBody(watch) if !watch.is_initial() => watch.events,
             _ => return false,
         };
         self.repair.update(self.now);
@@ -607,7 +628,7 @@ impl Protocol {
     /// Whether a silence without bookmarks indicates a failure. If the user configured the idle
     /// timeout, only that timeout counts.
     fn expects_bookmarks(&self) -> bool {
-        self.server_sends_bookmarks && self.options.watch_idle_timeout.is_none()
+        self.silence.sends_bookmarks && self.options.watch_idle_timeout.is_none()
     }
 
     /// Begins a wait (L1): the next back-off, or `at_least` if that is longer. `at_least` counts
@@ -618,6 +639,13 @@ impl Protocol {
             .step()
             .max(at_least.unwrap_or_default().min(MAX_RETRY_AFTER));
         self.phase = Phase::Wait(wait, next);
+    }
+
+    /// Reports a failure, and begins the wait after it.
+    fn fail(&mut self, error: Error, kind: ReportKind, next: AfterWait) {
+        let retry_after = error.retry_after();
+        self.report(error, kind);
+        self.wait(retry_after, next);
     }
 
     /// Adds a report. Call this before changing the phase, because the phase determines what was
@@ -632,21 +660,6 @@ impl Protocol {
     }
 }
 
-/// Returns the options with corrected timeouts, and with the support of the lister-watcher for
-/// watch-lists.
-fn normalized(options: &ReflectorOptions, watch_list: bool) -> ReflectorOptions {
-    let mut options = options.clone();
-    options.watch_list &= watch_list;
-    options.min_watch_timeout = options
-        .min_watch_timeout
-        .max(ReflectorOptions::MIN_WATCH_TIMEOUT);
-    // Treat zero as unset: a zero timeout would end each watch immediately.
-    options.watch_idle_timeout = options
-        .watch_idle_timeout
-        .filter(|timeout| !timeout.is_zero());
-    options
-}
-
 fn shard_selector(options: &ReflectorOptions) -> String {
     let shard = options.shard.as_ref();
     shard.map(Shard::selector).unwrap_or_default()
@@ -655,7 +668,7 @@ fn shard_selector(options: &ReflectorOptions) -> String {
 /// Returns the options that watches and watch-lists share. The timeout is between one and two
 /// times the minimum, so that watches do not end at the same time.
 fn watch_options(options: &ReflectorOptions, random: &mut Random) -> ListOptions {
-    let seconds = options.min_watch_timeout.as_secs_f64() * (1.0 + random.unit());
+    let seconds = MIN_WATCH_TIMEOUT.as_secs_f64() * (1.0 + random.unit());
     ListOptions {
         allow_watch_bookmarks: true,
         timeout_seconds: Some(seconds as u32),

@@ -12,6 +12,10 @@ const MAX_RELISTS: u32 = 5;
 /// The minimum wait before a relist, whatever the back-off.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
+/// How soon after the last change of a watch the reflector looks at what the consumer of the store's
+/// queue has rejected.
+const REJECTION_CHECK: Duration = Duration::from_secs(1);
+
 /// Schedules relists while objects are missing because they could not be decoded, stored or
 /// processed.
 ///
@@ -19,8 +23,13 @@ const MIN_WAIT: Duration = Duration::from_secs(1);
 /// forever.
 pub(super) struct Repair {
     missing: Arc<Missing>,
-    /// Whether an object could not be read since the last complete list.
-    is_unread: bool,
+    /// Whether every object in the last list and in the events since then could be read. Some may
+    /// have been rejected behind the store's queue.
+    pub(super) is_complete: bool,
+    /// The total number of objects that could not be read or stored.
+    pub(super) unreadable: u64,
+    /// Whether the consumer of the store's queue may still reject something.
+    pub(super) is_unprocessed: bool,
     /// Whether an object was rejected since nothing was missing.
     has_rejected: bool,
     relists_left: u32,
@@ -32,25 +41,32 @@ pub(super) struct Repair {
 
 impl Repair {
     pub(super) fn new(missing: Arc<Missing>, mut backoff: Backoff) -> Self {
-        let wait = backoff.step().max(MIN_WAIT);
         Self {
+            wait: backoff.step().max(MIN_WAIT),
             missing,
-            is_unread: false,
+            is_complete: false,
+            unreadable: 0,
+            is_unprocessed: false,
             has_rejected: false,
             relists_left: 0,
             due: None,
-            wait,
             backoff,
         }
     }
 
     /// Records that an object could not be decoded or stored.
     pub(super) fn missed(&mut self, key: Option<Key>, now: Instant) {
-        self.is_unread = true;
+        self.refused();
         if self.missing.add_unreadable(key) {
             self.relists_left = MAX_RELISTS;
             self.schedule(now);
         }
+    }
+
+    /// Records that the store rejected a change. It lacks the change until the next list, for which
+    /// no relist is scheduled: a store that rejects an object rejects a list with it as well.
+    pub(super) fn refused(&mut self) {
+        (self.is_complete, self.unreadable) = (false, self.unreadable + 1);
     }
 
     /// Takes note of what the consumer of the store's queue has rejected and processed meanwhile.
@@ -59,7 +75,7 @@ impl Repair {
             self.has_rejected = true;
             self.relists_left = MAX_RELISTS;
             self.schedule(now);
-        } else if self.has_rejected && !self.is_unread && self.missing.is_empty() {
+        } else if self.has_rejected && self.is_complete && self.missing.is_empty() {
             self.reset();
         }
     }
@@ -76,7 +92,7 @@ impl Repair {
     /// Records that a list has reached the store.
     pub(super) fn listed(&mut self, complete: bool, now: Instant) {
         self.due = None;
-        self.is_unread = !complete;
+        self.is_complete = complete;
         if complete && self.missing.is_empty() {
             self.reset();
         }
@@ -102,13 +118,16 @@ impl Repair {
         true
     }
 
-    /// The time until the next relist. At least a millisecond, because zero is not a valid read
-    /// timeout.
-    pub(super) fn time_left(&self, now: Instant) -> Option<Duration> {
-        self.due.map(|due| {
+    /// The time until the next relist, or until it is time to look at what the consumer has
+    /// rejected. At least a millisecond, because zero is not a valid read timeout.
+    pub(super) fn time_left(&self, silence: Duration, now: Instant) -> Option<Duration> {
+        let due = self.due.map(|due| {
             due.saturating_duration_since(now)
                 .max(Duration::from_millis(1))
-        })
+        });
+        // The intervals of the checks grow, because a list may stay unprocessed for long.
+        let check = self.is_unprocessed.then(|| silence.max(REJECTION_CHECK));
+        due.into_iter().chain(check).min()
     }
 
     fn schedule(&mut self, now: Instant) {

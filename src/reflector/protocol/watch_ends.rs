@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::watch::{BOOKMARK_INTERVAL, BOOKMARK_SILENCE, VERY_SHORT, WATCH_LIST_SILENCE};
-use super::{AfterWait, Phase, Protocol, ReportKind};
+use super::watch::{BOOKMARK_INTERVAL, BOOKMARK_SILENCE, Stage, VERY_SHORT, WATCH_LIST_SILENCE};
+use super::{AfterWait, MIN_WATCH_TIMEOUT, Phase, Protocol, ReportKind, WATCH};
 use crate::error::Error;
 use crate::wire::WATCH_SLACK;
 
@@ -16,6 +16,17 @@ const WATCH_LIST_TRIES: u32 = 3;
 
 /// The time without watch-list requests to a server that does not support them.
 const WATCH_LIST_PAUSE: Duration = Duration::from_secs(600);
+
+/// How long watches at one version have been silent.
+#[derive(Default)]
+pub(super) struct Silence {
+    /// Whether the server is known to send bookmarks regularly.
+    pub(super) sends_bookmarks: bool,
+    /// The time since the last event or list.
+    pub(super) total: Duration,
+    /// The number of lists since the last event that were caused by silence.
+    pub(super) lists: u32,
+}
 
 /// How an open watch or watch-list ended.
 pub(crate) enum WatchEnd {
@@ -32,23 +43,20 @@ pub(crate) enum WatchEnd {
 impl Protocol {
     /// Decides what follows a failed watch request.
     pub(super) fn watch_request_failed(&mut self, error: Error) {
-        let retry_after = error.retry_after();
         if is_server_unavailable(&error) {
-            self.report(error, ReportKind::Other);
-            return self.wait(retry_after, AfterWait::Watch);
+            return self.fail(error, ReportKind::Other, AfterWait::Watch);
         }
         self.suspect_version(&error);
-        self.report(error, ReportKind::Request);
-        self.wait(retry_after, AfterWait::Relist);
+        self.fail(error, ReportKind::Request, AfterWait::Relist);
     }
 
     /// Makes the next list request the most recent state, if the server may have rejected the
     /// version.
-    pub(super) fn suspect_version(&mut self, error: &Error) {
+    fn suspect_version(&mut self, error: &Error) {
         self.version_unavailable |= self.is_at_a_version() && error.is_unacceptable_request();
     }
 
-    fn is_at_a_version(&self) -> bool {
+    pub(super) fn is_at_a_version(&self) -> bool {
         !matches!(self.version.as_str(), "" | "0")
     }
 
@@ -58,8 +66,8 @@ impl Protocol {
         let Phase::WatchBody(watch) = &self.phase else {
             return;
         };
-        if watch.is_initial {
-            return self.watch_list_ended(end);
+        if let Stage::Initial { unfinished, .. } = watch.stage {
+            return self.watch_list_ended(unfinished, end);
         }
         let is_very_short = watch.is_very_short(self.now);
         let silence = watch.silence;
@@ -83,26 +91,19 @@ impl Protocol {
                 self.resume_unless_silent();
             }
             WatchEnd::Error(error) => {
-                let retry_after = error.retry_after();
-                let resume = error.is_internal_error() && self.internal_errors.retry(self.now);
-                let wait = error.is_too_many_requests();
-                self.suspect_version(&error);
                 // Other errors, such as 410 Gone, lead to a relist.
-                self.report(error, ReportKind::Other);
-                if resume {
-                    self.resume_watch();
-                } else if wait {
-                    self.wait(retry_after, AfterWait::Watch);
-                } else {
-                    self.wait(retry_after, AfterWait::Relist);
-                }
+                let next = match error.is_too_many_requests() {
+                    true => AfterWait::Watch,
+                    false => AfterWait::Relist,
+                };
+                self.suspect_version(&error);
+                self.fail(error, ReportKind::Other, next);
             }
             WatchEnd::Malformed(error) => {
-                self.report(error, ReportKind::Other);
-                if self.broken_at.as_ref() == Some(&self.version) {
-                    self.broken_at = None;
-                    return self.wait(None, AfterWait::Relist);
+                if self.broken_at.take().as_ref() == Some(&self.version) {
+                    return self.fail(error, ReportKind::Other, AfterWait::Relist);
                 }
+                self.report(error, ReportKind::Other);
                 self.broken_at = Some(self.version.clone());
                 self.resume_watch();
             }
@@ -111,7 +112,7 @@ impl Protocol {
 
     /// Decides what follows a watch-list whose initial events are incomplete (WL8–WL12). A silence
     /// shorter than [`WATCH_LIST_SILENCE`] is only reported.
-    fn watch_list_ended(&mut self, end: WatchEnd) {
+    fn watch_list_ended(&mut self, unfinished: u32, end: WatchEnd) {
         let Phase::WatchBody(watch) = &self.phase else {
             return;
         };
@@ -123,7 +124,7 @@ impl Protocol {
                 if is_very_short {
                     return self.begin_list();
                 }
-                self.watch_list_unfinished();
+                self.watch_list_unfinished(unfinished + 1);
             }
             WatchEnd::Silence => {
                 let what = "the bookmark that ends the initial events is still missing";
@@ -135,7 +136,7 @@ impl Protocol {
                     self.begin_list();
                 }
             }
-            WatchEnd::Error(error) => self.watch_list_failed(error),
+            WatchEnd::Error(error) => self.watch_list_failed(unfinished, error),
             WatchEnd::Malformed(error) => self.reject_initial_events(error),
         }
     }
@@ -147,7 +148,8 @@ impl Protocol {
             self.report(error, ReportKind::Other);
         }
         if is_very_short {
-            self.report(very_short_watch(), ReportKind::Other);
+            let what = "very short watch: it ended within a second and without an event";
+            self.report(Error::connection(what), ReportKind::Other);
         }
     }
 
@@ -159,31 +161,26 @@ impl Protocol {
         let Phase::WatchBody(watch) = &self.phase else {
             return;
         };
-        self.total_silence += self.now.saturating_duration_since(watch.last_event);
+        self.silence.total += self.now.saturating_duration_since(watch.last_event);
         let limit = match self.options.watch_idle_timeout {
             Some(timeout) => timeout.max(BOOKMARK_INTERVAL),
-            None if self.server_sends_bookmarks => BOOKMARK_SILENCE,
+            None if self.silence.sends_bookmarks => BOOKMARK_SILENCE,
             // The longest possible silence of one watch: its maximum duration and the slack.
-            None => self
-                .options
-                .min_watch_timeout
-                .saturating_mul(2)
-                .saturating_add(WATCH_SLACK),
+            None => MIN_WATCH_TIMEOUT * 2 + WATCH_SLACK,
         };
-        if self.total_silence
-            < limit
-                .saturating_mul(2)
-                .saturating_mul(1 << self.lists_for_silence.min(31))
-        {
+        let lists = self.silence.lists;
+        if self.silence.total < limit.saturating_mul(2).saturating_mul(1 << lists.min(31)) {
             return self.resume_watch();
         }
-        (self.total_silence, self.server_sends_bookmarks) = (Duration::ZERO, false);
-        self.lists_for_silence += 1;
+        self.silence = Silence {
+            lists: lists + 1,
+            ..Silence::default()
+        };
         self.wait(None, AfterWait::Relist);
     }
 
     /// Opens the watch again from the last version.
-    pub(super) fn resume_watch(&mut self) {
+    fn resume_watch(&mut self) {
         let Phase::WatchBody(watch) = &self.phase else {
             return;
         };
@@ -194,37 +191,41 @@ impl Protocol {
         };
         self.phase = match self.short_watches > MAX_SHORT_WATCHES {
             true => Phase::Wait(left, AfterWait::Watch),
-            false => Phase::Watch,
+            false => WATCH,
         };
     }
 
     /// Decides what follows a watch-list request that failed, or a watch-list that the server ended
     /// with an error (WL8).
-    pub(super) fn watch_list_failed(&mut self, error: Error) {
+    pub(super) fn watch_list_failed(&mut self, mut unfinished: u32, error: Error) {
         let retry_after = error.retry_after();
         if is_server_unavailable(&error) {
             // Try the watch-list again, because a list would fail as well. A list helps only if
             // just the watch-lists break the connection, so count these errors.
-            self.unfinished_watch_lists +=
-                u32::from(error.is_connection() && !error.is_connection_refused());
+            unfinished += u32::from(error.is_connection() && !error.is_connection_refused());
+            if unfinished < WATCH_LIST_TRIES {
+                return self.fail(
+                    error,
+                    ReportKind::Other,
+                    AfterWait::WatchList { unfinished },
+                );
+            }
             self.report(error, ReportKind::Other);
-            return match self.unfinished_watch_lists < WATCH_LIST_TRIES {
-                true => self.wait(retry_after, AfterWait::WatchList),
-                false => self.begin_list(),
-            };
+            return self.begin_list();
         }
         let refused = error.is_invalid() || error.is_bad_request();
         // A server usually rejects a request as bad or invalid because it does not support
         // watch-lists. If the version is the reason, the list fails as well.
         let unacceptable = !refused && self.is_at_a_version() && error.is_unacceptable_request();
         let unavailable = error.is_gone() || error.is_too_large_resource_version() || unacceptable;
-        match retry_after {
-            Some(_) => self.report(error, ReportKind::Other),
-            None => self.report(error, ReportKind::Preliminary),
-        }
+        let kind = match retry_after {
+            Some(_) => ReportKind::Other,
+            None => ReportKind::Preliminary,
+        };
+        self.report(error, kind);
         if unavailable && !self.version_unavailable {
             self.version_unavailable = true;
-            self.phase = Phase::WatchList;
+            self.phase = Phase::WatchList { unfinished };
             return;
         }
         if refused {
@@ -237,12 +238,11 @@ impl Protocol {
     }
 
     /// Decides what follows a watch-list that ended before its objects were complete (WL9).
-    fn watch_list_unfinished(&mut self) {
+    fn watch_list_unfinished(&mut self, unfinished: u32) {
         let what = "the watch-list ended before the bookmark that ends its initial events";
         self.report(Error::connection(what), ReportKind::Other);
-        self.unfinished_watch_lists += 1;
-        if self.unfinished_watch_lists < WATCH_LIST_TRIES {
-            return self.wait(None, AfterWait::WatchList);
+        if unfinished < WATCH_LIST_TRIES {
+            return self.wait(None, AfterWait::WatchList { unfinished });
         }
         self.pause_watch_list();
         self.begin_list();
@@ -251,10 +251,6 @@ impl Protocol {
     fn pause_watch_list(&mut self) {
         self.watch_list_paused_until = self.now.checked_add(WATCH_LIST_PAUSE);
     }
-}
-
-fn very_short_watch() -> Error {
-    Error::connection("very short watch: it ended within a second and without an event")
 }
 
 /// Whether the server is down or overloaded. The reflector waits, because a list would add load

@@ -3,7 +3,7 @@ mod initial;
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::initial::unchanged;
 use super::Reflector;
@@ -11,16 +11,15 @@ use crate::base::adaptive_buffer::ReadBuffer;
 use crate::base::panic;
 use crate::error::Error;
 use crate::json::Peek;
-use crate::object::{Key, Object};
+use crate::object::Object;
 use crate::reflector::headroom::Headroom;
 use crate::reflector::initial_list::InitialList;
 use crate::reflector::protocol::{Output, Protocol, ReportKind, WatchEnd};
-use crate::reflector::reclaim::{Reclaim, ReclaimGuard};
-use crate::reflector::undecodable::UndecodableList;
-use crate::reflector::{Body, ReflectorOptions};
+use crate::reflector::reclaim::ReclaimGuard;
+use crate::reflector::{Body, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::stop::Stop;
 use crate::store::{EntryChange, Staging};
-use crate::wire::{BadFrame, Decode, DecodeOptions, Decoded, Decoder, EventKind};
+use crate::wire::{BadFrame, Decode, DecodeOptions, Decoded, Decoder, EventKind, lacks_type_meta};
 
 /// One run of a reflector. It performs what the [`Protocol`] requests, decodes objects, and writes
 /// them to the store.
@@ -33,24 +32,9 @@ pub(super) struct Session<'r, T> {
     buffer: ReadBuffer,
     /// The list or watch-list that is being received.
     pub(super) initial: InitialList<T>,
-    /// The number of [records of missing objects](super::Missing::recorded) before this list.
-    recorded: u64,
     /// Changes that the store does not have yet. Empty before each read.
     changes: Vec<EntryChange<T>>,
-    reclaim: Option<Arc<dyn Reclaim>>,
     headroom: Headroom,
-    /// The number of objects in the last list.
-    pub(super) received: usize,
-    /// Whether every object in the last list and in the events since then could be read. Some may
-    /// have been rejected behind the store's queue.
-    pub(super) complete: bool,
-    /// The total number of objects that could not be read.
-    pub(super) unreadable: u64,
-    /// Set if none of the objects in the first list could be decoded. Reset by a list with an
-    /// object that can be decoded.
-    pub(super) undecodable: Option<UndecodableList>,
-    /// Whether the server selects the objects of the shard. `None` while this is unknown.
-    pub(super) shard_applied: Option<bool>,
 }
 
 impl<'r, T: Object> Session<'r, T> {
@@ -58,10 +42,9 @@ impl<'r, T: Object> Session<'r, T> {
         reflector: &'r Reflector<T>,
         store: &'r dyn Staging<T>,
         decode: Decode<T>,
-        reclaim: Option<Arc<dyn Reclaim>>,
         watch_list: bool,
     ) -> Self {
-        let options = reflector.options();
+        let options = &reflector.options;
         Self {
             protocol: Protocol::new(
                 options,
@@ -75,15 +58,8 @@ impl<'r, T: Object> Session<'r, T> {
             body: None,
             buffer: read_buffer(),
             initial: InitialList::default(),
-            recorded: 0,
             changes: Vec::new(),
-            reclaim,
             headroom: Headroom::default(),
-            received: 0,
-            complete: false,
-            unreadable: 0,
-            undecodable: None,
-            shard_applied: None,
         }
     }
 
@@ -91,24 +67,23 @@ impl<'r, T: Object> Session<'r, T> {
     /// is stopped meanwhile, the result of the step is ignored.
     pub(super) fn step(&mut self, stop: &Stop) {
         let reflector = self.reflector;
-        let clock = &reflector.options().clock;
+        let clock = &reflector.options.clock;
         let (_, output) = self.protocol.poll(&[]);
         if !matches!(output, Output::Read(_)) {
             self.body = None;
         }
         match output {
             Output::List(options) => {
-                let started = clock.now();
-                let opened = reflector.list(&options, stop);
-                self.opened(opened, None, started, stop);
+                let open = || reflector.lister_watcher.list(&options, stop);
+                self.request(open, |status| status.lists += 1, None, stop);
             }
             Output::Watch(options) => {
-                let started = clock.now();
-                let opened = reflector.watch(&options, stop);
-                self.opened(opened, options.timeout_seconds, started, stop);
+                let open = || reflector.lister_watcher.watch(&options, stop);
+                let timeout = options.timeout_seconds;
+                self.request(open, |status| status.watches += 1, timeout, stop);
             }
             Output::Wait(duration) => {
-                reflector.set_backing_off();
+                reflector.status.lock().state = ReflectorState::BackingOff;
                 if clock.wait(duration, stop) {
                     self.protocol.waited(clock.now());
                 }
@@ -119,34 +94,40 @@ impl<'r, T: Object> Session<'r, T> {
             }
         }
         if !self.protocol.is_receiving_list() {
-            self.initial = InitialList::default();
-            self.recorded = reflector.missing.recorded();
+            self.initial = InitialList::new(reflector.missing.recorded());
         }
     }
 
     /// Begins a new cycle after a back-off. Called when a step panicked or cannot be performed.
-    pub(super) fn abort_cycle(&mut self, error: Error, reading: Option<&'static str>) {
+    pub(super) fn abort_cycle(&mut self, error: Error) {
         self.body = None;
         // Drop the pending changes: the next list contains them.
         self.changes.clear();
         self.initial = InitialList::default();
-        self.protocol.abort_cycle(error, reading);
+        self.protocol.abort_cycle(error);
     }
 
-    fn opened(
+    fn request(
         &mut self,
-        opened: Result<Body, Error>,
+        open: impl FnOnce() -> Result<Body, Error>,
+        count: impl FnOnce(&mut ReflectorStatus),
         timeout: Option<u32>,
-        started: Instant,
         stop: &Stop,
     ) {
+        let Reflector {
+            options, status, ..
+        } = self.reflector;
+        let started = options.clock.now();
+        let opened = panic::catch(open)
+            .unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher {panic}"))));
+        count(&mut status.lock());
         if stop.is_stopped() {
             return;
         }
-        let now = self.reflector.options().clock.now();
+        let now = options.clock.now();
         let has_answered = |error: &Error| error.status().is_some();
         if opened.as_ref().map_or_else(has_answered, |_| true) {
-            self.reflector.record_contact(now);
+            status.lock().last_contact = Some(now);
         }
         let opened = opened.map(|body| {
             self.body = Some(body);
@@ -156,7 +137,7 @@ impl<'r, T: Object> Session<'r, T> {
     }
 
     fn read(&mut self, timeout: Option<Duration>, stop: &Stop) {
-        let clock = &self.reflector.options().clock;
+        let clock = &self.reflector.options.clock;
         let read = match &mut self.body {
             Some(body) => read_some(body, self.buffer.free(), timeout),
             None => Ok(Some(0)),
@@ -173,7 +154,7 @@ impl<'r, T: Object> Session<'r, T> {
                 self.protocol.read_timed_out(is_unprocessed, now);
             }
             Ok(Some(length)) => {
-                self.reflector.record_contact(now);
+                self.reflector.status.lock().last_contact = Some(now);
                 self.protocol.read(now);
                 let was_watching = self.protocol.is_watching();
                 let mut buffer = std::mem::replace(&mut self.buffer, read_buffer());
@@ -193,28 +174,32 @@ impl<'r, T: Object> Session<'r, T> {
     /// Handles the bytes that were read. Any bytes that the protocol does not consume belong to a
     /// body that has ended.
     fn consume(&mut self, mut input: &[u8]) {
-        let reclaim = self.reclaim.clone();
-        let _reclaim_guard = ReclaimGuard::begin(reclaim.as_deref());
+        let reclaim = self.reflector.reclaim.as_deref();
+        let _reclaim_guard = ReclaimGuard::begin(reclaim);
         let store = self.store;
         let unchanged = |identity: &Peek<'_>, digest| unchanged(identity, digest, store);
         // The first list finds nothing.
-        let unchanged = (self.protocol.lists_replaced() > 0).then_some(&unchanged as _);
+        let unchanged = (self.protocol.lists > 0).then_some(&unchanged as _);
         loop {
             let is_initial = !self.protocol.has_open_watch();
             let (consumed, output) = self.protocol.poll(input);
             match output {
                 Output::Item { bytes, head } => {
-                    reclaim.as_ref().inspect(|reclaim| reclaim.free_one());
+                    reclaim.inspect(|reclaim| reclaim.free_one());
                     self.headroom.record(bytes.len());
+                    let lacks_kind = head.api_version_and_kind().1.is_empty();
+                    let waits_for_kind = lacks_kind && lacks_type_meta(bytes);
                     let decoded = self.decoder.list_item(bytes, head, unchanged);
-                    self.item(decoded);
+                    self.item(decoded, waits_for_kind);
                 }
                 Output::Frame(bytes) => {
-                    reclaim.as_ref().inspect(|reclaim| reclaim.free_one());
+                    reclaim.inspect(|reclaim| reclaim.free_one());
                     let unchanged = unchanged.filter(|_| is_initial);
-                    let (decoded, length) = (self.decoder.event(bytes, unchanged), bytes.len());
-                    match decoded {
-                        Ok((kind, decoded)) => self.event(kind, decoded, length),
+                    if is_initial {
+                        self.headroom.record(bytes.len());
+                    }
+                    match self.decoder.event(bytes, unchanged) {
+                        Ok(decoded) => self.event(decoded, is_initial),
                         Err(BadFrame::Several) => self.protocol.several_events(),
                         Err(BadFrame::Malformed(error)) => {
                             let error = error.context(self.protocol.event_position());
@@ -247,35 +232,42 @@ impl<'r, T: Object> Session<'r, T> {
         self.flush();
     }
 
-    /// Handles a watch event, or an initial event of a watch-list.
-    fn event(&mut self, kind: EventKind, decoded: Decoded<T>, length: usize) {
+    /// Handles a watch event. `is_initial` is whether it is one of the initial events of a
+    /// watch-list.
+    fn event(&mut self, decoded: Decoded<T>, is_initial: bool) {
         match decoded {
-            Decoded::Error(error) => self.protocol.watch_ended(WatchEnd::Error(error)),
-            decoded if self.protocol.has_open_watch() => self.change(kind, decoded),
-            decoded => {
-                self.headroom.record(length);
-                self.initial_event(kind, decoded);
+            Decoded::Change(kind, object) if is_initial => self.initial_event(kind, object),
+            Decoded::Change(kind, object) => self.change(kind, object),
+            Decoded::Bookmark {
+                resource_version: version,
+                initial_events_end,
+            } => {
+                self.protocol.bookmark(&version, initial_events_end);
+                if !is_initial && !version.is_empty() {
+                    self.changes.push(EntryChange::Bookmark(version));
+                }
             }
-        }
-    }
-
-    /// Returns the version, or `""` if it is too long for a request. The protocol then keeps the
-    /// last version.
-    fn checked_version<'v>(&mut self, version: &'v str) -> &'v str {
-        match self.decoder.limits().check_resource_version(version) {
-            Ok(()) => version,
-            Err(error) => {
-                let error = Error::from(error).context("an event");
+            // An initial object of another kind counts as unreadable: if it were skipped, the cached
+            // object would be deleted.
+            Decoded::OtherKind(kind, other)
+                if is_initial && kind != EventKind::Bookmark && self.store.keeps_gaps() =>
+            {
+                self.unreadable_initial_event(EventKind::Modified, &other);
+            }
+            // Any other object of another kind is reported but not counted, and its version does not
+            // count (W9).
+            Decoded::OtherKind(_, other) => {
+                let error = other.error.context(self.protocol.event_position());
                 self.protocol.report(error, ReportKind::Other);
-                ""
             }
+            Decoded::Error(error) => self.protocol.watch_ended(WatchEnd::Error(error)),
         }
     }
 
-    fn missed(&mut self, key: Option<Key>, error: Error) {
-        self.complete = false;
-        self.unreadable += 1;
-        self.protocol.missed(key, error);
+    /// Records that the server sent an object of another shard.
+    fn other_shard(&mut self, kind: EventKind, version: &str) {
+        self.reflector.status.lock().shard_applied = Some(false);
+        self.protocol.event(kind, version);
     }
 }
 

@@ -126,13 +126,9 @@ fn options(config: &Value, clock: Arc<dyn Clock>, recorder: &Arc<Recorder>) -> R
     let mut options = ReflectorOptions::default();
     options.watch_list = config["watch_list"] == true;
     options.resync_period = millis("resync_ms").unwrap_or_default();
-    options.internal_error_retry = millis("internal_retry_ms").unwrap_or_default();
     options.page_size = config["page_size"]
         .as_u64()
         .map(|size| size.try_into().unwrap());
-    if let Some(seconds) = config["min_watch_timeout_s"].as_u64() {
-        options.min_watch_timeout = Duration::from_secs(seconds);
-    }
     if let Some(backoff) = millis("backoff_ms") {
         options.backoff = Backoff::new(backoff, 1.0, backoff, 0.0);
     }

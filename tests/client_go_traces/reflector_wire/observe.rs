@@ -197,10 +197,7 @@ pub(super) fn request(config: &Value, path: &str, query: &str, waited: Option<Du
         .filter(|pair| !pair.is_empty())
         .map(|pair| {
             let (name, value) = pair.split_once('=').unwrap();
-            (
-                name.to_owned(),
-                json!(masked(config, name, percent_decoded(value))),
-            )
+            (name.to_owned(), json!(masked(name, percent_decoded(value))))
         })
         .collect();
     let kind = if query.contains_key("watch") {
@@ -241,18 +238,9 @@ pub(super) fn after(config: &Value, waited: Option<Duration>) -> String {
     }
 }
 
-/// Replaces a random watch timeout with `T`. It lies between the minimum, which is at least 5
-/// minutes, and twice the minimum (W1).
-fn masked(config: &Value, name: &str, value: String) -> String {
-    let shortest = config["min_watch_timeout_s"]
-        .as_u64()
-        .unwrap_or_default()
-        .max(300);
-    let is_timeout = |value: &str| {
-        value
-            .parse()
-            .is_ok_and(|it| (shortest..2 * shortest).contains(&it))
-    };
+/// Replaces a random watch timeout, between five and ten minutes, with `T` (W1).
+fn masked(name: &str, value: String) -> String {
+    let is_timeout = |value: &str| value.parse().is_ok_and(|it| (300..600).contains(&it));
     if name == "timeoutSeconds" && is_timeout(&value) {
         "T".to_owned()
     } else {

@@ -197,7 +197,6 @@ fn c8_c9_reflector_uses_the_configured_options() {
     config.reflector.name = "c9".to_owned();
     config.reflector.clock = Arc::new(clock.clone());
     config.reflector.page_size = Some(3);
-    config.reflector.min_watch_timeout = 1000 * SECOND;
     config.reflector.resync_period = 50 * SECOND;
     config.reflector.backoff = Backoff::new(7 * SECOND, 1.0, 7 * SECOND, 0.0);
     config.reflector.watch_error_handler = Some(Arc::new(move |error| {
@@ -218,8 +217,6 @@ fn c8_c9_reflector_uses_the_configured_options() {
             .iter()
             .all(|(verb, options)| *verb == "list" && options.limit == Some(3))
     );
-    let timeout = requests[2].1.timeout_seconds.unwrap();
-    assert!((1000..=2000).contains(&timeout), "{timeout}");
     assert!(format!("{controller:?}").contains("c9"));
     running.end().unwrap();
 }

@@ -7,54 +7,31 @@ use crate::base::digest::Digest;
 use crate::error::Error;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 use crate::reflector::initial_list::{stored_key, unreadable_object};
-use crate::reflector::protocol::ReportKind;
 use crate::store::{Change, EntryChange, StoreError};
-use crate::wire::{Decoded, EventKind, Unreadable};
+use crate::wire::{DecodedObject, EventKind, Unreadable};
 
 impl<T: Object> Session<'_, T> {
-    /// Handles an event of a watch.
-    pub(super) fn change(&mut self, kind: EventKind, decoded: Decoded<T>) {
+    /// Handles an ADDED, MODIFIED or DELETED event.
+    pub(super) fn change(&mut self, kind: EventKind, decoded: DecodedObject<T>) {
         match decoded {
-            Decoded::Object(object, _) if object.name().is_empty() => {
-                self.unreadable_change(kind, &Unreadable::nameless(&object));
-            }
-            Decoded::Object(object, digest) => {
-                let version = self.checked_version(object.resource_version());
-                self.protocol.event(kind, version);
+            DecodedObject::Object(object, digest) => {
+                self.protocol.event(kind, object.resource_version());
                 self.object(kind, Arc::new(object), digest);
             }
-            Decoded::OtherShard { resource_version } => {
-                let version = self.checked_version(&resource_version);
-                self.shard_applied = Some(false);
-                self.protocol.event(kind, version);
-                if self.protocol.tracks_versions() && !version.is_empty() {
+            DecodedObject::OtherShard { resource_version } => {
+                self.other_shard(kind, &resource_version);
+                if self.protocol.tracks_versions() && !resource_version.is_empty() {
                     // The object is not stored, so send only its version: the store is then
                     // complete up to this version.
-                    self.changes.push(EntryChange::Bookmark(version.to_owned()));
+                    self.changes.push(EntryChange::Bookmark(resource_version));
                 }
             }
-            Decoded::Bookmark {
-                resource_version,
-                initial_events_end,
-            } => {
-                let version = self.checked_version(&resource_version);
-                if !version.is_empty() {
-                    self.changes.push(EntryChange::Bookmark(version.to_owned()));
-                }
-                self.protocol.bookmark(version, initial_events_end);
-            }
-            Decoded::Unreadable(unreadable) => {
+            DecodedObject::Unreadable(unreadable) => {
                 self.unreadable_change(kind, &unreadable);
-                let version = self.checked_version(&unreadable.resource_version);
-                self.protocol.event(kind, version);
+                self.protocol.event(kind, &unreadable.resource_version);
             }
-            // An object of another kind is reported but not counted, and its version does not count
-            // (W9).
-            Decoded::OtherKind(other) => {
-                let error = other.into_error(self.protocol.event_position());
-                self.protocol.report(error, ReportKind::Other);
-            }
-            Decoded::Unchanged(..) | Decoded::Error(_) => {}
+            // Only the objects of a list are compared with the store.
+            DecodedObject::Unchanged(..) => {}
         }
     }
 
@@ -62,7 +39,7 @@ impl<T: Object> Session<'_, T> {
         let missing = &self.reflector.missing;
         let key = (!missing.is_empty()).then(|| meta_namespace_key(&*object));
         let missing = key.filter(|key| missing.contains(key));
-        let unreadable = self.unreadable;
+        let unreadable = self.protocol.unreadable();
         let gone = (kind == EventKind::Deleted).then(|| Arc::clone(&object));
         let change = match kind {
             EventKind::Added => Change::Add(object),
@@ -83,7 +60,7 @@ impl<T: Object> Session<'_, T> {
         }
         if let Some(key) = missing {
             self.flush();
-            if self.unreadable == unreadable {
+            if self.protocol.unreadable() == unreadable {
                 self.protocol.recovered(&key, kind == EventKind::Deleted);
             }
         }
@@ -97,7 +74,7 @@ impl<T: Object> Session<'_, T> {
             return self.delete_unreadable(unreadable);
         }
         let error = unreadable.error_at(|| self.protocol.event_position());
-        self.missed(unreadable.namespaced_key(), error);
+        self.protocol.missed(unreadable.namespaced_key(), error);
     }
 
     /// Deletes an object that cannot be read, if its key is known.
@@ -115,7 +92,7 @@ impl<T: Object> Session<'_, T> {
         }
         let key = unreadable.namespaced_key();
         let error = unreadable.error_at(|| "a deletion".to_owned());
-        self.missed(key.clone(), error);
+        self.protocol.missed(key.clone(), error);
         // A deleted object is no longer missing.
         if let Some(key) = key {
             self.protocol.recovered(&key, true);
@@ -138,14 +115,9 @@ impl<T: Object> Session<'_, T> {
     fn rejected(&mut self, error: &StoreError) {
         let failed = Error::other(format!("the store rejected an event: {error}"));
         match error {
-            StoreError::Transform { key, .. } => self.missed(key.clone(), failed),
-            StoreError::Key(_) => self.missed(None, failed),
-            // The store lacks this change until the next list. No relist is scheduled for it: a
-            // store that rejects an object rejects a list with it as well.
-            _ => {
-                (self.complete, self.unreadable) = (false, self.unreadable + 1);
-                self.protocol.report(failed, ReportKind::Object);
-            }
+            StoreError::Transform { key, .. } => self.protocol.missed(key.clone(), failed),
+            StoreError::Key(_) => self.protocol.missed(None, failed),
+            _ => self.protocol.refused(failed),
         }
     }
 }
