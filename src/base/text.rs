@@ -78,6 +78,17 @@ pub(crate) fn percent_encoded(text: &str, allowed: &[u8]) -> String {
     encoded
 }
 
+/// Joins the first `most` texts, and adds the number of the others.
+#[cfg(feature = "client")]
+pub(crate) fn listed(texts: impl ExactSizeIterator<Item: fmt::Display>, most: usize) -> String {
+    let more = texts.len().saturating_sub(most);
+    let shown: Vec<String> = texts.take(most).map(|text| text.to_string()).collect();
+    match more {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 /// Decodes the percent escapes. Returns `None` if one is invalid. A plus sign is not an escape.
 #[cfg(feature = "client")]
 pub(crate) fn percent_decoded(text: &str) -> Option<Vec<u8>> {

@@ -15,7 +15,7 @@ use super::api::{Api, Patch, Update};
 use super::condition::Condition;
 use super::wait::{Ended, Wait, WaitError, backoff};
 use super::{Client, Request, Response};
-use crate::base::text::EscapedName;
+use crate::base::text::{EscapedName, listed};
 use crate::error::{Error, ErrorKind};
 use crate::object::{DynamicObject, FullMetadata, GroupVersionResource, Object};
 use crate::stop::Stop;
@@ -146,7 +146,7 @@ impl Client {
         let doing = match &definitions {
             Ok(definitions) => {
                 let names = definitions.iter().map(|one| &*one.name);
-                format!("installing {}", listed(names))
+                format!("installing {}", listed(names, MAX_LISTED))
             }
             Err(_) => "installing CustomResourceDefinitions".to_owned(),
         };
@@ -432,16 +432,6 @@ fn uses_name_in(message: &str, names: Option<&Value>) -> bool {
     texts
         .filter_map(Value::as_str)
         .any(|name| message.contains(&format!("\"{name}\"")))
-}
-
-/// Joins the first texts.
-fn listed<'a>(texts: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let rest = texts.len().saturating_sub(MAX_LISTED);
-    let mut listed = texts.take(MAX_LISTED).collect::<Vec<_>>().join(", ");
-    if rest > 0 {
-        listed.push_str(&format!(" and {rest} more"));
-    }
-    listed
 }
 
 /// The error for a value that is not a definition.

@@ -68,6 +68,7 @@ use self::credential_data::config_error;
 use self::policy::Policy;
 use self::resource::{JSON, PARTIAL, ResourceListerWatcher};
 use crate::base::derive::debug_fields;
+use crate::base::sync::Mutex;
 use crate::error::Error;
 use crate::log;
 use crate::object::{DynamicObject, GroupVersionResource, Object, PartialObjectMetadata, Resource};
@@ -122,7 +123,7 @@ struct Inner {
     /// Whether lists are requested with gzip compression.
     gzip: bool,
     policy: Arc<Policy>,
-    discovery: discovery::Cache,
+    discovery: Mutex<discovery::Cache>,
 }
 
 impl Client {
@@ -170,7 +171,7 @@ impl Client {
                 response_timeout: config.response_timeout,
                 gzip: cfg!(feature = "gzip") && config.compression,
                 policy: Arc::new(Policy::new(config.policy, &server)?),
-                discovery: discovery::Cache::default(),
+                discovery: Mutex::default(),
             }),
         })
     }

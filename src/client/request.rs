@@ -7,6 +7,8 @@ use ureq::http::Method;
 use crate::base::text::{UNRESERVED, percent_encoded};
 use crate::error::Error;
 
+pub(super) const NOT_SERIALIZABLE: &str = "the body can't be serialized as JSON: its Serialize implementation failed, or a map key is not a string";
+
 /// An HTTP request to the API server, for endpoints that [`Api`](crate::client::api::Api) does not
 /// cover.
 ///
@@ -129,9 +131,7 @@ impl Request {
     pub fn json<T: Serialize + ?Sized>(self, body: &T) -> Result<Self, Error> {
         match serde_json::to_vec(body) {
             Ok(body) => Ok(self.body(body)),
-            Err(_) => Err(Error::other(
-                "the request body can't be serialized as JSON: its Serialize implementation failed, or a map key is not a string",
-            )),
+            Err(_) => Err(Error::other(NOT_SERIALIZABLE)),
         }
     }
 

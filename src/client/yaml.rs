@@ -3,17 +3,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::iter;
 use std::rc::Rc;
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag, options};
-use serde::de::value::{BorrowedStrDeserializer, SeqDeserializer};
-use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, Expected, IntoDeserializer,
-    MapAccess, Unexpected, Visitor,
-};
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{DeserializeOwned, Deserializer, Expected, IntoDeserializer, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 
 /// The maximum number of values, of which aliases repeat some, and the maximum nesting.
@@ -62,11 +60,16 @@ impl serde::de::Error for Problem {
         }
     }
 
-    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self {
-            what: format!("expected {expected}"),
-            at: None,
-        }
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        use Unexpected::{Bool, Float, Signed, Unsigned};
+        let expected = expected.to_string();
+        let what = match found {
+            Bool(_) | Signed(_) | Unsigned(_) | Float(_) if expected == "a string" => {
+                "a number or boolean where a string is expected: quote it".to_owned()
+            }
+            _ => format!("expected {expected}"),
+        };
+        Self { what, at: None }
     }
 }
 
@@ -118,8 +121,6 @@ enum Scalar {
 
 /// The entry of a map.
 struct Entry {
-    /// The position of the key.
-    at: Position,
     value: Rc<Node>,
     /// Whether it comes from a map that was merged with `<<`.
     is_merged: bool,
@@ -198,7 +199,7 @@ fn read(text: &str) -> Result<Rc<Node>, Problem> {
             Some(open) => open.add(done, at, is_merge)?,
             None if root.is_none() => root = Some(done),
             // A separator at the end of the text.
-            None if matches!(done.content, Content::Scalar(Scalar::Null)) => {}
+            None if done.is_null() => {}
             None => return Err(Problem::new("more than one YAML document", at)),
         }
     }
@@ -246,7 +247,6 @@ impl Open {
             }
             Some(Key::Text(key, at)) => {
                 let entry = Entry {
-                    at,
                     value: child,
                     is_merged: false,
                 };
@@ -268,7 +268,6 @@ impl Open {
                         let entry = Entry {
                             value: entry.value.clone(),
                             is_merged: true,
-                            ..*entry
                         };
                         (key.clone(), entry)
                     }));
@@ -280,6 +279,10 @@ impl Open {
 }
 
 impl Node {
+    fn is_null(&self) -> bool {
+        matches!(self.content, Content::Scalar(Scalar::Null))
+    }
+
     /// The text of a scalar as a key. `None` if it cannot be a key.
     fn key(&self) -> Option<String> {
         let Content::Scalar(scalar) = &self.content else {
@@ -405,24 +408,24 @@ fn integer(text: &str) -> Option<Scalar> {
     small.or_else(|| large().map(Scalar::Large))
 }
 
+/// As in Go, `null` is the zero value of every type.
 impl<'de> Deserializer<'de> for &'de Node {
     type Error = Problem;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        match &self.content {
+        let decoded = match &self.content {
             Content::List(items) => {
                 visitor.visit_seq(SeqDeserializer::new(items.iter().map(|item| &**item)))
             }
-            Content::Map(map) => visitor.visit_map(Entries {
-                rest: map.iter(),
-                value: None,
-            }),
+            Content::Map(map) => {
+                let entries = map.iter().map(|(key, entry)| (&**key, &*entry.value));
+                visitor.visit_map(MapDeserializer::new(entries))
+            }
             Content::Scalar(scalar) => match scalar {
                 Scalar::Null => visitor.visit_unit(),
                 Scalar::Bool(flag) => visitor.visit_bool(*flag),
                 Scalar::Int(number) => visitor.visit_i64(*number),
                 Scalar::Large(number) => visitor.visit_u64(*number),
-                // Go writes whole numbers without a point.
                 #[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
                 Scalar::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
                     visitor.visit_i64(*number as i64)
@@ -430,56 +433,63 @@ impl<'de> Deserializer<'de> for &'de Node {
                 Scalar::Float(number) => visitor.visit_f64(*number),
                 Scalar::Text(text) => visitor.visit_borrowed_str(text),
             },
-        }
+        };
+        decoded.map_err(|problem| Problem {
+            at: problem.at.or(Some(self.at)),
+            ..problem
+        })
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        match self.content {
-            Content::Scalar(Scalar::Null) => visitor.visit_none(),
-            _ => visitor.visit_some(self),
+        if self.is_null() {
+            return visitor.visit_none();
         }
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
+        if self.is_null() {
+            return visitor.visit_bool(false);
+        }
+        self.deserialize_any(visitor)
     }
 
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        let what = match &self.content {
-            Content::Scalar(Scalar::Text(text)) => return visitor.visit_borrowed_str(text),
-            Content::Scalar(Scalar::Null) | Content::List(_) | Content::Map(_) => {
-                "expected string scalar"
-            }
-            Content::Scalar(_) => "a number or boolean where a string is expected: quote it",
-        };
-        Err(Problem::new(what, self.at))
-    }
-
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        self.deserialize_string(visitor)
+        if self.is_null() {
+            return visitor.visit_borrowed_str("");
+        }
+        self.deserialize_any(visitor)
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        match self.content {
-            Content::List(_) => self.deserialize_any(visitor),
-            _ => Err(Problem::new("expected sequence start", self.at)),
+        if self.is_null() {
+            return visitor.visit_seq(SeqDeserializer::new(iter::empty::<&Node>()));
         }
+        self.deserialize_any(visitor)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        match self.content {
-            Content::Map(_) => self.deserialize_any(visitor),
-            _ => Err(Problem::new("expected mapping start", self.at)),
+        if self.is_null() {
+            return visitor.visit_map(MapDeserializer::new(iter::empty::<(&str, &Node)>()));
         }
+        self.deserialize_any(visitor)
     }
 
+    /// Derived structs would also accept a list.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Problem> {
-        self.deserialize_map(visitor)
+        match self.content {
+            Content::Map(_) | Content::Scalar(Scalar::Null) => self.deserialize_map(visitor),
+            _ => Err(Problem::new("expected a map", self.at)),
+        }
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char bytes byte_buf unit unit_struct newtype_struct
+        i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str bytes byte_buf unit unit_struct newtype_struct
         tuple tuple_struct enum identifier ignored_any
     }
 }
@@ -489,37 +499,5 @@ impl<'de> IntoDeserializer<'de, Problem> for &'de Node {
 
     fn into_deserializer(self) -> Self {
         self
-    }
-}
-
-/// The entries of a map.
-struct Entries<'de> {
-    rest: std::collections::btree_map::Iter<'de, String, Entry>,
-    value: Option<&'de Entry>,
-}
-
-impl<'de> MapAccess<'de> for Entries<'de> {
-    type Error = Problem;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Problem> {
-        let Some((key, entry)) = self.rest.next() else {
-            return Ok(None);
-        };
-        self.value = Some(entry);
-        seed.deserialize(BorrowedStrDeserializer::new(key))
-            .map(Some)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Problem> {
-        let Some(entry) = self.value.take() else {
-            return Err(Problem::custom(""));
-        };
-        seed.deserialize(&*entry.value).map_err(|problem| Problem {
-            at: problem.at.or(Some(entry.at)),
-            ..problem
-        })
     }
 }

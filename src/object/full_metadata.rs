@@ -183,14 +183,6 @@ macro_rules! impl_full_metadata {
                 > {
                     $crate::object::FullMetadata::full_metadata(metadata(self))
                 }
-
-                fn is_being_deleted(&self) -> bool {
-                    $crate::object::FullMetadata::is_being_deleted(metadata(self))
-                }
-
-                fn generation(&self) -> i64 {
-                    $crate::object::FullMetadata::generation(metadata(self))
-                }
             }
         };
     };
@@ -229,8 +221,6 @@ mod tests {
             of::<PartialObjectMetadata>(json),
             of::<DynamicObject>(json),
             of::<Compact<Team>>(json),
-            #[cfg(feature = "client")]
-            of::<crate::client::api::Scale>(json),
             #[cfg(feature = "k8s-openapi")]
             of::<k8s_openapi::api::core::v1::ConfigMap>(json),
         ]

@@ -147,29 +147,6 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for StringMap {
     }
 }
 
-/// Adds all entries and rewrites the map once. For a key that is already present, the new value
-/// wins.
-impl<K: AsRef<str>, V: AsRef<str>> Extend<(K, V)> for StringMap {
-    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        let mut all = BTreeMap::from(std::mem::take(self));
-        all.extend(
-            entries
-                .into_iter()
-                .map(|(key, value)| (key.as_ref().to_owned(), value.as_ref().to_owned())),
-        );
-        *self = all.into();
-    }
-}
-
-impl IntoIterator for StringMap {
-    type Item = (String, String);
-    type IntoIter = std::collections::btree_map::IntoIter<String, String>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        BTreeMap::from(self).into_iter()
-    }
-}
-
 impl<K: AsRef<str>, V: AsRef<str>, const N: usize> From<[(K, V); N]> for StringMap {
     fn from(entries: [(K, V); N]) -> Self {
         entries.into_iter().collect()
@@ -338,7 +315,7 @@ impl<'de> Deserialize<'de> for StringMap {
                 };
                 while let Some(key) = map.next_key_seed(Append(&mut builder.text))? {
                     builder.key(key);
-                    map.next_value_seed(AppendOrEmpty(&mut builder.text))?;
+                    map.next_value_seed(Append(&mut builder.text))?;
                 }
                 Ok(builder.finish())
             }
@@ -348,58 +325,38 @@ impl<'de> Deserialize<'de> for StringMap {
 }
 
 /// Deserializes a string and appends it to a text with [`push`], without a separate allocation.
-/// Returns the range of the string.
+/// `null` is the empty string. Returns the range of the string.
 struct Append<'a>(&'a mut String);
 
 impl<'de> DeserializeSeed<'de> for Append<'_> {
     type Value = Range<usize>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Range<usize>, D::Error> {
-        deserializer.deserialize_str(self)
+        deserializer.deserialize_option(self)
     }
 }
 
-impl Visitor<'_> for Append<'_> {
+impl<'de> Visitor<'de> for Append<'_> {
     type Value = Range<usize>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a string")
     }
 
+    fn visit_none<E: Error>(self) -> Result<Range<usize>, E> {
+        self.visit_str("")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Range<usize>, E> {
+        self.visit_str("")
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Range<usize>, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+
     fn visit_str<E: Error>(self, string: &str) -> Result<Range<usize>, E> {
         Ok(push(self.0, string))
-    }
-}
-
-/// The same for a string or `null`, which is the empty string.
-struct AppendOrEmpty<'a>(&'a mut String);
-
-impl<'de> DeserializeSeed<'de> for AppendOrEmpty<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_option(self)
-    }
-}
-
-impl<'de> Visitor<'de> for AppendOrEmpty<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_none<E: Error>(self) -> Result<(), E> {
-        push(self.0, "");
-        Ok(())
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        self.visit_none()
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        Append(self.0).deserialize(deserializer).map(drop)
     }
 }
 

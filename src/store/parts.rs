@@ -24,7 +24,8 @@ pub(super) struct Parts<V> {
 impl<V: Clone> Parts<V> {
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self {
-            parts: vec![Arc::new(HashMap::with_capacity(capacity / PARTS)); PARTS],
+            parts: std::iter::repeat_n(Arc::new(HashMap::with_capacity(capacity / PARTS)), PARTS)
+                .collect(),
         }
     }
 

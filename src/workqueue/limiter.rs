@@ -52,33 +52,25 @@ pub trait RateLimiter<T>: Send + Sync + 'static {
     fn num_requeues(&self, item: &T) -> usize;
 }
 
-impl<T, L: RateLimiter<T> + ?Sized> RateLimiter<T> for Box<L> {
-    fn when(&self, item: &T) -> Duration {
-        (**self).when(item)
-    }
+macro_rules! forward_to_content {
+    ($($pointer:ident)*) => {$(
+        impl<T, L: RateLimiter<T> + ?Sized> RateLimiter<T> for $pointer<L> {
+            fn when(&self, item: &T) -> Duration {
+                (**self).when(item)
+            }
 
-    fn forget(&self, item: &T) {
-        (**self).forget(item);
-    }
+            fn forget(&self, item: &T) {
+                (**self).forget(item);
+            }
 
-    fn num_requeues(&self, item: &T) -> usize {
-        (**self).num_requeues(item)
-    }
+            fn num_requeues(&self, item: &T) -> usize {
+                (**self).num_requeues(item)
+            }
+        }
+    )*};
 }
 
-impl<T, L: RateLimiter<T> + ?Sized> RateLimiter<T> for Arc<L> {
-    fn when(&self, item: &T) -> Duration {
-        (**self).when(item)
-    }
-
-    fn forget(&self, item: &T) {
-        (**self).forget(item);
-    }
-
-    fn num_requeues(&self, item: &T) -> usize {
-        (**self).num_requeues(item)
-    }
-}
+forward_to_content!(Box Arc);
 
 #[derive(Debug)]
 struct Failures<T>(Mutex<HashMap<T, usize>>);
@@ -175,71 +167,21 @@ impl<T: Item> RateLimiter<T> for ItemExponentialFailureRateLimiter<T> {
     }
 }
 
-/// Delays the first failures of an item briefly and later ones longer. client-go's
-/// `TypedItemFastSlowRateLimiter`.
-///
-/// ```
-/// use k8s_informer::workqueue::{ItemFastSlowRateLimiter, RateLimiter};
-/// use std::time::Duration;
-///
-/// let limiter = ItemFastSlowRateLimiter::new(Duration::from_millis(5), Duration::from_secs(10), 2);
-/// let waits: Vec<u128> = (0..3).map(|_| limiter.when(&"a").as_millis()).collect();
-/// assert_eq!(waits, [5, 5, 10_000]);
-/// ```
-#[derive(Debug)]
-pub struct ItemFastSlowRateLimiter<T> {
-    failures: Failures<T>,
-    fast: Duration,
-    slow: Duration,
-    max_fast: usize,
-}
-
-impl<T: Clone + Eq + Hash> ItemFastSlowRateLimiter<T> {
-    /// Creates a limiter with the short delay, the long delay, and the number of short delays per
-    /// item.
-    pub fn new(fast: Duration, slow: Duration, max_fast: usize) -> Self {
-        Self {
-            failures: Failures::new(),
-            fast,
-            slow,
-            max_fast,
-        }
-    }
-}
-
-impl<T: Item> RateLimiter<T> for ItemFastSlowRateLimiter<T> {
-    fn when(&self, item: &T) -> Duration {
-        if self.failures.count(item) < self.max_fast {
-            self.fast
-        } else {
-            self.slow
-        }
-    }
-
-    fn forget(&self, item: &T) {
-        self.failures.forget(item);
-    }
-
-    fn num_requeues(&self, item: &T) -> usize {
-        self.failures.of(item)
-    }
-}
-
 /// Returns the longest delay of several limiters. client-go's `TypedMaxOfRateLimiter`.
 ///
 /// Every limiter counts every failure. If one of them is a bucket, more items than its burst can
 /// therefore become due at once: the bucket refills while other limiters delay items.
 ///
 /// ```
-/// use k8s_informer::workqueue::{ItemFastSlowRateLimiter, MaxOfRateLimiter, RateLimiter};
+/// use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, MaxOfRateLimiter, RateLimiter};
 /// use std::time::Duration;
 ///
-/// let limiter = |fast, slow| {
-///     ItemFastSlowRateLimiter::new(Duration::from_secs(fast), Duration::from_secs(slow), 1)
+/// let limiter = |base, most| {
+///     ItemExponentialFailureRateLimiter::new(Duration::from_secs(base), Duration::from_secs(most))
 /// };
-/// let limiter = MaxOfRateLimiter::new(vec![Box::new(limiter(1, 9)), Box::new(limiter(5, 5))]);
-/// let waits: Vec<u64> = (0..2).map(|_| limiter.when(&"a").as_secs()).collect();
-/// assert_eq!((waits, limiter.num_requeues(&"a")), (vec![5, 9], 2));
+/// let limiter = MaxOfRateLimiter::new(vec![Box::new(limiter(1, 9)), Box::new(limiter(3, 3))]);
+/// let waits: Vec<u64> = (0..3).map(|_| limiter.when(&"a").as_secs()).collect();
+/// assert_eq!((waits, limiter.num_requeues(&"a")), (vec![3, 3, 4], 3));
 /// ```
 pub struct MaxOfRateLimiter<T> {
     limiters: Vec<Box<dyn RateLimiter<T>>>,
@@ -278,44 +220,6 @@ impl<T: 'static> RateLimiter<T> for MaxOfRateLimiter<T> {
 
 debug_fields!(MaxOfRateLimiter<T>, this, limiters: this.limiters.len());
 
-/// Limits the delay of another limiter to a maximum. client-go's `TypedWithMaxWaitRateLimiter`.
-///
-/// ```
-/// use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, WithMaxWaitRateLimiter};
-/// use std::time::Duration;
-///
-/// let limiter = ItemExponentialFailureRateLimiter::new(Duration::from_secs(1), Duration::from_secs(1000));
-/// let limiter = WithMaxWaitRateLimiter::new(limiter, Duration::from_secs(3));
-/// let waits: Vec<u64> = (0..3).map(|_| limiter.when(&"a").as_secs()).collect();
-/// assert_eq!(waits, [1, 2, 3]);
-/// ```
-#[derive(Clone, Debug)]
-pub struct WithMaxWaitRateLimiter<L> {
-    limiter: L,
-    most: Duration,
-}
-
-impl<L> WithMaxWaitRateLimiter<L> {
-    /// Wraps `limiter` so that no delay exceeds `most`.
-    pub fn new(limiter: L, most: Duration) -> Self {
-        Self { limiter, most }
-    }
-}
-
-impl<T, L: RateLimiter<T>> RateLimiter<T> for WithMaxWaitRateLimiter<L> {
-    fn when(&self, item: &T) -> Duration {
-        self.limiter.when(item).min(self.most)
-    }
-
-    fn forget(&self, item: &T) {
-        self.limiter.forget(item);
-    }
-
-    fn num_requeues(&self, item: &T) -> usize {
-        self.limiter.num_requeues(item)
-    }
-}
-
 /// Returns the usual limiter for a controller. client-go's `DefaultTypedControllerRateLimiter`.
 ///
 /// An item waits 5 ms after its first failure and twice as long after each further one, up to 1000
@@ -343,13 +247,6 @@ pub fn default_controller_rate_limiter_with_clock<T: Item>(
         Box::new(ItemExponentialFailureRateLimiter::new(base, most)),
         Box::new(BucketRateLimiter::new(10.0, 100).with_clock(clock)),
     ])
-}
-
-/// Returns a limiter that only limits per item: 1 ms after the first failure, and twice as long
-/// after each further one, up to 1000 s. client-go's `DefaultTypedItemBasedRateLimiter`.
-pub fn default_item_based_rate_limiter<T: Clone + Eq + Hash>()
--> ItemExponentialFailureRateLimiter<T> {
-    ItemExponentialFailureRateLimiter::new(Duration::from_millis(1), Duration::from_secs(1000))
 }
 
 #[cfg(all(test, not(shuttle)))]

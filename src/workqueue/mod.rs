@@ -151,10 +151,12 @@
 //! | `Queue` | [`Order`] |
 //! | `MetricsProvider`, `SetProvider` | [`WorkQueueMetrics`], set with [`WorkQueueBuilder::metrics`] or returned by a [`MetricsProvider`](crate::metrics::MetricsProvider) |
 //! | `TypedRateLimiter` | [`RateLimiter`] |
-//! | `TypedItemExponentialFailureRateLimiter`, `TypedItemFastSlowRateLimiter` | [`ItemExponentialFailureRateLimiter`], [`ItemFastSlowRateLimiter`] |
+//! | `TypedItemExponentialFailureRateLimiter` | [`ItemExponentialFailureRateLimiter`] |
 //! | `TypedBucketRateLimiter` and `rate.Limiter` | [`BucketRateLimiter`] |
-//! | `TypedMaxOfRateLimiter`, `TypedWithMaxWaitRateLimiter` | [`MaxOfRateLimiter`], [`WithMaxWaitRateLimiter`] |
-//! | `DefaultTypedControllerRateLimiter`, `DefaultTypedItemBasedRateLimiter` | [`default_controller_rate_limiter`], [`default_item_based_rate_limiter`] |
+//! | `TypedMaxOfRateLimiter` | [`MaxOfRateLimiter`] |
+//! | `TypedItemFastSlowRateLimiter`, `TypedWithMaxWaitRateLimiter` | your own [`RateLimiter`] |
+//! | `DefaultTypedControllerRateLimiter` | [`default_controller_rate_limiter`] |
+//! | `DefaultTypedItemBasedRateLimiter` | an [`ItemExponentialFailureRateLimiter`] from 1 ms to 1,000 s |
 
 mod delayed;
 mod delaying;
@@ -176,9 +178,8 @@ pub use delaying::DelayingQueue;
 pub use item::Item;
 pub use limiter::bucket::BucketRateLimiter;
 pub use limiter::{
-    ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter, MaxOfRateLimiter, RateLimiter,
-    WithMaxWaitRateLimiter, default_controller_rate_limiter,
-    default_controller_rate_limiter_with_clock, default_item_based_rate_limiter,
+    ItemExponentialFailureRateLimiter, MaxOfRateLimiter, RateLimiter,
+    default_controller_rate_limiter, default_controller_rate_limiter_with_clock,
 };
 pub use order::Order;
 pub use priority_queue::{AddOptions, PriorityQueue};

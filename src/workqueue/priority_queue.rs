@@ -2,7 +2,7 @@ use std::io;
 use std::ops::Deref;
 use std::time::Duration;
 
-use super::{Item, RateLimiter, WorkQueue};
+use super::{Item, RateLimiter, RateLimitingQueue, WorkQueue};
 use crate::base::derive::debug_fields;
 
 /// A [`WorkQueue`] with priorities, delays and rate limits. It corresponds to the `PriorityQueue`
@@ -28,7 +28,7 @@ use crate::base::derive::debug_fields;
 /// [`DelayingQueue`](super::DelayingQueue) does.
 ///
 /// ```
-/// use k8s_informer::workqueue::{AddOptions, WorkQueue, default_item_based_rate_limiter};
+/// use k8s_informer::workqueue::{AddOptions, WorkQueue, default_controller_rate_limiter};
 /// use k8s_informer_testing::FakeClock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
@@ -36,7 +36,7 @@ use crate::base::derive::debug_fields;
 /// let clock = FakeClock::new(); // the system clock by default
 /// let queue = WorkQueue::builder()
 ///     .clock(Arc::new(clock.clone()))
-///     .build_priority(default_item_based_rate_limiter())?;
+///     .build_priority(default_controller_rate_limiter())?;
 /// let low = AddOptions::new().priority(-100);
 /// queue.add_with("old", low);
 /// queue.add_with("later", low.after(Duration::from_secs(5)));
@@ -50,17 +50,15 @@ use crate::base::derive::debug_fields;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct PriorityQueue<T: Item> {
-    pub(super) queue: WorkQueue<T>,
-    /// Called without any lock.
-    pub(super) limiter: Box<dyn RateLimiter<T>>,
+    pub(super) queue: RateLimitingQueue<T>,
 }
 
 /// How [`PriorityQueue::add_with`] adds an item. controller-runtime's `AddOpts`.
 ///
 /// ```
-/// use k8s_informer::workqueue::{AddOptions, PriorityQueue, default_item_based_rate_limiter};
+/// use k8s_informer::workqueue::{AddOptions, PriorityQueue, default_controller_rate_limiter};
 ///
-/// let queue = PriorityQueue::new(default_item_based_rate_limiter())?;
+/// let queue = PriorityQueue::new(default_controller_rate_limiter())?;
 /// queue.add_with("a", AddOptions::new().priority(-100).rate_limited());
 /// assert_eq!(queue.num_requeues(&"a"), 1);
 /// assert_eq!(queue.get_with_priority(), Some(("a", -100))); // Blocks for the delay of 5 ms.
@@ -119,15 +117,15 @@ impl<T: Item> PriorityQueue<T> {
     pub fn add_with(&self, item: T, options: AddOptions) {
         let mut delay = options.after;
         if options.is_rate_limited {
-            let limit = self.limiter.when(&item);
+            let limit = self.queue.limiter.when(&item);
             if delay.is_zero() || limit < delay {
                 delay = limit;
             }
         }
         if delay.is_zero() {
-            self.queue.shared.add(item, options.priority);
+            self.shared.add(item, options.priority);
         } else {
-            self.queue.shared.add_after(item, options.priority, delay);
+            self.shared.add_after(item, options.priority, delay);
         }
     }
 
@@ -135,27 +133,15 @@ impl<T: Item> PriorityQueue<T> {
     /// [`WorkItem::priority`](super::WorkItem::priority) is the counterpart for
     /// [`take`](WorkQueue::take).
     pub fn get_with_priority(&self) -> Option<(T, i32)> {
-        let taken = self.queue.shared.get(|| false)?;
+        let taken = self.shared.get(|| false)?;
         Some((taken.item, taken.priority))
-    }
-
-    /// Resets the limiter for an item that succeeded or is not retried anymore. The item stays in
-    /// the queue.
-    pub fn forget(&self, item: &T) {
-        self.limiter.forget(item);
-    }
-
-    /// Returns the number of failures of the item since it was last forgotten, as counted by the
-    /// limiter.
-    pub fn num_requeues(&self, item: &T) -> usize {
-        self.limiter.num_requeues(item)
     }
 }
 
 impl<T: Item> Deref for PriorityQueue<T> {
-    type Target = WorkQueue<T>;
+    type Target = RateLimitingQueue<T>;
 
-    fn deref(&self) -> &WorkQueue<T> {
+    fn deref(&self) -> &RateLimitingQueue<T> {
         &self.queue
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     AddOptions, DelayingQueue, RateLimiter, RateLimitingQueue, WorkItem, WorkQueue,
-    default_item_based_rate_limiter,
+    default_controller_rate_limiter,
 };
 use crate::base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::base::sync::{any, check, check_times, join_all, thread};
@@ -229,7 +229,7 @@ fn q14_timer_thread_ends_with_the_queue() {
 fn pq4_adds_of_a_delayed_item_miss_no_change() {
     check(|| {
         let queue = WorkQueue::builder().clock(RandomClock::new());
-        let queue = queue.build_priority(default_item_based_rate_limiter());
+        let queue = queue.build_priority(default_controller_rate_limiter());
         let queue = Arc::new(queue.unwrap());
         let (newest, seen, running) = (
             Arc::new(AtomicUsize::new(0)),

@@ -23,7 +23,6 @@ fn read(body: &Value) -> Result<(), Error> {
     let (api, stop) = (counteds(&server), Stop::new());
     let results = [
         api.get("a", &stop),
-        api.get_not_older_than("a", "7", &stop),
         api.status().get("a", &stop),
         api.patch("a", &Patch::merge(json!({})), &stop),
         api.create(&json!({"metadata": {"name": "a"}}), &stop),

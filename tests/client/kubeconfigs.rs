@@ -384,23 +384,23 @@ fn invalid_kubeconfig_error_has_position_but_no_content() {
         ("users: [s3cret", "at line 1, column 8"),
         (
             "users:\n- name: a\n  user:\n    token: [s3cret]\n",
-            "expected string scalar at line 4, column 12",
+            "expected a string at line 4, column 12",
         ),
         (
             "users:\n- name: a\n  user: s3cret\n",
-            "expected mapping start at line 3, column 9",
+            "expected a map at line 3, column 9",
         ),
         (
             "clusters: s3cret",
-            "expected sequence start at line 1, column 11",
+            "expected a sequence at line 1, column 11",
         ),
         (
             "clusters:\n- cluster:\n    insecure-skip-tls-verify: s3cret\n",
-            "expected a boolean at line 3, column 5",
+            "expected a boolean at line 3, column 31",
         ),
         (
             "clusters:\n- cluster:\n    disable-compression: 'true'\n",
-            "expected a boolean at line 3, column 5",
+            "expected a boolean at line 3, column 26",
         ),
         (
             "users: [{user: {token: 12345}}]",
@@ -416,7 +416,7 @@ fn invalid_kubeconfig_error_has_position_but_no_content() {
         ),
         (
             "users: [{user: {as-user-extra: {a: s3cret}}}]",
-            "expected sequence start at line 1, column 36",
+            "expected a sequence at line 1, column 36",
         ),
         (
             "users: [{user: {auth-provider: {config: [s3cret]}}}]",
@@ -424,10 +424,10 @@ fn invalid_kubeconfig_error_has_position_but_no_content() {
         ),
         (
             "users: {s3cret: 1}",
-            "expected sequence start at line 1, column 8",
+            "expected a sequence at line 1, column 8",
         ),
-        ("s3cret", "expected mapping start at line 1, column 1"),
-        ("[s3cret]", "expected mapping start at line 1, column 1"),
+        ("s3cret", "expected a map at line 1, column 1"),
+        ("[s3cret]", "expected a map at line 1, column 1"),
         ("users: *s3cret", "at line 1, column 8"),
         ("users: &a [*a]", "at line 1"),
         ("users: \"s3cret", "at line 1, column 8"),

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::workqueue::{
-    BucketRateLimiter, ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter,
-    MaxOfRateLimiter, RateLimiter, WithMaxWaitRateLimiter,
-    default_controller_rate_limiter_with_clock, default_item_based_rate_limiter,
+    BucketRateLimiter, ItemExponentialFailureRateLimiter, MaxOfRateLimiter, RateLimiter,
+    default_controller_rate_limiter_with_clock,
 };
 use k8s_informer_testing::FakeClock;
 
@@ -60,14 +59,7 @@ fn q16_overflowing_delay_becomes_the_maximum() {
 }
 
 #[test]
-fn q16_default_limiters_double_the_delay_up_to_1000_s() {
-    let limiter = default_item_based_rate_limiter();
-    assert_eq!(waits(&limiter, "a", 3), [1, 2, 4].map(millis));
-    assert_eq!(
-        waits(&limiter, "a", 60).last(),
-        Some(&Duration::from_secs(1000))
-    );
-
+fn q16_default_limiter_doubles_the_delay_up_to_1000_s() {
     let limiter = default_controller_rate_limiter_with_clock(Arc::new(FakeClock::new()));
     assert_eq!(waits(&limiter, "a", 3), [5, 10, 20].map(millis));
     assert_eq!(
@@ -83,23 +75,6 @@ fn q16_default_limiters_double_the_delay_up_to_1000_s() {
         (millis(300), millis(400))
     );
     assert_eq!(all[0], millis(5));
-}
-
-#[test]
-fn q17_fast_slow_limiter_is_fast_for_first_failures_only() {
-    let limiter = ItemFastSlowRateLimiter::new(millis(5), millis(100), 3);
-    assert_eq!(waits(&limiter, "a", 5), [5, 5, 5, 100, 100].map(millis));
-    assert_eq!(limiter.num_requeues(&"a"), 5);
-    limiter.forget(&"a");
-    assert_eq!(waits(&limiter, "a", 1), [millis(5)]);
-    assert_eq!(
-        waits(
-            &ItemFastSlowRateLimiter::new(millis(5), millis(100), 0),
-            "a",
-            1
-        ),
-        [millis(100)]
-    );
 }
 
 #[test]
@@ -142,23 +117,15 @@ fn q17_bucket_accepts_zero_nan_and_infinite_rates() {
 
 #[test]
 fn q17_max_of_limiter_uses_the_longest_delay() {
-    let fast_slow = Arc::new(ItemFastSlowRateLimiter::new(millis(3), millis(5), 2));
-    let exponential = ItemExponentialFailureRateLimiter::new(millis(1), millis(1000));
-    let both = MaxOfRateLimiter::new(vec![
-        Box::new(Arc::clone(&fast_slow)),
-        Box::new(exponential),
-    ]);
-    assert_eq!(waits(&both, "a", 5), [3, 3, 5, 8, 16].map(millis));
-    assert_eq!(
-        (fast_slow.num_requeues(&"a"), both.num_requeues(&"a")),
-        (5, 5)
-    );
-    fast_slow.forget(&"a");
-    assert_eq!(
-        both.num_requeues(&"a"),
-        5,
-        "the other limiter has not forgotten"
-    );
+    let exponential = |base, most| {
+        Box::new(ItemExponentialFailureRateLimiter::new(
+            millis(base),
+            millis(most),
+        ))
+    };
+    let both = MaxOfRateLimiter::new(vec![exponential(3, 5), exponential(1, 1000)]);
+    assert_eq!(waits(&both, "a", 5), [3, 5, 5, 8, 16].map(millis));
+    assert_eq!(both.num_requeues(&"a"), 5);
     both.forget(&"a");
     assert_eq!(both.num_requeues(&"a"), 0);
     let none = MaxOfRateLimiter::<&str>::new(Vec::new());
@@ -166,14 +133,4 @@ fn q17_max_of_limiter_uses_the_longest_delay() {
         (waits(&none, "a", 1), none.num_requeues(&"a")),
         (vec![Duration::ZERO], 0)
     );
-}
-
-#[test]
-fn q17_max_wait_limiter_caps_the_delay() {
-    let exponential = ItemExponentialFailureRateLimiter::new(millis(1), millis(1000));
-    let limiter = WithMaxWaitRateLimiter::new(exponential, millis(3));
-    assert_eq!(waits(&limiter, "a", 4), [1, 2, 3, 3].map(millis));
-    assert_eq!(limiter.num_requeues(&"a"), 4);
-    limiter.forget(&"a");
-    assert_eq!(waits(&limiter, "a", 1), [millis(1)]);
 }

@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_informer::workqueue::{
-    AddOptions, DelayingQueue, WorkQueue, WorkQueueMetrics, default_item_based_rate_limiter,
+    AddOptions, DelayingQueue, WorkQueue, WorkQueueMetrics, default_controller_rate_limiter,
 };
 use k8s_informer_testing::FakeClock;
 
@@ -75,7 +75,7 @@ fn priority_queue_counts_items_when_they_become_ready() {
     let queue = WorkQueue::builder()
         .clock(Arc::new(clock.clone()))
         .metrics(recorded.clone())
-        .build_priority(default_item_based_rate_limiter())
+        .build_priority(default_controller_rate_limiter())
         .unwrap();
     let figures = || {
         let figures = recorded.figures();

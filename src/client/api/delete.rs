@@ -60,7 +60,7 @@ impl DeleteOptions {
 }
 
 /// The policy for the objects that a deleted object owns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub enum PropagationPolicy {
     /// The owned objects are kept, without an owner.
@@ -69,17 +69,6 @@ pub enum PropagationPolicy {
     Background,
     /// The garbage collector deletes the owned objects before the owner.
     Foreground,
-}
-
-impl PropagationPolicy {
-    /// The value in a request.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Orphan => "Orphan",
-            Self::Background => "Background",
-            Self::Foreground => "Foreground",
-        }
-    }
 }
 
 impl Serialize for DeleteOptions {
@@ -100,7 +89,7 @@ impl Serialize for DeleteOptions {
             }
         }
         if let Some(policy) = propagation_policy {
-            options["propagationPolicy"] = policy.as_str().into();
+            options["propagationPolicy"] = json!(policy);
         }
         if let Some(seconds) = grace_period_seconds {
             options["gracePeriodSeconds"] = json!(seconds);

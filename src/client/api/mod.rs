@@ -23,7 +23,6 @@ mod options;
 mod patch;
 mod pods;
 mod retry;
-mod scale;
 mod subresource;
 mod wait;
 mod watch;
@@ -43,13 +42,12 @@ pub use options::FieldValidation;
 pub use patch::Patch;
 pub use pods::LogOptions;
 pub use retry::retry_on_conflict;
-pub use scale::{Scale, ScaleSpec, ScaleStatus};
 pub use subresource::Subresource;
 pub(super) use wait::Update;
 pub use watch::{WatchEvent, WatchEvents};
 
 use self::options::WriteOptions;
-use super::request::Purpose;
+use super::request::{NOT_SERIALIZABLE, Purpose};
 use super::resource::{JSON, describe};
 use super::{Client, Request, Response};
 use crate::base::derive::debug_fields;
@@ -304,12 +302,7 @@ impl<T> Api<T> {
 
     /// Serializes an object, and adds `apiVersion` and `kind` if they are missing.
     fn body<B: Serialize + ?Sized>(&self, body: &B) -> Result<Value, Error> {
-        let mut body = serde_json::to_value(body)
-            .map_err(|_| {
-                Error::other(
-                    "the body can't be serialized as JSON: its Serialize implementation failed, or a map key is not a string",
-                )
-            })?;
+        let mut body = serde_json::to_value(body).map_err(|_| Error::other(NOT_SERIALIZABLE))?;
         let Value::Object(fields) = &mut body else {
             return Err(Error::other("the body is not a JSON object"));
         };
@@ -335,44 +328,6 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     pub fn get(&self, name: &str, stop: &Stop) -> Result<Fetched<T>, Error> {
         self.with_context("get", name, || {
             let request = Request::get(self.path_of(name)?);
-            Ok(self.fetch(request, Some(name), stop)?.0)
-        })
-    }
-
-    /// Reads an object at the given resource version or a newer one.
-    ///
-    /// This costs the server less than [`get`](Self::get): the server responds from its cache if
-    /// that is new enough, whereas `get` always reads the most recent state. The version `"0"`
-    /// accepts any state. The client-go counterpart is `Get` with `GetOptions.ResourceVersion`.
-    ///
-    /// ```
-    /// # use k8s_informer::{Client, Config, Object, Stop};
-    /// # use k8s_informer_testing::ApiServer;
-    /// # use k8s_openapi::api::core::v1::Namespace;
-    /// # let server = ApiServer::start()?;
-    /// # let client = Client::new(Config::new(server.url()))?;
-    /// let (namespaces, stop) = (client.api::<Namespace>(None), Stop::new());
-    /// assert_eq!(namespaces.get_not_older_than("default", "0", &stop)?.name(), "default");
-    /// let error = namespaces.get_not_older_than("default", "1000000", &stop).unwrap_err();
-    /// assert!(error.is_too_large_resource_version());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`get`](Self::get). Returns an
-    /// [`is_too_large_resource_version`](Error::is_too_large_resource_version) error if the server
-    /// has not reached that version. The server waits for some seconds first and then requests a
-    /// retry; the client [retries](crate::client::Request::retries) 10 times.
-    pub fn get_not_older_than(
-        &self,
-        name: &str,
-        resource_version: &str,
-        stop: &Stop,
-    ) -> Result<Fetched<T>, Error> {
-        self.with_context("get", name, || {
-            let request =
-                Request::get(self.path_of(name)?).query("resourceVersion", resource_version);
             Ok(self.fetch(request, Some(name), stop)?.0)
         })
     }

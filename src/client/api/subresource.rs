@@ -2,19 +2,18 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
 
-use super::{Api, Fetched, Patch, Scale};
+use super::{Api, Fetched, Patch};
 use crate::client::Request;
 use crate::client::request::Purpose;
 use crate::client::resource::JSON;
 use crate::error::Error;
-use crate::object::{GroupVersionKind, Object, WholeObject};
+use crate::object::{Object, WholeObject};
 use crate::stop::Stop;
 
 /// A subresource of the objects of an [`Api`].
 ///
-/// It is created by [`Api::status`], [`Api::scale`] and [`Api::subresource`]. Its methods take the
+/// It is created by [`Api::status`] and [`Api::subresource`]. Its methods take the
 /// name of the object. `T` is the type of the responses. If an object does not have the
 /// subresource, requests return an [`is_not_found`](Error::is_not_found) error.
 #[derive(Clone, Debug)]
@@ -60,14 +59,14 @@ impl<T> Api<T> {
         }
     }
 
-    /// Returns the `scale` subresource: the desired and the observed number of replicas.
+    /// Returns any other subresource, such as the `scale` of a Deployment or the `token` of a
+    /// ServiceAccount.
     ///
-    /// These kinds have a scale: Deployments, StatefulSets, ReplicaSets, ReplicationControllers,
-    /// and custom resources that declare a `scale` subresource. The client-go counterparts are
-    /// `GetScale`, `UpdateScale` and `scale.ScalesGetter`.
+    /// Objects that you write through it must contain `apiVersion` and `kind`.
     ///
     /// ```
-    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer::client::api::Patch;
+    /// use k8s_informer::{Client, Config, DynamicObject, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::apps::v1::Deployment;
     /// use serde_json::json;
@@ -82,27 +81,11 @@ impl<T> Api<T> {
     /// });
     /// deployments.create(&web, &stop)?;
     ///
-    /// assert_eq!(deployments.scale().set_replicas("web", 3, &stop)?.spec.replicas, 3);
-    /// let scale = deployments.scale().modify("web", |scale| scale.spec.replicas += 1, &stop)?;
-    /// assert_eq!((scale.spec.replicas, scale.status.selector.as_str()), (4, "app=web"));
-    /// assert_eq!(deployments.get("web", &stop)?.spec.replicas, Some(4));
+    /// let patch = Patch::merge(json!({"spec": {"replicas": 3}}));
+    /// deployments.subresource::<DynamicObject>("scale").patch("web", &patch, &stop)?;
+    /// assert_eq!(deployments.get("web", &stop)?.spec.replicas, Some(3));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn scale(&self) -> Subresource<Scale> {
-        let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
-        let api = self.view(Some(kind), Some("scale".into()));
-        Subresource {
-            api: Api {
-                accept: JSON,
-                ..api
-            },
-        }
-    }
-
-    /// Returns any other subresource, such as the `token` of a ServiceAccount or the `approval` of
-    /// a CertificateSigningRequest.
-    ///
-    /// Objects that you write through it must contain `apiVersion` and `kind`.
     ///
     /// ```no_run
     /// use k8s_informer::{Client, DynamicObject, Stop};
@@ -254,23 +237,5 @@ impl<T: Object + DeserializeOwned> Subresource<T> {
         T: WholeObject,
     {
         self.api.modify(name, change, stop)
-    }
-}
-
-impl Subresource<Scale> {
-    /// Sets the number of replicas regardless of the current number, like `kubectl scale`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an [`is_not_found`](Error::is_not_found) error if the object does not exist or its
-    /// kind has no scale.
-    pub fn set_replicas(
-        &self,
-        name: &str,
-        replicas: u32,
-        stop: &Stop,
-    ) -> Result<Fetched<Scale>, Error> {
-        let patch = Patch::merge(json!({"spec": {"replicas": replicas}}));
-        self.patch(name, &patch, stop)
     }
 }

@@ -1,6 +1,6 @@
-use std::collections::VecDeque;
 use std::io;
 use std::iter::FusedIterator;
+use std::ops::Range;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -113,7 +113,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
             decoder,
             body: Some(body),
             buffer: vec![0; READ_BUFFER],
-            pending: VecDeque::new(),
+            unread: 0..0,
+            has_ended: false,
             tracks_versions: version.is_some(),
             version: version.unwrap_or_default().to_owned(),
             idle_timeout: seconds.map(|seconds| Duration::from_secs(seconds.into()) + WATCH_SLACK),
@@ -145,13 +146,15 @@ impl<T: Object + DeserializeOwned> Api<T> {
 /// [`Api::wait_for`], which watches again after errors.
 #[must_use = "events are received only when you iterate"]
 pub struct WatchEvents<T> {
-    /// The response body. `None` after the end of the watch.
+    /// The response body. `None` after its end.
     body: Option<Body>,
     frames: FrameSplitter,
     decoder: Decoder<T>,
     buffer: Vec<u8>,
-    /// Decoded items that have not been returned yet.
-    pending: VecDeque<Pending<T>>,
+    /// The part of the buffer that has not been split yet.
+    unread: Range<usize>,
+    /// Whether everything has been returned, or an error has ended the watch.
+    has_ended: bool,
     /// The newest version of the items returned.
     version: String,
     /// Whether the version of an event is one to resume from. False during the unordered initial
@@ -160,14 +163,6 @@ pub struct WatchEvents<T> {
     idle_timeout: Option<Duration>,
     /// What is watched, for error messages.
     description: String,
-}
-
-enum Pending<T> {
-    Event(WatchEvent<T>),
-    /// The kind, resource version and error of an event whose object cannot be decoded.
-    Unreadable(EventKind, String, Error),
-    /// The error that ends the watch.
-    Failed(Error),
 }
 
 impl<T> WatchEvents<T> {
@@ -211,166 +206,116 @@ impl<T> WatchEvents<T> {
 }
 
 impl<T: Object> WatchEvents<T> {
-    /// Reads once. Blocks until data arrives or the idle timeout has passed. Keeps the body only if
-    /// the watch continues.
-    fn read(&mut self, mut body: Body) {
-        match body.read_within(&mut self.buffer, self.idle_timeout) {
-            Ok(0) => self.decode_rest(),
-            Ok(length) => {
-                if self.decode_frames(length) {
-                    self.body = Some(body);
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.body = Some(body),
-            Err(error) => self.pending.push_back(Pending::Failed(error.into())),
-        }
-    }
-
-    /// Splits and decodes the bytes read. Returns whether the watch continues.
-    fn decode_frames(&mut self, length: usize) -> bool {
-        let buffer = std::mem::take(&mut self.buffer);
-        let mut input = &buffer[..length];
-        let result = loop {
-            match self.frames.next(input) {
-                Ok((_, None)) => break Ok(()),
-                Ok((consumed, Some(piece))) => {
-                    let frame = self.frames.piece(input, piece);
-                    match decode_frame(&mut self.decoder, frame, &mut self.pending) {
-                        Ok(false) => {}
-                        Ok(true) => {
-                            self.frames.split_line();
-                        }
-                        Err(error) => break Err(error),
-                    }
-                    input = &input[consumed..];
-                }
-                Err(error) => break Err(error.into()),
-            }
+    /// Decodes a frame, or reads if there is none. Returns the event of the frame, or the reason why
+    /// its object cannot be decoded. An error ends the watch.
+    fn step(&mut self) -> Result<Option<Result<WatchEvent<T>, Error>>, Error> {
+        let input = &self.buffer[self.unread.clone()];
+        let (consumed, piece) = match &self.body {
+            Some(_) => self.frames.next(input)?,
+            None => (0, self.frames.next_at_end()?),
         };
-        self.buffer = buffer;
-        match result {
-            Ok(()) => true,
-            Err(error) => {
-                self.pending.push_back(Pending::Failed(error));
-                false
+        self.unread.start += consumed;
+        let Some(piece) = piece else {
+            return self.read().map(|()| None);
+        };
+        let frame = self.frames.piece(input, piece);
+        let decoded = match self.decoder.event(frame, None) {
+            Ok(decoded) => decoded,
+            Err(BadFrame::Several) => {
+                self.frames.split_line();
+                return Ok(None);
             }
-        }
-    }
-
-    /// Decodes what remains at the end of the body.
-    fn decode_rest(&mut self) {
-        loop {
-            let result = match self.frames.next_at_end() {
-                Ok(None) => return,
-                Ok(Some(piece)) => {
-                    let frame = self.frames.piece(&[], piece);
-                    decode_frame(&mut self.decoder, frame, &mut self.pending)
-                }
-                Err(error) => Err(error.into()),
-            };
-            match result {
-                Ok(false) => {}
-                Ok(true) => {
-                    self.frames.split_line();
-                }
-                Err(error) => return self.pending.push_back(Pending::Failed(error)),
-            }
-        }
-    }
-
-    fn deliver(&mut self, pending: Pending<T>) -> Result<WatchEvent<T>, Error> {
-        let (kind, version) = match &pending {
-            Pending::Event(WatchEvent::Added(object)) => {
-                (EventKind::Added, object.resource_version())
-            }
-            Pending::Event(WatchEvent::Modified(object)) => {
-                (EventKind::Modified, object.resource_version())
-            }
-            Pending::Event(WatchEvent::Deleted(object)) => {
-                (EventKind::Deleted, object.resource_version())
-            }
-            Pending::Event(WatchEvent::Bookmark {
+            Err(BadFrame::Malformed(error)) => return Err(error),
+        };
+        Ok(Some(match decoded {
+            Decoded::Error(error) => return Err(error),
+            Decoded::Bookmark {
                 resource_version,
                 initial_events_end,
-            }) => {
+            } => {
                 // This version is that of a list: it may be older, as after a restore of etcd.
-                if *initial_events_end && !resource_version.is_empty() {
+                if initial_events_end && !resource_version.is_empty() {
                     self.version.clear();
                 }
-                (EventKind::Bookmark, &**resource_version)
+                self.advance(EventKind::Bookmark, &resource_version);
+                Ok(WatchEvent::Bookmark {
+                    resource_version,
+                    initial_events_end,
+                })
             }
-            Pending::Unreadable(kind, version, _) => (*kind, &**version),
-            Pending::Failed(_) => (EventKind::Error, ""),
+            Decoded::Change(kind, DecodedObject::Object(object, _)) => {
+                self.advance(kind, object.resource_version());
+                Ok(match kind {
+                    EventKind::Added => WatchEvent::Added(object),
+                    EventKind::Deleted => WatchEvent::Deleted(object),
+                    _ => WatchEvent::Modified(object),
+                })
+            }
+            Decoded::Change(kind, DecodedObject::Unreadable(object)) => {
+                self.unreadable(kind, &object.resource_version, &object)
+            }
+            // The watch must not resume from the version of an object of another kind (W9).
+            Decoded::OtherKind(kind, other) => self.unreadable(kind, "", &other),
+            // Unreachable: this decoder has no store to compare with and no shard selector.
+            Decoded::Change(..) => return Ok(None),
+        }))
+    }
+
+    /// Reads once. Blocks until data arrives or the idle timeout has passed.
+    fn read(&mut self) -> Result<(), Error> {
+        let Some(body) = &mut self.body else {
+            self.has_ended = true;
+            return Ok(());
         };
-        self.tracks_versions |= !matches!(kind, EventKind::Added | EventKind::Error);
+        match body.read_within(&mut self.buffer, self.idle_timeout) {
+            Ok(0) => self.body = None,
+            Ok(length) => self.unread = 0..length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Records the version of an event, which may be empty.
+    fn advance(&mut self, kind: EventKind, version: &str) {
+        self.tracks_versions |= kind != EventKind::Added;
         if self.tracks_versions && !version.is_empty() {
             advance(&mut self.version, version);
         }
-        match pending {
-            Pending::Event(event) => Ok(event),
-            Pending::Unreadable(_, _, error) | Pending::Failed(error) => {
-                Err(error.context(format!("watch {}", self.description)))
-            }
-        }
     }
-}
 
-/// Decodes one frame into `pending`. Returns `true` if the frame contains several events; the
-/// caller must then split it. An error ends the watch.
-fn decode_frame<T: Object>(
-    decoder: &mut Decoder<T>,
-    frame: &[u8],
-    pending: &mut VecDeque<Pending<T>>,
-) -> Result<bool, Error> {
-    let decoded = match decoder.event(frame, None) {
-        Ok(decoded) => decoded,
-        Err(BadFrame::Several) => return Ok(true),
-        Err(BadFrame::Malformed(error)) => return Err(error),
-    };
-    pending.push_back(match decoded {
-        Decoded::Error(error) => return Err(error),
-        Decoded::Bookmark {
-            resource_version,
-            initial_events_end,
-        } => Pending::Event(WatchEvent::Bookmark {
-            resource_version,
-            initial_events_end,
-        }),
-        Decoded::Change(kind, DecodedObject::Object(object, _)) => Pending::Event(match kind {
-            EventKind::Added => WatchEvent::Added(object),
-            EventKind::Deleted => WatchEvent::Deleted(object),
-            _ => WatchEvent::Modified(object),
-        }),
-        Decoded::Change(kind, DecodedObject::Unreadable(object)) => {
-            unreadable(kind, object.resource_version.clone(), &object)
-        }
-        // The watch must not resume from the version of an object of another kind (W9).
-        Decoded::OtherKind(kind, other) => unreadable(kind, String::new(), &other),
-        // Unreachable: this decoder has no store to compare with and no shard selector.
-        Decoded::Change(..) => return Ok(false),
-    });
-    Ok(false)
-}
-
-fn unreadable<T>(kind: EventKind, version: String, object: &Unreadable) -> Pending<T> {
-    let what = match kind {
-        EventKind::Deleted => "a deletion",
-        _ => "an event",
-    };
-    Pending::Unreadable(kind, version, object.error_at(|| what.to_owned()))
+    fn unreadable(
+        &mut self,
+        kind: EventKind,
+        version: &str,
+        object: &Unreadable,
+    ) -> Result<WatchEvent<T>, Error> {
+        self.advance(kind, version);
+        let what = match kind {
+            EventKind::Deleted => "a deletion",
+            _ => "an event",
+        };
+        Err(object.error_at(|| what.to_owned()))
+    }
 }
 
 impl<T: Object> Iterator for WatchEvents<T> {
     type Item = Result<WatchEvent<T>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(pending) = self.pending.pop_front() {
-                return Some(self.deliver(pending));
-            }
-            let body = self.body.take()?;
-            self.read(body);
+        while !self.has_ended {
+            let event = match self.step() {
+                Ok(None) => continue,
+                Ok(Some(event)) => event,
+                Err(error) => {
+                    (self.body, self.has_ended) = (None, true);
+                    Err(error)
+                }
+            };
+            let watch = || format!("watch {}", self.description);
+            return Some(event.map_err(|error| error.context(watch())));
         }
+        None
     }
 }
 
@@ -379,5 +324,5 @@ impl<T: Object> FusedIterator for WatchEvents<T> {}
 debug_fields!(WatchEvents<T>, this,
     watching: this.description,
     resource_version: this.version,
-    ended: this.body.is_none()
+    ended: this.has_ended
 );

@@ -60,8 +60,8 @@ pub(super) fn infer(
             "no cluster configuration found: {problem}; in-cluster: {in_cluster}"
         ))
     })?;
-    if let Some(namespace) = overrides.namespace.as_ref().filter(|name| !name.is_empty()) {
-        config.default_namespace.clone_from(namespace);
+    if !overrides.namespace.is_empty() {
+        config.default_namespace.clone_from(&overrides.namespace);
     }
     Ok(config)
 }

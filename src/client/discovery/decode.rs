@@ -1,14 +1,12 @@
 //! Decodes discovery documents. Each group, version and resource is decoded separately, so an error
 //! in one does not hide the others.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::document::{
-    DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, Discovery, DiscoveryFailure,
-};
+use super::document::{DiscoveredResource, Discovery, DiscoveryFailure};
 use crate::decode_error::explained;
 use crate::error::Error;
 use crate::json::null_is_default;
@@ -80,32 +78,24 @@ struct ResourceList<'a> {
     resources: Items<'a>,
 }
 
-/// A resource or subresource in either form. The older one has subresources, such as `pods/log`,
-/// beside the resources.
+/// A resource in either form.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Resource<'a> {
-    #[serde(alias = "subresource", alias = "name")]
+struct Resource {
+    #[serde(alias = "name")]
     resource: String,
     #[serde(alias = "singularName")]
     singular_resource: Option<String>,
     scope: Option<String>,
     namespaced: Option<bool>,
     response_kind: Option<Kind>,
-    group: Option<String>,
-    version: Option<String>,
     kind: Option<String>,
     verbs: Names,
     short_names: Names,
-    categories: Names,
-    #[serde(borrow)]
-    subresources: Items<'a>,
 }
 
 #[derive(Deserialize)]
 struct Kind {
-    group: Option<String>,
-    version: Option<String>,
     kind: Option<String>,
 }
 
@@ -165,7 +155,7 @@ impl DiscoveryBuilder {
         if let Some(preferred) = preferred {
             versions.sort_by_key(|version| version.version != preferred);
         }
-        let (mut usable, mut seen) = (Vec::new(), HashSet::new());
+        let mut seen = HashSet::new();
         for Version {
             version,
             freshness,
@@ -181,17 +171,9 @@ impl DiscoveryBuilder {
             } else if seen.insert(version.clone()) {
                 match is_aggregated {
                     true => self.add_resources(&name, &version, resources),
-                    false => self.to_fetch.push((name.clone(), version.clone())),
+                    false => self.to_fetch.push((name.clone(), version)),
                 }
-                usable.push(version);
             }
-        }
-        if let Some(preferred_version) = usable.first().cloned() {
-            self.discovery.groups.push(DiscoveredGroup {
-                name,
-                versions: usable,
-                preferred_version,
-            });
         }
     }
 
@@ -208,49 +190,29 @@ impl DiscoveryBuilder {
     }
 
     fn add_resources(&mut self, group: &str, version: &str, items: Items<'_>) {
-        let mut resources = Vec::<Resource<'_>>::new();
-        let mut subresources = HashMap::<String, Vec<_>>::new();
         for item in items.into_iter().flatten() {
-            let Some(found) = self.item::<Resource<'_>>(item, group, version) else {
-                continue;
-            };
-            match found.resource.split_once('/') {
-                None => resources.push(found),
-                Some((parent, name)) => subresources
-                    .entry(parent.to_owned())
-                    .or_default()
-                    .extend(found.subresource(name, group, version)),
+            let found = self.item::<Resource>(item, group, version);
+            // The older form has subresources, such as `pods/log`, beside the resources.
+            if let Some(found) = found.filter(|found| !found.resource.contains('/')) {
+                self.add_resource(found, group, version);
             }
-        }
-        for found in resources {
-            let mut subresources = subresources.remove(&found.resource).unwrap_or_default();
-            for item in found.subresources.iter().flatten() {
-                let decoded = serde_json::from_str::<Resource<'_>>(item.get());
-                let decoded = decoded.iter();
-                subresources.extend(
-                    decoded.filter_map(|one| one.subresource(&one.resource, group, version)),
-                );
-            }
-            self.add_resource(found, group, version, subresources);
         }
     }
 
-    fn add_resource(
-        &mut self,
-        found: Resource<'_>,
-        group: &str,
-        version: &str,
-        subresources: Vec<DiscoveredSubresource>,
-    ) {
-        let (_, _, kind) = found.kind();
+    fn add_resource(&mut self, found: Resource, group: &str, version: &str) {
+        let kind = match found.response_kind {
+            Some(response) => response.kind,
+            None => found.kind,
+        };
+        let kind = kind.unwrap_or_default();
         // A resource without a kind exists only for its subresources and has no objects. API
         // servers send an empty kind, because old versions of client-go cannot read an absent one.
         if kind.is_empty() {
             return;
         }
         // A name with other characters than `is_name` allows could change the path of a request.
-        if !is_name(&found.resource) || !is_name(kind) {
-            let (name, kind) = (EscapedName(&found.resource), EscapedName(kind));
+        if !is_name(&found.resource) || !is_name(&kind) {
+            let (name, kind) = (EscapedName(&found.resource), EscapedName(&kind));
             let error = Error::invalid(format!(
                 "the resource \"{name}\" of kind \"{kind}\" has an invalid name"
             ));
@@ -276,8 +238,6 @@ impl DiscoveryBuilder {
             },
             verbs: names(found.verbs),
             short_names: names(found.short_names),
-            categories: names(found.categories),
-            subresources,
             is_preferred: self.plurals.insert(plural),
         });
     }
@@ -312,29 +272,6 @@ impl DiscoveryBuilder {
                 error,
             });
         }
-    }
-}
-
-impl Resource<'_> {
-    /// Returns the group, the version and the name of the kind.
-    fn kind(&self) -> (&str, &str, &str) {
-        let kind = match &self.response_kind {
-            Some(kind) => [&kind.group, &kind.version, &kind.kind],
-            None => [&self.group, &self.version, &self.kind],
-        };
-        kind.map(|text| text.as_deref().unwrap_or_default()).into()
-    }
-
-    fn subresource(&self, name: &str, group: &str, version: &str) -> Option<DiscoveredSubresource> {
-        let kind = match self.kind() {
-            ("", "", kind) => (group, version, kind),
-            kind => kind,
-        };
-        (is_name(name) && is_name(kind.2)).then(|| DiscoveredSubresource {
-            name: name.to_owned(),
-            kind: GroupVersionKind::new(kind.0, kind.1, kind.2),
-            verbs: names(self.verbs.clone()),
-        })
     }
 }
 

@@ -19,7 +19,6 @@ use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 /// let client = Client::new(Config::new(server.url()))?;
 /// let discovery = client.discovery(&Stop::new())?;
 ///
-/// assert_eq!(discovery.group("apps").unwrap().preferred_version, "v1");
 /// let deployments = GroupVersionResource::new("apps", "v1", "deployments");
 /// let kind = &discovery.by_resource(&deployments).unwrap().kind;
 /// assert_eq!(*kind, GroupVersionKind::new("apps", "v1", "Deployment"));
@@ -31,22 +30,9 @@ use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Discovery {
-    pub(super) groups: Vec<DiscoveredGroup>,
     /// Ordered by group. Within a group, the resources of the preferred version come first.
     pub(super) resources: Vec<DiscoveredResource>,
     pub(super) failures: Vec<DiscoveryFailure>,
-}
-
-/// A group in a [`Discovery`].
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct DiscoveredGroup {
-    /// The name of the group; `""` for the core group.
-    pub name: String,
-    /// The versions, in the order of the server, but the preferred one first. Never empty.
-    pub versions: Vec<String>,
-    /// The version that the server prefers.
-    pub preferred_version: String,
 }
 
 /// A resource in one version: its names and verbs. The client-go counterpart is `APIResource`.
@@ -63,8 +49,6 @@ pub struct DiscoveredGroup {
 /// let deployments = Client::new(Config::new(server.url()))?.discover("deploy", &Stop::new())?;
 /// assert_eq!((&*deployments.singular, &*deployments.kind.kind), ("deployment", "Deployment"));
 /// assert!(deployments.scope == Scope::Namespaced && deployments.has_verb("deletecollection"));
-/// let scale = deployments.subresources.iter().find(|below| below.name == "scale").unwrap();
-/// assert_eq!(scale.kind.to_string(), "autoscaling/v1 Scale");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -83,25 +67,9 @@ pub struct DiscoveredResource {
     pub verbs: Vec<String>,
     /// The short names that kubectl accepts: `deploy`.
     pub short_names: Vec<String>,
-    /// The categories that contain the resource: `all`.
-    pub categories: Vec<String>,
-    /// The subresources of each object.
-    pub subresources: Vec<DiscoveredSubresource>,
     /// Whether this version of the resource is the preferred one: the preferred version of the
     /// group or, if that lacks the resource, the first version that has it.
     pub is_preferred: bool,
-}
-
-/// A subresource of a [`DiscoveredResource`], such as `status`, `scale` or `log`.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct DiscoveredSubresource {
-    /// The name, which is the last segment of the path: `scale`.
-    pub name: String,
-    /// The kind of its objects, which can belong to another group: `autoscaling/v1 Scale`.
-    pub kind: GroupVersionKind,
-    /// The supported verbs.
-    pub verbs: Vec<String>,
 }
 
 /// A version of a group whose resources could not be read. The client-go counterpart is an entry of
@@ -118,16 +86,6 @@ pub struct DiscoveryFailure {
 }
 
 impl Discovery {
-    /// Returns the groups in the order of the server. The core group comes first.
-    pub fn groups(&self) -> &[DiscoveredGroup] {
-        &self.groups
-    }
-
-    /// Returns the group of this name; `""` for the core group.
-    pub fn group(&self, name: &str) -> Option<&DiscoveredGroup> {
-        self.groups.iter().find(|group| group.name == name)
-    }
-
     /// Returns all resources in all versions. They are ordered by group; within a group, the
     /// preferred version comes first.
     pub fn resources(&self) -> &[DiscoveredResource] {

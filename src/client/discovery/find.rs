@@ -2,6 +2,7 @@
 //! expander and priority mapper.
 
 use super::document::{DiscoveredResource, Discovery, DiscoveryFailure};
+use crate::base::text::listed;
 use crate::error::{Error, ErrorKind};
 use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 
@@ -71,17 +72,9 @@ impl Discovery {
             return Ok(found);
         }
         let requested = [full.map_or("", |(_, _, group)| group), rest];
-        let failed = self
-            .failures()
-            .iter()
-            .find(|failure| !failure.group.is_empty() && requested.contains(&&*failure.group));
-        Err(match failed {
-            Some(failure) => failure.error.clone().context(format!(
-                "resource {}: discovery of its group failed",
-                quoted(name)
-            )),
-            None => Error::new(ErrorKind::NoMatch(self.no_match("resource", name, first))),
-        })
+        Err(self.missing("resource", name, first, |failure| {
+            requested.contains(&&*failure.group)
+        }))
     }
 
     /// Like [`by_kind`](Self::by_kind), but returns an error if there is no such kind.
@@ -92,25 +85,29 @@ impl Discovery {
         if let Some(found) = self.by_kind(kind) {
             return Ok(found);
         }
+        Err(
+            self.missing("kind", &kind.to_string(), &kind.kind, |failure| {
+                failure.group == kind.group && [&*kind.version, ""].contains(&&*failure.version)
+            }),
+        )
+    }
+
+    /// Returns the error for a name without a match: the failure of its group, if there is one.
+    fn missing(
+        &self,
+        what: &str,
+        requested: &str,
+        name: &str,
+        is_of_group: impl Fn(&DiscoveryFailure) -> bool,
+    ) -> Error {
         let mut failures = self.failures().iter();
-        let is_of_kind = |failure: &&DiscoveryFailure| {
-            !failure.group.is_empty()
-                && failure.group == kind.group
-                && [&*kind.version, ""].contains(&&*failure.version)
-        };
-        Err(match failures.find(is_of_kind) {
-            Some(failure) => {
-                let name = quoted(&kind.to_string());
-                failure
-                    .error
-                    .clone()
-                    .context(format!("the kind {name}: discovery of its group failed"))
-            }
-            None => {
-                let text = self.no_match("kind", &kind.to_string(), &kind.kind);
-                Error::new(ErrorKind::NoMatch(text))
-            }
-        })
+        match failures.find(|failure| !failure.group.is_empty() && is_of_group(failure)) {
+            Some(failure) => failure.error.clone().context(format!(
+                "the {what} {}: discovery of its group failed",
+                quoted(requested)
+            )),
+            None => Error::new(ErrorKind::NoMatch(self.no_match(what, requested, name))),
+        }
     }
 
     /// Describes what a request for this resource should be like instead. `None` if nothing is
@@ -237,18 +234,11 @@ impl Discovery {
         if !similar.is_empty() {
             text.push_str(&format!("; similar names: {}", similar.join(", ")));
         }
-        let failures = self.failures();
-        for (index, failure) in failures.iter().take(MAX_LISTED).enumerate() {
-            let place = failure.place();
-            let start = if index == 0 {
-                "; discovery failed for "
-            } else {
-                ", "
-            };
-            text.push_str(&format!("{start}{place} ({})", failure.error));
-        }
-        if failures.len() > MAX_LISTED {
-            text.push_str(&format!(" and {} more", failures.len() - MAX_LISTED));
+        let failures = self.failures().iter();
+        let failures = failures.map(|failure| format!("{} ({})", failure.place(), failure.error));
+        if failures.len() > 0 {
+            text.push_str("; discovery failed for ");
+            text.push_str(&listed(failures, MAX_LISTED));
         }
         text
     }

@@ -8,12 +8,10 @@ mod decode;
 mod document;
 mod find;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-pub use document::{
-    DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, Discovery, DiscoveryFailure,
-};
+pub use document::{DiscoveredResource, Discovery, DiscoveryFailure};
 
 use self::decode::DiscoveryBuilder;
 use super::request::Purpose;
@@ -38,18 +36,13 @@ const MAX_LOGGED: usize = 20;
 /// The minimum time between two fetches that are caused by missing names.
 const MIN_REFETCH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The discovery cache of a client. Nothing blocks while the lock is held.
+/// The discovery cache of a client. Nothing blocks while its lock is held.
 #[derive(Default)]
 pub(super) struct Cache {
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
     /// The number of the fetch that was started last.
     last_started: u64,
     /// The fetch in progress.
-    pending: Option<Arc<PendingFetch>>,
+    pending: Option<Arc<Fetch>>,
     /// The latest result, with the number of its fetch.
     current: Option<(u64, Arc<Discovery>)>,
     /// The time of the last fetch that was caused by a missing name.
@@ -58,11 +51,11 @@ struct State {
     explained: Option<Instant>,
 }
 
-/// A fetch in progress, shared by all threads that wait for its result.
-struct PendingFetch {
+/// A fetch, shared by all threads that wait for its result.
+struct Fetch {
     number: u64,
     done: Done,
-    result: Mutex<Option<Result<Arc<Discovery>, Error>>>,
+    result: OnceLock<Result<Arc<Discovery>, Error>>,
 }
 
 /// Whether something may be done again that is done at most every [`MIN_REFETCH_INTERVAL`].
@@ -78,23 +71,22 @@ fn is_due(last: &mut Option<Instant>, now: Instant) -> bool {
 /// Ends a fetch when dropped, also after a panic: caches its result if it succeeded, and wakes the
 /// waiting threads.
 struct FetchGuard<'a> {
-    cache: &'a Cache,
-    pending: Arc<PendingFetch>,
+    cache: &'a Mutex<Cache>,
+    fetch: &'a Fetch,
 }
 
 impl Drop for FetchGuard<'_> {
     fn drop(&mut self) {
-        let result = self.pending.result.lock().clone();
         let old = {
-            let mut state = self.cache.state.lock();
-            state.pending = None;
-            match result {
-                Some(Ok(discovery)) => state.current.replace((self.pending.number, discovery)),
+            let mut cache = self.cache.lock();
+            cache.pending = None;
+            match self.fetch.result.get() {
+                Some(Ok(found)) => cache.current.replace((self.fetch.number, found.clone())),
                 _ => None,
             }
         };
         drop(old);
-        self.pending.done.set();
+        self.fetch.done.set();
     }
 }
 
@@ -173,18 +165,14 @@ impl Client {
         stop: &Stop,
     ) -> Result<DiscoveredResource, Error> {
         let context = |error: Error| error.context("discover");
-        let last_started = self.inner.discovery.state.lock().last_started;
+        let last_started = self.inner.discovery.lock().last_started;
         let (number, discovery) = self.discovered(1, stop)?;
         let error = match find(&discovery) {
             Ok(found) => return Ok(found.clone()),
             Err(error) => error,
         };
         // If the result was fetched during this call, another fetch is useless.
-        if number > last_started
-            || !is_due(
-                &mut self.inner.discovery.state.lock().missed,
-                Instant::now(),
-            )
+        if number > last_started || !is_due(&mut self.inner.discovery.lock().missed, Instant::now())
         {
             return Err(context(error));
         }
@@ -233,7 +221,7 @@ impl Client {
     ///
     /// The errors of [`discovery`](Self::discovery). The cached result is kept after an error.
     pub fn rediscover(&self, stop: &Stop) -> Result<Arc<Discovery>, Error> {
-        let next = self.inner.discovery.state.lock().last_started + 1;
+        let next = self.inner.discovery.lock().last_started + 1;
         Ok(self.discovered(next, stop)?.1)
     }
 
@@ -284,7 +272,7 @@ impl Client {
         stop: &Stop,
     ) -> Option<Arc<Discovery>> {
         let (current, may_fetch) = {
-            let mut state = self.inner.discovery.state.lock();
+            let mut state = self.inner.discovery.lock();
             let has = |(_, found): &(u64, Arc<Discovery>)| found.by_resource(resource).is_some();
             let current = state.current.clone();
             let may_fetch =
@@ -301,57 +289,43 @@ impl Client {
     /// Returns the result of fetch number `at_least` or of a later one, and its number. Starts a
     /// fetch if none is in progress; otherwise waits for that fetch.
     fn discovered(&self, at_least: u64, stop: &Stop) -> Result<(u64, Arc<Discovery>), Error> {
-        let cache = &self.inner.discovery;
         loop {
-            let pending = {
-                let mut state = cache.state.lock();
-                if let Some((number, discovery)) = &state.current
+            let (fetch, is_own) = {
+                let mut cache = self.inner.discovery.lock();
+                if let Some((number, discovery)) = &cache.current
                     && *number >= at_least
                 {
                     return Ok((*number, discovery.clone()));
                 }
-                match &state.pending {
-                    Some(pending) => Err(pending.clone()),
+                match &cache.pending {
+                    Some(fetch) => (fetch.clone(), false),
                     None => {
-                        state.last_started += 1;
-                        let done = Done::new("discovery");
-                        let pending = PendingFetch {
-                            number: state.last_started,
-                            done,
-                            result: Mutex::new(None),
+                        cache.last_started += 1;
+                        let fetch = Fetch {
+                            number: cache.last_started,
+                            done: Done::new("discovery"),
+                            result: OnceLock::new(),
                         };
-                        Ok(state.pending.insert(Arc::new(pending)).clone())
+                        (cache.pending.insert(Arc::new(fetch)).clone(), true)
                     }
                 }
             };
-            match pending {
-                Ok(pending) => {
-                    let guard = FetchGuard {
-                        cache,
-                        pending: pending.clone(),
-                    };
-                    let fetched = self.fetch_discovery(stop).map(Arc::new);
-                    let fetched = fetched.map_err(|error| error.context("discover"));
-                    let result = pending.result.lock().insert(fetched).clone();
-                    drop(guard);
-                    return Ok((pending.number, result?));
-                }
-                Err(pending) => {
-                    if !pending.done.wait_or_stop(stop) {
-                        return Err(Error::stopped().context("discover"));
-                    }
-                    // A fetch stopped by its caller has no result, so the loop starts another one.
-                    let error = pending
-                        .result
-                        .lock()
-                        .as_ref()
-                        .and_then(|result| result.as_ref().err().cloned());
-                    if let Some(error) = error.filter(|error| !error.is_stopped())
-                        && pending.number >= at_least
-                    {
-                        return Err(error);
-                    }
-                }
+            if is_own {
+                let _guard = FetchGuard {
+                    cache: &self.inner.discovery,
+                    fetch: &fetch,
+                };
+                let found = self.fetch_discovery(stop).map(Arc::new);
+                let _ = fetch.result.set(found);
+            } else if !fetch.done.wait_or_stop(stop) {
+                return Err(Error::stopped().context("discover"));
+            }
+            // A fetch stopped by its caller has no result for others, which start another one.
+            if let Some(Err(error)) = fetch.result.get()
+                && fetch.number >= at_least
+                && (is_own || !error.is_stopped())
+            {
+                return Err(error.clone().context("discover"));
             }
         }
     }
@@ -378,7 +352,7 @@ impl Client {
                 }
             }
         }
-        let known = self.inner.discovery.state.lock().current.clone();
+        let known = self.inner.discovery.lock().current.clone();
         let known = known
             .as_ref()
             .map_or(&[][..], |(_, known)| known.failures());

@@ -20,11 +20,9 @@ use crate::workqueue::{
 /// `TypedDelayingQueueConfig` and `TypedRateLimitingQueueConfig`.
 ///
 /// ```
-/// use k8s_informer::workqueue::{ItemFastSlowRateLimiter, WorkQueue};
-/// use std::time::Duration;
+/// use k8s_informer::workqueue::{WorkQueue, default_controller_rate_limiter};
 ///
-/// let (fast, slow) = (Duration::from_millis(5), Duration::from_secs(10));
-/// let limiter = ItemFastSlowRateLimiter::new(fast, slow, 3);
+/// let limiter = default_controller_rate_limiter();
 /// let queue = WorkQueue::builder().name("pods").build_rate_limiting(limiter)?;
 /// queue.add_rate_limited("a");
 /// assert_eq!((queue.name(), queue.num_requeues(&"a")), ("pods", 1));
@@ -134,11 +132,11 @@ impl<T: Item> WorkQueueBuilder<T> {
     /// different priorities in the queue.
     ///
     /// ```
-    /// use k8s_informer::workqueue::{AddOptions, WorkQueue, default_item_based_rate_limiter};
+    /// use k8s_informer::workqueue::{AddOptions, WorkQueue, default_controller_rate_limiter};
     ///
     /// let queue = WorkQueue::builder()
     ///     .starvation_limit(2)
-    ///     .build_priority(default_item_based_rate_limiter())?;
+    ///     .build_priority(default_controller_rate_limiter())?;
     /// queue.add_with("low", AddOptions::new().priority(-100));
     /// for item in ["a", "b", "c"] {
     ///     queue.add(item);
@@ -196,8 +194,7 @@ impl<T: Item> WorkQueueBuilder<T> {
     pub fn build_priority(mut self, limiter: impl RateLimiter<T>) -> io::Result<PriorityQueue<T>> {
         self.has_priorities = true;
         Ok(PriorityQueue {
-            queue: self.start(true)?,
-            limiter: Box::new(limiter),
+            queue: self.build_rate_limiting(limiter)?,
         })
     }
 

@@ -1,7 +1,7 @@
 use serde_json::Value;
 
 use super::entry::Entry;
-use super::schema::{Cluster, is_set, items, non_empty};
+use super::schema::{Cluster, non_empty};
 use crate::client::config::{Config, ProxyChoice};
 use crate::client::credential_data::Secret;
 
@@ -26,7 +26,7 @@ impl Entry<Cluster> {
             }
             config.proxy = ProxyChoice::Url(Secret(url.to_owned()));
         }
-        config.compression = !is_set(&self.value.disable_compression);
+        config.compression = !self.value.disable_compression;
         Ok(())
     }
 
@@ -50,7 +50,7 @@ impl Entry<Cluster> {
             certificate_authority_data,
             certificate_authority,
         )?;
-        config.insecure = is_set(insecure_skip_tls_verify);
+        config.insecure = *insecure_skip_tls_verify;
         if !renamed {
             config.tls_server_name = non_empty(tls_server_name).map(str::to_owned);
         }
@@ -59,9 +59,8 @@ impl Entry<Cluster> {
 
     /// The cluster's data for the credential plugin of the user.
     pub(super) fn exec_config(&self) -> Option<Value> {
-        let extension = items(&self.value.extensions)
-            .flatten()
-            .find(|extension| non_empty(&extension.name) == Some(EXEC_EXTENSION))?;
+        let mut extensions = self.value.extensions.iter();
+        let extension = extensions.find(|extension| extension.name == EXEC_EXTENSION)?;
         extension.extension.clone()
     }
 }

@@ -51,14 +51,14 @@ impl<T> Entry<T> {
         &self,
         owner: &str,
         field: &str,
-        data: &Option<String>,
-        file: &Option<String>,
+        data: &str,
+        file: &str,
     ) -> Result<Option<PemSource>, String> {
         let Some(data) = non_empty(data) else {
             let what = format!("{field} of {owner} {:?}", self.name);
             return Ok(non_empty(file).map(|file| PemSource::file(what, self.path(file))));
         };
-        if non_empty(file).is_some() {
+        if !file.is_empty() {
             return Err(format!(
                 "the {owner} {:?} has both {field} and {field}-data",
                 self.name

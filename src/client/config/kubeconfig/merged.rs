@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use super::entry::{Entry, absolute, folder_of};
 use super::overrides::Overrides;
 use super::parse::{parse, read};
-use super::schema::{Cluster, Context, File, List, User, non_empty};
+use super::schema::{Cluster, Context, File, User, non_empty};
 use crate::base::derive::debug_fields;
+use crate::base::text::listed;
 use crate::client::config::Config;
 use crate::client::credential_data::config_error;
 use crate::error::Error;
@@ -99,35 +100,22 @@ impl Kubeconfig {
         self.contexts.iter().map(|context| context.name.as_str())
     }
 
-    fn add(&mut self, folder: &Path, file: Option<File>) -> Result<(), String> {
-        let Some(file) = file else { return Ok(()) };
-        if non_empty(&file.kind).is_some_and(|kind| kind != "Config") {
+    fn add(&mut self, folder: &Path, file: File) -> Result<(), String> {
+        if !["", "Config"].contains(&&*file.kind) {
             return Err("not a kubeconfig: the kind is not Config".to_owned());
         }
-        if non_empty(&file.api_version).is_some_and(|version| version != "v1") {
+        if !["", "v1"].contains(&&*file.api_version) {
             return Err("not a kubeconfig: the apiVersion is not v1".to_owned());
         }
         if self.current_context.is_none() {
             self.current_context = non_empty(&file.current_context).map(str::to_owned);
         }
-        merge(
-            "cluster",
-            &mut self.clusters,
-            named(file.clusters, |named| (named.name, named.cluster)),
-            folder,
-        )?;
-        merge(
-            "user",
-            &mut self.users,
-            named(file.users, |named| (named.name, named.user)),
-            folder,
-        )?;
-        merge(
-            "context",
-            &mut self.contexts,
-            named(file.contexts, |named| (named.name, named.context)),
-            folder,
-        )
+        let clusters = file.clusters.into_iter().map(|it| (it.name, it.cluster));
+        let users = file.users.into_iter().map(|it| (it.name, it.user));
+        let contexts = file.contexts.into_iter().map(|it| (it.name, it.context));
+        merge("cluster", &mut self.clusters, clusters, folder)?;
+        merge("user", &mut self.users, users, folder)?;
+        merge("context", &mut self.contexts, contexts, folder)
     }
 
     /// Resolves the chosen context. The boolean is true if the overrides or the context set a
@@ -146,25 +134,21 @@ impl Kubeconfig {
         } = overrides;
         let server = server.as_deref().filter(|url| !url.is_empty());
         let name = non_empty(context).or(self.current_context());
+        // As in clientcmd: if no context, cluster or user is chosen, the entry with an empty name is
+        // used.
         let context = match name {
-            Some(name) => Some(&find("context", name, &self.contexts)?.value),
-            // As in clientcmd: if no context is chosen, the entry with an empty name is used.
-            None => self
-                .contexts
-                .iter()
-                .find(|entry| entry.name.is_empty())
-                .map(|entry| &entry.value),
+            Some(name) => Some(find("context", name, &self.contexts)?),
+            None => nameless(&self.contexts),
         };
-        let chosen =
-            non_empty(cluster).or_else(|| context.and_then(|context| non_empty(&context.cluster)));
-        // As in clientcmd: if no cluster is chosen, the entry with an empty name is used.
-        let nameless = || self.clusters.iter().find(|entry| entry.name.is_empty());
+        let nothing = Context::default();
+        let context = context.map_or(&nothing, |entry| &entry.value);
+        let chosen = non_empty(cluster).or(non_empty(&context.cluster));
         let cluster = match chosen {
             Some(chosen) => match find("cluster", chosen, &self.clusters) {
-                Err(_) if server.is_some() && non_empty(cluster).is_none() => None,
+                Err(_) if server.is_some() && cluster.is_empty() => None,
                 found => Some(found?),
             },
-            None => nameless(),
+            None => nameless(&self.clusters),
         };
         if let (None, None, Some(name)) = (cluster, server, name) {
             return Err(Problem::Invalid(format!(
@@ -173,13 +157,10 @@ impl Kubeconfig {
         }
         // Resolve the user before the missing cluster is reported as `Empty`: a chosen user that
         // does not exist is an error, and must not lead to the service account.
-        let chosen =
-            non_empty(user).or_else(|| context.and_then(|context| non_empty(&context.user)));
-        // Without a chosen user, requests are anonymous, unless there is an entry with an empty
-        // name.
-        let user = match chosen {
+        // Without a user, requests are anonymous.
+        let user = match non_empty(user).or(non_empty(&context.user)) {
             Some(user) => Some(find("user", user, &self.users)?),
-            None => self.users.iter().find(|entry| entry.name.is_empty()),
+            None => nameless(&self.users),
         };
         let url = match (server, cluster) {
             (Some(server), _) => server,
@@ -211,8 +192,7 @@ impl Kubeconfig {
             config.impersonation = user.impersonation()?;
             config.user = Some(user.name.clone());
         }
-        let namespace = non_empty(namespace)
-            .or_else(|| context.and_then(|context| non_empty(&context.namespace)));
+        let namespace = non_empty(namespace).or(non_empty(&context.namespace));
         if let Some(namespace) = namespace {
             config.default_namespace = namespace.to_owned();
         }
@@ -252,26 +232,16 @@ fn without_tls(secure: Config, mut plain: Config) -> Config {
     plain
 }
 
-fn named<T: Default, V>(
-    list: List<T>,
-    split: impl Fn(T) -> (Option<String>, Option<V>),
-) -> impl Iterator<Item = (Option<String>, Option<V>)> {
-    list.into_iter()
-        .flatten()
-        .map(move |item| split(item.unwrap_or_default()))
-}
-
 /// Adds the entries of one file. Entries that an earlier file defined have precedence.
-fn merge<T: Default>(
+fn merge<T>(
     what: &str,
     entries: &mut Vec<Entry<T>>,
-    named: impl Iterator<Item = (Option<String>, Option<T>)>,
+    list: impl Iterator<Item = (String, T)>,
     folder: &Path,
 ) -> Result<(), String> {
     let mut known: HashSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
     let mut seen = HashSet::new();
-    for (name, value) in named {
-        let name = name.unwrap_or_default();
+    for (name, value) in list {
         if !seen.insert(name.clone()) {
             return Err(format!("the {what} {name:?} is defined twice"));
         }
@@ -279,11 +249,15 @@ fn merge<T: Default>(
             entries.push(Entry {
                 name,
                 folder: folder.to_owned(),
-                value: value.unwrap_or_default(),
+                value,
             });
         }
     }
     Ok(())
+}
+
+fn nameless<T>(entries: &[Entry<T>]) -> Option<&Entry<T>> {
+    entries.iter().find(|entry| entry.name.is_empty())
 }
 
 fn find<'a, T>(what: &str, name: &str, entries: &'a [Entry<T>]) -> Result<&'a Entry<T>, String> {
@@ -303,14 +277,6 @@ fn list_names<T>(what: &str, entries: &[Entry<T>]) -> String {
     if entries.is_empty() {
         return format!("there are no {what}");
     }
-    let names: Vec<_> = entries
-        .iter()
-        .take(SHOWN)
-        .map(|entry| format!("{:?}", entry.name))
-        .collect();
-    let more = match entries.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("the {what} are {}{more}", names.join(", "))
+    let names = entries.iter().map(|entry| format!("{:?}", entry.name));
+    format!("the {what} are {}", listed(names, SHOWN))
 }

@@ -68,25 +68,25 @@ impl KubeconfigOptions {
 
     /// Uses this context instead of the current one.
     pub fn context(mut self, name: impl Into<String>) -> Self {
-        self.overrides.context = Some(name.into());
+        self.overrides.context = name.into();
         self
     }
 
     /// Uses this cluster instead of the context's cluster.
     pub fn cluster(mut self, name: impl Into<String>) -> Self {
-        self.overrides.cluster = Some(name.into());
+        self.overrides.cluster = name.into();
         self
     }
 
     /// Uses this user instead of the context's user.
     pub fn user(mut self, name: impl Into<String>) -> Self {
-        self.overrides.user = Some(name.into());
+        self.overrides.user = name.into();
         self
     }
 
     /// Uses this namespace instead of the context's namespace.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.overrides.namespace = Some(namespace.into());
+        self.overrides.namespace = namespace.into();
         self
     }
 

@@ -29,12 +29,12 @@ impl Files {
     }
 }
 
-/// Values that override those of the kubeconfigs. The client-go counterpart is `ConfigOverrides`.
+/// Values that override those of the kubeconfigs, unless they are empty. The client-go counterpart is `ConfigOverrides`.
 #[derive(Clone, Debug, Default)]
 pub(in crate::client::config) struct Overrides {
-    pub(super) context: Option<String>,
-    pub(super) cluster: Option<String>,
-    pub(super) user: Option<String>,
-    pub(in crate::client::config) namespace: Option<String>,
+    pub(super) context: String,
+    pub(super) cluster: String,
+    pub(super) user: String,
+    pub(in crate::client::config) namespace: String,
     pub(super) server: Option<ServerUrl>,
 }

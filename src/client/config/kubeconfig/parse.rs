@@ -27,8 +27,8 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     Ok(Some(bytes))
 }
 
-/// Parses a kubeconfig. Returns `None` if it is empty.
-pub(super) fn parse(bytes: &[u8]) -> Result<Option<File>, String> {
+/// Parses a kubeconfig.
+pub(super) fn parse(bytes: &[u8]) -> Result<File, String> {
     if bytes.len() > MAX_SIZE {
         return Err(format!(
             "larger than {} MiB, too large for a kubeconfig",

@@ -1,7 +1,7 @@
 use serde_json::Value;
 
 use super::entry::Entry;
-use super::schema::{AuthProvider, Exec, User, is_set, items, non_empty, strings};
+use super::schema::{AuthProvider, Exec, User, Variable, non_empty};
 use crate::client::config::{Config, ExecConfig, IdToken, Impersonation, InteractiveMode};
 use crate::client::credential_data::Secret;
 
@@ -30,8 +30,8 @@ impl Entry<User> {
             as_groups: _,
             as_user_extra: _,
         } = &self.value;
-        let basic = non_empty(username).is_some() || non_empty(password).is_some();
-        if basic && non_empty(token).is_some() {
+        let basic = !username.is_empty() || !password.is_empty();
+        if basic && !token.is_empty() {
             return Err(self.problem(
                 "has both a token and a username or password: only one of them is allowed",
             ));
@@ -59,12 +59,7 @@ impl Entry<User> {
         }
         config.token = non_empty(token).map(|token| Secret(token.to_owned()));
         config.token_file = non_empty(token_file).map(|file| self.path(file));
-        config.basic = non_empty(username).map(|name| {
-            (
-                name.to_owned(),
-                Secret(password.clone().unwrap_or_default()),
-            )
-        });
+        config.basic = non_empty(username).map(|name| (name.to_owned(), Secret(password.clone())));
         config.exec = exec
             .as_ref()
             .map(|exec| self.plugin(exec, cluster))
@@ -85,24 +80,19 @@ impl Entry<User> {
             ..
         } = &self.value;
         let Some(user) = non_empty(impersonate) else {
-            let more = non_empty(as_uid).is_some()
-                || items(as_groups).next().is_some()
-                || as_user_extra
-                    .as_ref()
-                    .is_some_and(|extra| !extra.is_empty());
-            return match more {
-                true => Err(self.problem(
-                    "has as-uid, as-groups or as-user-extra, but no as: set it to the user to impersonate",
-                )),
-                false => Ok(None),
-            };
+            if as_uid.is_empty() && as_groups.is_empty() && as_user_extra.is_empty() {
+                return Ok(None);
+            }
+            return Err(self.problem(
+                "has as-uid, as-groups or as-user-extra, but no as: set it to the user to impersonate",
+            ));
         };
         let mut impersonation = Impersonation::user(user);
         impersonation.uid = non_empty(as_uid).map(str::to_owned);
-        impersonation.groups = strings(as_groups).map(str::to_owned).collect();
-        for (key, values) in as_user_extra.iter().flatten() {
-            impersonation =
-                strings(values).fold(impersonation, |so_far, value| so_far.extra(key, value));
+        impersonation.groups.clone_from(as_groups);
+        for (key, values) in as_user_extra {
+            let pairs = values.iter().map(|value| (key.clone(), value.clone()));
+            impersonation.extra.extend(pairs);
         }
         Ok(Some(impersonation))
     }
@@ -149,18 +139,16 @@ impl Entry<User> {
             false => command.into(),
         };
         let mut plugin = ExecConfig::new(command)
-            .args(strings(args))
+            .args(args)
             .api_version(api_version)
             .interactive_mode(mode)
-            .install_hint(install_hint.as_deref().unwrap_or_default())
-            .provide_cluster_info(is_set(provide_cluster_info));
-        for variable in items(env) {
-            let Some((name, value)) = variable
-                .and_then(|variable| Some((non_empty(&variable.name)?, variable.value.as_deref())))
-            else {
+            .install_hint(install_hint)
+            .provide_cluster_info(*provide_cluster_info);
+        for Variable { name, value } in env {
+            if name.is_empty() {
                 return Err(self.problem("has exec with a variable in env that has no name"));
-            };
-            plugin = plugin.env(name, value.unwrap_or_default());
+            }
+            plugin = plugin.env(name, value);
         }
         Ok(match cluster {
             Some(cluster) => plugin.cluster_config(cluster),
@@ -170,8 +158,8 @@ impl Entry<User> {
 
     fn id_token(&self, provider: &AuthProvider) -> Result<IdToken, String> {
         let AuthProvider { name, config } = provider;
-        match name.as_deref().unwrap_or_default() {
-            "oidc" => match config.as_ref().and_then(|config| non_empty(config.get("id-token")?)) {
+        match &**name {
+            "oidc" => match config.get("id-token").and_then(|token| non_empty(token)) {
                 Some(token) => Ok(IdToken {
                     what: format!("the id-token of user {:?}", self.name),
                     token: Secret(token.to_owned()),
