@@ -394,17 +394,15 @@ pub fn is_qualified_name(key: &str) -> bool {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
     };
-    let prefix_fits = prefix.is_none_or(|prefix| {
-        prefix.len() <= 253
-            && prefix.split('.').all(|label| {
-                bounded_by(
-                    label,
-                    |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(),
-                    |byte| byte == b'-',
-                )
-            })
-    });
+    let prefix_fits = prefix
+        .is_none_or(|prefix| prefix.len() <= 253 && prefix.split('.').all(is_lowercase_label));
     prefix_fits && is_name(name)
+}
+
+/// Whether `label` is a part of a DNS subdomain. Its length is not checked.
+pub(crate) fn is_lowercase_label(label: &str) -> bool {
+    let is_outer = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    bounded_by(label, is_outer, |byte| byte == b'-')
 }
 
 /// Whether `name` is valid after the slash of a key, or as a non-empty value (Go's

@@ -14,41 +14,36 @@ pub(super) struct ErrorListeners {
 
 /// The state under the lock. No user code runs under this lock.
 struct State {
-    listeners: Vec<(u64, Arc<OnError>)>,
-    next: u64,
+    listeners: Vec<Weak<OnError>>,
     /// For each reflector, whether its last failure was a first list that will fail in the same way
     /// again.
     refused: Vec<bool>,
 }
 
 /// Called with an error, and with whether the error keeps the informer from syncing.
-type OnError = dyn Fn(&Error, bool) + Send + Sync;
+pub(super) type OnError = dyn Fn(&Error, bool) + Send + Sync;
 
 impl ErrorListeners {
-    pub(super) fn new(sources: usize) -> Arc<Self> {
-        let state = State {
-            listeners: Vec::new(),
-            next: 0,
-            refused: vec![false; sources],
-        };
-        Arc::new(Self {
-            state: Mutex::new(state),
-        })
+    pub(super) fn new(sources: usize) -> Self {
+        Self {
+            state: Mutex::new(State {
+                listeners: Vec::new(),
+                refused: vec![false; sources],
+            }),
+        }
     }
 
-    /// Calls `listener` for each error until the subscription is dropped.
+    /// Calls `listener` for each error until the returned reference is dropped.
+    #[must_use]
     pub(super) fn subscribe(
-        self: &Arc<Self>,
+        &self,
         listener: impl Fn(&Error, bool) + Send + Sync + 'static,
-    ) -> ErrorSubscription {
+    ) -> Arc<OnError> {
+        let listener: Arc<OnError> = Arc::new(listener);
         let mut state = self.state.lock();
-        let id = state.next;
-        state.next += 1;
-        state.listeners.push((id, Arc::new(listener)));
-        ErrorSubscription {
-            listeners: Arc::downgrade(self),
-            id,
-        }
+        state.listeners.retain(|other| other.strong_count() > 0);
+        state.listeners.push(Arc::downgrade(&listener));
+        listener
     }
 
     /// Calls the listeners. `refused` is whether a first list failed and will fail in the same way
@@ -57,11 +52,7 @@ impl ErrorListeners {
         let listeners: Vec<_> = {
             let mut state = self.state.lock();
             state.refused[source] = refused;
-            state
-                .listeners
-                .iter()
-                .map(|(_, listener)| Arc::clone(listener))
-                .collect()
+            state.listeners.iter().filter_map(Weak::upgrade).collect()
         };
         for listener in listeners {
             if let Err(panic) = panic::catch(|| listener(error, refused)) {
@@ -74,26 +65,5 @@ impl ErrorListeners {
     /// again.
     pub(super) fn is_refused(&self, source: usize) -> bool {
         self.state.lock().refused[source]
-    }
-}
-
-/// Unsubscribes its listener when dropped.
-pub(crate) struct ErrorSubscription {
-    listeners: Weak<ErrorListeners>,
-    id: u64,
-}
-
-impl Drop for ErrorSubscription {
-    fn drop(&mut self) {
-        let Some(listeners) = self.listeners.upgrade() else {
-            return;
-        };
-        let listener = {
-            let mut state = listeners.state.lock();
-            let position = state.listeners.iter().position(|(id, _)| *id == self.id);
-            position.map(|at| state.listeners.remove(at))
-        };
-        // Drop the listener after the unlock: its destructor is user code.
-        drop(listener);
     }
 }

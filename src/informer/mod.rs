@@ -32,6 +32,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod any_informer;
 mod controller;
 mod error;
 mod error_listeners;

@@ -51,7 +51,6 @@ pub struct HandlerOptions {
 #[derive(Clone)]
 #[doc(alias = "ResourceEventHandlerRegistration")]
 pub struct HandlerRegistration {
-    pub(super) id: u64,
     /// The informer of the handler. Other informers ignore the registration.
     pub(super) informer: Owner,
     pub(super) handler: Arc<Handler>,
@@ -76,7 +75,7 @@ impl HandlerRegistration {
     /// Returns a [`Done`] that is set when the handler will not be called again: the handler was
     /// removed or the informer has stopped, and the last call has returned.
     pub fn ended(&self) -> &Done {
-        self.handler.ended()
+        &self.handler.ended
     }
 
     /// Returns statistics of the handler, for example the number of notifications that wait for it.

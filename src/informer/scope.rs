@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::reflector::{Body, ListerWatcher};
-use crate::selector::Selector;
+use crate::selector::{Selector, is_lowercase_label};
 use crate::stop::Stop;
 use crate::wire::{EscapedName, ListOptions, Shard};
 
@@ -105,14 +105,7 @@ impl InformerScope {
 
     /// Checks that each namespace is a DNS label.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let is_inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-        let is_label = |name: &str| {
-            name.len() <= 63
-                && name.bytes().all(is_inner)
-                && !name.is_empty()
-                && !name.starts_with('-')
-                && !name.ends_with('-')
-        };
+        let is_label = |name: &str| name.len() <= 63 && is_lowercase_label(name);
         match self
             .namespaces
             .iter()

@@ -6,7 +6,7 @@ use super::listener::{Handler, ProcessorListener, Replay};
 use super::reclaim::ReclaimQueue;
 use crate::base::sync::RwLock;
 use crate::base::threads::{Owner, Threads};
-use crate::object::Key;
+use crate::store::Entry;
 
 /// Distributes notifications to all handlers. client-go's `sharedProcessor`.
 pub(super) struct SharedProcessor<T> {
@@ -41,7 +41,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     pub(super) fn add_listener(
         &self,
         listener: ProcessorListener<T>,
-        initial: Vec<(Key, Arc<T>)>,
+        initial: Vec<Entry<T>>,
     ) -> std::io::Result<Option<Replay<T>>> {
         let mut replay = None;
         if self.listeners.read().started {
@@ -65,10 +65,11 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
 
     /// Removes a handler. Dropping the returned listener drops its pending notifications; a running
     /// call continues (SP12).
-    pub(super) fn remove_listener(&self, id: u64) -> Option<ProcessorListener<T>> {
+    pub(super) fn remove_listener(&self, handler: &Arc<Handler>) -> Option<ProcessorListener<T>> {
         let mut listeners = self.listeners.write();
-        let at = listeners.all.iter().position(|listener| listener.id == id);
-        at.map(|at| listeners.all.remove(at))
+        let mut all = listeners.all.iter();
+        let at = all.position(|listener| Arc::ptr_eq(&listener.handler, handler))?;
+        Some(listeners.all.remove(at))
     }
 
     /// Drops all handlers and waits until their threads have ended. The wait is not under the lock,
@@ -89,10 +90,10 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     pub(super) fn distribute(&self, notification: KeyedNotification<T>, sync_of: Option<usize>) {
         {
             let listeners = self.listeners.read();
-            let takes_part = |listener: &&_| {
-                sync_of.is_none_or(|part| ProcessorListener::is_syncing(listener, part))
-            };
-            let mut selected = listeners.all.iter().filter(takes_part);
+            let mut selected = listeners.all.iter().filter(|listener| match sync_of {
+                Some(part) => listener.resync.is_syncing(part),
+                None => true,
+            });
             if let Some(mut listener) = selected.next() {
                 for next in selected {
                     listener.add(notification.clone());
@@ -144,18 +145,14 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         let listeners = self.listeners.read();
         // No short circuit: each call also schedules the handler's next resync.
         listeners.all.iter().fold(false, |any, listener| {
-            listener.should_resync(source, now) | any
+            listener.resync.should_resync(source, now) | any
         })
     }
 
-    /// Recomputes the handlers' resync periods after a change of the informer's period.
-    pub(super) fn resync_period_changed(
-        &self,
-        effective: impl Fn(Duration) -> Duration,
-        now: Instant,
-    ) {
+    /// Recomputes the handlers' resync periods after the informer's period has changed to `check`.
+    pub(super) fn resync_period_changed(&self, check: Duration, now: Instant) {
         for listener in &self.listeners.read().all {
-            listener.resync_period_changed(&effective, now);
+            listener.resync.period_changed(check, now);
         }
     }
 }

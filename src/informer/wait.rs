@@ -38,7 +38,7 @@ pub fn wait_for_cache_sync<'a>(
     if unsynced.is_empty() {
         return Ok(());
     }
-    Err(SyncError::new(unsynced, SyncEnd::of(stop, None, false)))
+    Err(SyncError::new(unsynced, SyncEnd::Stopped))
 }
 
 /// Options for waiting until informers have synced. By default, the wait has no timeout and
@@ -143,18 +143,6 @@ pub(super) enum SyncEnd {
     NotStarted,
 }
 
-impl SyncEnd {
-    /// Returns the reason for a wait that ended by its `stop`, by its timeout or by the end of an
-    /// informer.
-    pub(super) fn of(stop: &Stop, timeout: Option<Duration>, has_ended: bool) -> Self {
-        match timeout {
-            _ if stop.is_stopped() => Self::Stopped,
-            Some(timeout) if !has_ended => Self::TimedOut(timeout),
-            _ => Self::Ended,
-        }
-    }
-}
-
 /// The start of an error message; the names of the informers follow.
 impl fmt::Display for SyncEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -191,15 +179,6 @@ impl SyncError {
     pub(super) fn new(mut unsynced: Vec<Unsynced>, end: SyncEnd) -> Self {
         unsynced.sort_by(|a, b| a.name.cmp(&b.name));
         Self { unsynced, end }
-    }
-
-    /// Returns an error if any list could not be decoded.
-    pub(super) fn undecodable(undecodable: Vec<Unsynced>) -> Result<(), Self> {
-        if undecodable.is_empty() {
-            Ok(())
-        } else {
-            Err(Self::new(undecodable, SyncEnd::Synced))
-        }
     }
 
     /// Whether the `stop` of the wait was set. In this case nothing is wrong: the program is about
@@ -266,30 +245,21 @@ impl Unsynced {
 
 impl fmt::Display for SyncError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unsynced = self.unsynced.iter().filter(|one| one.undecodable.is_none());
-        for (at, one) in unsynced.enumerate() {
-            match at {
-                0 => self.end.fmt(f)?,
-                _ => f.write_str(", ")?,
-            }
-            f.write_str(&one.name)?;
-            if one.not_started && self.end != SyncEnd::NotStarted {
-                f.write_str(" (not started)")?;
-            }
-            if let Some(error) = &one.last_error {
-                write!(f, " ({error})")?;
+        let (mut unsynced, mut undecodable) = (Vec::new(), Vec::new());
+        for one in &self.unsynced {
+            let name = &one.name;
+            let is_news = one.not_started && self.end != SyncEnd::NotStarted;
+            let not_started = if is_news { " (not started)" } else { "" };
+            match (&one.undecodable, &one.last_error) {
+                (Some(list), _) => undecodable.push(format!("{name}: {list}")),
+                (None, Some(error)) => unsynced.push(format!("{name}{not_started} ({error})")),
+                (None, None) => unsynced.push(format!("{name}{not_started}")),
             }
         }
-        let is_first = self.unsynced.iter().all(|one| one.undecodable.is_some());
-        let undecodable = self
-            .unsynced
-            .iter()
-            .filter_map(|one| Some((&one.name, one.undecodable.as_ref()?)));
-        for (at, (name, list)) in undecodable.enumerate() {
-            let separator = if at == 0 && is_first { "" } else { "; " };
-            write!(f, "{separator}{name}: {list}")?;
+        if !unsynced.is_empty() {
+            undecodable.insert(0, format!("{}{}", self.end, unsynced.join(", ")));
         }
-        Ok(())
+        f.write_str(&undecodable.join("; "))
     }
 }
 

@@ -6,7 +6,7 @@ use k8s_informer::object::meta_namespace_key;
 use serde_json::{Value, json};
 
 use super::Replay;
-use super::object::{Obj, obj, text, tombstone};
+use super::object::{Obj, obj, tombstone};
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let (calls, filtered) = (Notes::default(), Notes::default());
@@ -27,43 +27,40 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
                 }
             });
         });
-    let (filtered_objects, filtered_tombstones) = (filtered.clone(), filtered.clone());
-    let mode = text(&config["tombstones"]).to_owned();
+    let notes = filtered.clone();
     let filter = move |object: &Obj| {
-        filtered_objects.note(json!(format!(
+        notes.note(json!(format!(
             "{}@{}",
             meta_namespace_key(object),
             object.rv
         )));
-        passes(object)
+        object.val.starts_with("keep")
     };
-    let handler = FilteringHandler::new(filter, inner).tombstones(move |gone| {
-        filtered_tombstones.note(json!(format!("tombstone:{}", gone.key())));
-        match mode.as_str() {
-            "pass" => true,
-            "drop" => false,
-            "unwrap" => gone.object().is_some_and(|object| passes(object)),
-            other => panic!("tombstones {other}"),
-        }
-    });
+    let handler = FilteringHandler::new(filter, inner);
     Box::new(Subject {
         handler: Box::new(handler),
         calls,
         filtered,
+        unwraps: config["tombstones"] == "unwrap",
     })
-}
-
-fn passes(object: &Obj) -> bool {
-    object.val.starts_with("keep")
 }
 
 struct Subject {
     handler: Box<dyn ResourceEventHandler<Obj>>,
     calls: Notes,
     filtered: Notes,
+    /// Whether the filter of the trace looks at the object in a tombstone.
+    unwraps: bool,
 }
 
 impl Replay for Subject {
+    /// The filter receives the object of a tombstone, as the filters that unwrap it do.
+    fn deviates(&self, step: &Value) -> Option<&'static str> {
+        let tombstone = &step["tombstone"];
+        let is_equal = self.unwraps && tombstone["obj"].is_object();
+        (tombstone.is_object() && !is_equal).then_some("H1")
+    }
+
     fn step(&mut self, op: &str, step: &Value) -> Value {
         match op {
             "on_add" => self
@@ -80,7 +77,14 @@ impl Replay for Subject {
                 }),
             other => panic!("op {other}"),
         }
-        json!({"calls": self.calls.take(), "filtered": self.filtered.take()})
+        let filtered = match &step["tombstone"]["key"] {
+            Value::String(key) => {
+                self.filtered.take();
+                vec![json!(format!("tombstone:{key}"))]
+            }
+            _ => self.filtered.take(),
+        };
+        json!({"calls": self.calls.take(), "filtered": filtered})
     }
 }
 

@@ -44,7 +44,7 @@ const SUITES: &[Suite] = &[
         name: "filtering_handler",
         build: filtering_handler::build,
         info: &[],
-        floor: 100.0,
+        floor: 73.0,
     },
     Suite {
         name: "informer",

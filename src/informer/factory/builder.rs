@@ -1,8 +1,9 @@
 use std::any::TypeId;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Common, Factory, SharedInformerFactory};
+use super::{Factory, SharedInformerFactory};
 use crate::base::derive::debug_fields;
 use crate::base::sync::Mutex;
 use crate::base::threads::{Owner, Threads};
@@ -49,7 +50,10 @@ impl SharedInformerFactoryBuilder {
             factory: Factory {
                 source,
                 scope: InformerScope::all(),
-                common: Common::default(),
+                reflector: ReflectorOptions::default(),
+                queue: InformerQueue::default(),
+                recreation_as_delete_and_add: false,
+                transforms: HashMap::new(),
                 metrics: None,
                 informers: Mutex::default(),
                 threads: Threads::new(Owner::new()),
@@ -60,7 +64,7 @@ impl SharedInformerFactoryBuilder {
     /// Sets the resync period: the interval at which handlers receive an update for every object in
     /// the cache. By default there are no resyncs.
     pub fn resync(mut self, period: Duration) -> Self {
-        self.factory.common.reflector.resync_period = period;
+        self.factory.reflector.resync_period = period;
         self
     }
 
@@ -81,13 +85,13 @@ impl SharedInformerFactoryBuilder {
     /// also replaces the resync period set by [`resync`](Self::resync), and sets the stack sizes of
     /// the threads.
     pub fn reflector_options(mut self, options: ReflectorOptions) -> Self {
-        self.factory.common.reflector = options;
+        self.factory.reflector = options;
         self
     }
 
     /// Sets the kind of queue between the reflectors and the caches.
     pub fn queue(mut self, queue: InformerQueue) -> Self {
-        self.factory.common.queue = queue;
+        self.factory.queue = queue;
         self
     }
 
@@ -120,7 +124,7 @@ impl SharedInformerFactoryBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn transform<T: Object>(mut self, transform: Transform<T>) -> Self {
-        let transforms = &mut self.factory.common.transforms;
+        let transforms = &mut self.factory.transforms;
         transforms.insert(TypeId::of::<T>(), Box::new(transform));
         self
     }
@@ -129,7 +133,7 @@ impl SharedInformerFactoryBuilder {
     /// a deletion and an add; see
     /// [`SharedIndexInformerOptions::recreation_as_delete_and_add`](crate::informer::SharedIndexInformerOptions::recreation_as_delete_and_add).
     pub fn recreation_as_delete_and_add(mut self, recreation_as_delete_and_add: bool) -> Self {
-        self.factory.common.recreation_as_delete_and_add = recreation_as_delete_and_add;
+        self.factory.recreation_as_delete_and_add = recreation_as_delete_and_add;
         self
     }
 
@@ -153,5 +157,5 @@ impl SharedInformerFactoryBuilder {
 
 debug_fields!(SharedInformerFactoryBuilder, this,
     scope: this.factory.scope,
-    reflector: this.factory.common.reflector
+    reflector: this.factory.reflector
 );

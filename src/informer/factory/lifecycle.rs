@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Entry, Factory, Informers, Run, SharedInformerFactory};
+use super::{Entry, Factory, Run, SharedInformerFactory};
 use crate::base::panic;
+use crate::base::sync::atomic::Ordering;
 use crate::base::threads::Owner;
 use crate::error::debug_as_display;
+use crate::informer::any_informer::{self, AnyInformer, Awaited};
 use crate::informer::error::InformerError;
 use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
@@ -34,26 +36,25 @@ impl SharedInformerFactory {
         if informers.shut_down {
             return Err(shut_down_error());
         }
-        let mut waiting = informers
+        let is_waiting = |entry: &&Entry| entry.run.is_none();
+        informers
             .all
             .iter()
-            .filter(|(_, entry)| entry.run.is_none());
-        waiting.try_for_each(|(identity, entry)| identity.check(entry))?;
-        for entry in informers
-            .all
-            .values_mut()
-            .filter(|entry| entry.run.is_none())
-        {
-            self.start_one(entry, stop)?;
+            .filter(is_waiting)
+            .try_for_each(Entry::check)?;
+        for entry in &mut informers.all {
+            if entry.run.is_none() {
+                self.start_one(entry, stop)?;
+            }
         }
         Ok(())
     }
 
     fn start_one(&self, entry: &mut Entry, stop: &Stop) -> Result<(), InformerError> {
-        let name = entry.informer.name();
+        let name = &entry.informer.state().name;
         let run = Run {
             stop: stop.child(),
-            ended: Done::new(name),
+            ended: Done::new(&**name),
         };
         let (informer, Run { stop, ended }) = (Arc::clone(&entry.informer), run.clone());
         let factory = Arc::downgrade(&self.factory);
@@ -69,16 +70,16 @@ impl SharedInformerFactory {
                 }
                 Err(panic) => {
                     stop.stop();
-                    log::error!("{}: the informer {panic}", informer.name());
+                    log::error!("{}: the informer {panic}", informer.state().name);
                 }
             }
             // Drop the informer before `ended` is set, so that its cache and an observer's closures
             // are gone when a wait for `ended` returns.
             let forget = || {
-                let owner = informer.owner();
+                let owner = informer.state().owner;
                 drop(informer);
                 if let Some(factory) = factory.upgrade() {
-                    factory.forget(|entry| entry.informer.owner() == owner);
+                    factory.forget(|entry| entry.owner() == owner);
                 }
             };
             if let Err(panic) = panic::catch(forget) {
@@ -86,13 +87,14 @@ impl SharedInformerFactory {
             }
             ended.set();
         };
-        let stack = self.factory.common.reflector.stack_sizes.others;
+        let stack = self.factory.reflector.stack_sizes.others;
         let spawned = self
             .factory
             .threads
             .spawn(format!("{name} process"), stack, work);
         spawned.map_err(|error| InformerError::thread(name, error))?;
-        entry.informer.request_run();
+        let run_requested = &entry.informer.state().run_requested;
+        run_requested.store(true, Ordering::Relaxed);
         entry.run = Some(run);
         Ok(())
     }
@@ -210,7 +212,7 @@ impl SharedInformerFactory {
         options: impl Into<SyncOptions>,
     ) -> Result<(), SyncError> {
         let awaited: Vec<&Done> = synced.into_iter().collect();
-        let is_awaited = |informer: &Done| awaited.iter().any(|done| done.is(informer));
+        let is_awaited = |informer: &Done| awaited.iter().any(|synced| synced.is(informer));
         self.wait_for(is_awaited, stop, options.into())
     }
 
@@ -220,56 +222,33 @@ impl SharedInformerFactory {
         stop: &Stop,
         options: SyncOptions,
     ) -> Result<(), SyncError> {
-        let SyncOptions { timeout, fail_fast } = options;
-        let (started, not_started): (Vec<_>, Vec<_>) = {
+        let awaited: Vec<_> = {
             let informers = self.factory.informers.lock();
-            let entries = informers.all.values();
-            let entries = entries.filter(|entry| is_awaited(entry.informer.synced()));
-            // An observation starts its informer right after it has requested it.
-            let entries = entries.filter(|entry| entry.run.is_some() || entry.is_requested);
-            let all = entries.map(|entry| (Arc::clone(&entry.informer), entry.run.clone()));
-            // A program can also run an informer on its own.
-            all.partition(|(informer, run)| run.is_some() || informer.is_run_requested())
+            let entries = informers.all.iter().filter(|entry| {
+                // An observation starts its informer right after it has requested it.
+                let is_started = entry.run.is_some() || entry.is_requested;
+                is_started && !entry.is_ending && is_awaited(&entry.informer.state().synced)
+            });
+            let awaited = |entry: &Entry| Awaited {
+                informer: Arc::clone(&entry.informer),
+                synced: entry.informer.state().synced.clone(),
+                stop: entry.run.as_ref().map(|run| run.stop.clone()),
+            };
+            entries.map(awaited).collect()
         };
+        // A program can also run an informer on its own.
+        let is_started = |one: &Awaited| {
+            one.stop.is_some() || one.informer.state().run_requested.load(Ordering::Relaxed)
+        };
+        let not_started: Vec<_> = awaited
+            .iter()
+            .filter(|one| !is_started(one))
+            .map(|one| Unsynced::not_started(&one.informer.state().name))
+            .collect();
         if !not_started.is_empty() {
-            let unsynced = not_started
-                .iter()
-                .map(|(informer, _)| Unsynced::not_started(informer.name()));
-            return Err(SyncError::new(unsynced.collect(), SyncEnd::NotStarted));
+            return Err(SyncError::new(not_started, SyncEnd::NotStarted));
         }
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let refused = Stop::new();
-        let _refusals: Vec<_> = if fail_fast {
-            started
-                .iter()
-                .map(|(informer, _)| informer.stop_on_refusal(&refused))
-                .collect()
-        } else {
-            Vec::new()
-        };
-        let (mut unsynced, mut undecodable, mut has_ended) = (Vec::new(), Vec::new(), false);
-        for (informer, run) in &started {
-            let run_stop = run.as_ref().map_or_else(Stop::new, |run| run.stop.clone());
-            let (ended, _ends) = informer.stop_or_end(&run_stop);
-            let either = ended.child();
-            let _stops = [stop.also_stops(&either), refused.also_stops(&either)];
-            if informer.synced().wait_until(deadline, &either) {
-                undecodable.extend(informer.undecodable());
-            } else {
-                has_ended |= ended.is_stopped();
-                unsynced.extend(informer.unsynced());
-            }
-        }
-        if unsynced.is_empty() {
-            return SyncError::undecodable(undecodable);
-        }
-        let end = match SyncEnd::of(stop, timeout, has_ended) {
-            SyncEnd::Stopped => SyncEnd::Stopped,
-            _ if refused.is_stopped() => SyncEnd::Refused,
-            end => end,
-        };
-        unsynced.extend(undecodable);
-        Err(SyncError::new(unsynced, end))
+        any_informer::wait_for_sync(&awaited, stop, options)
     }
 
     /// Stops one informer, waits until its threads have ended, and removes it from the factory. The
@@ -310,13 +289,9 @@ impl SharedInformerFactory {
         if informers.shut_down {
             return Err(shut_down_error());
         }
-        match informers
-            .all
-            .iter_mut()
-            .find(|(_, entry)| entry.informer.owner() == owner)
-        {
-            Some((identity, entry)) if entry.run.is_none() => {
-                identity.check(entry)?;
+        match informers.find(owner).filter(|entry| !entry.is_ending) {
+            Some(entry) if entry.run.is_none() => {
+                entry.check()?;
                 self.start_one(entry, &Stop::new())
             }
             Some(_) => Ok(()),
@@ -340,28 +315,24 @@ impl SharedInformerFactory {
     /// Stops and removes the informer with this owner if `ends` returns true. Returns false only if
     /// it stopped the informer without waiting for its threads.
     fn end_one(&self, owner: Owner, ends: impl FnOnce(&mut Entry) -> bool) -> bool {
-        let entry = {
+        let run = {
             let mut informers = self.factory.informers.lock();
-            let Informers { all, stopping, .. } = &mut *informers;
-            let has_owner = |entry: &Entry| entry.informer.owner() == owner;
-            if let Some((identity, entry)) = all.iter_mut().find(|(_, entry)| has_owner(entry)) {
-                if !ends(entry) {
-                    return true;
-                }
-                let identity = identity.clone();
-                stopping.extend(all.remove(&identity));
+            let Some(entry) = informers.find(owner) else {
+                return true;
+            };
+            if !entry.is_ending && !ends(entry) {
+                return true;
             }
-            let stopped = stopping.iter().find(|entry| has_owner(entry));
-            stopped.and_then(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?)))
+            (entry.is_ending, entry.is_shared) = (true, false);
+            let name = Arc::clone(&entry.informer.state().name);
+            entry.run.clone().map(|run| (name, run))
         };
         let has_ended = |entry: &Entry| entry.run.as_ref().is_none_or(|run| run.ended.is_done());
         self.factory.forget(has_ended);
-        let Some((informer, Run { stop, ended })) = entry else {
+        let Some((name, Run { stop, ended })) = run else {
             return true;
         };
         stop.stop();
-        let name = informer.name().to_owned();
-        drop(informer);
         if Owner::wait_for(&[owner], || ended.wait()).is_none() {
             let caller = if owner.is_current() {
                 "one of its own callbacks"
@@ -431,8 +402,21 @@ impl SharedInformerFactory {
     /// Stops all informers and waits for their threads. Returns the names of those that are still
     /// running at the deadline.
     fn shutdown_until(&self, deadline: Option<Instant>) -> Result<Vec<String>, ShutdownError> {
-        let owners = self.stop_all();
-        Owner::wait_for(&owners, || self.join_until(deadline)).ok_or_else(|| {
+        let started: Vec<_> = {
+            let mut informers = self.factory.informers.lock();
+            informers.shut_down = true;
+            let all = informers.all.iter();
+            all.filter_map(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?)))
+                .collect()
+        };
+        for (_, run) in &started {
+            run.stop.stop();
+        }
+        let owners: Vec<_> = started
+            .iter()
+            .map(|(informer, _)| informer.state().owner)
+            .collect();
+        Owner::wait_for(&owners, || self.join_until(started, deadline)).ok_or_else(|| {
             let error = ShutdownError::FromWithin;
             log::warn!("{error}");
             error
@@ -441,22 +425,19 @@ impl SharedInformerFactory {
 
     /// Waits until all threads have ended or the deadline is reached. Returns the names of the
     /// threads that are still running.
-    fn join_until(&self, deadline: Option<Instant>) -> Vec<String> {
-        let running: Vec<_> = {
-            let informers = self.factory.informers.lock();
-            informers
-                .running()
-                .map(|(informer, run)| (Arc::clone(informer), run.ended.clone()))
-                .collect()
-        };
+    fn join_until(
+        &self,
+        started: Vec<(Arc<dyn AnyInformer>, Run)>,
+        deadline: Option<Instant>,
+    ) -> Vec<String> {
         let never = Stop::new();
         let mut stuck = Vec::new();
-        for (informer, ended) in running {
-            if !ended.wait_until(deadline, &never) {
+        for (informer, run) in started {
+            if !run.ended.wait_until(deadline, &never) {
                 match informer.running_threads() {
                     // No thread is left, but the run has not returned yet.
                     threads if threads.is_empty() => {
-                        stuck.push(format!("{} process", informer.name()));
+                        stuck.push(format!("{} process", informer.state().name));
                     }
                     threads => stuck.extend(threads),
                 }
@@ -473,33 +454,15 @@ impl SharedInformerFactory {
     pub fn is_shut_down(&self) -> bool {
         self.factory.informers.lock().shut_down
     }
-
-    /// Signals all informers to stop. Returns the owners of the threads that have to end.
-    fn stop_all(&self) -> Vec<Owner> {
-        let (stops, owners): (Vec<Stop>, Vec<Owner>) = {
-            let mut informers = self.factory.informers.lock();
-            informers.shut_down = true;
-            informers
-                .running()
-                .map(|(informer, run)| (run.stop.clone(), informer.owner()))
-                .unzip()
-        };
-        for stop in stops {
-            stop.stop();
-        }
-        owners
-    }
 }
 
 impl Factory {
     /// Drops the matching entries among the informers that were stopped individually.
     fn forget(&self, which: impl Fn(&Entry) -> bool) {
+        let forgets = |entry: &mut Entry| entry.is_ending && which(entry);
         let forgotten: Vec<_> = {
-            self.informers
-                .lock()
-                .stopping
-                .extract_if(.., |entry| which(entry))
-                .collect()
+            let all = &mut self.informers.lock().all;
+            all.extract_if(.., forgets).collect()
         };
         // Drop the entries after the unlock: this may drop handlers, and their destructors are user
         // code.
@@ -517,7 +480,7 @@ fn shut_down_error() -> InformerError {
 /// Dropping the last clone of a factory stops its informers without waiting for them.
 impl Drop for Factory {
     fn drop(&mut self) {
-        for entry in self.informers.lock().all.values() {
+        for entry in &self.informers.lock().all {
             if let Some(run) = &entry.run {
                 run.stop.stop();
             }
@@ -565,10 +528,14 @@ debug_as_display!(ShutdownError);
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    use std::any::TypeId;
+
     use super::*;
     use crate::error::Error;
-    use crate::informer::Source;
-    use crate::object::GroupVersionResource;
+    use crate::informer::factory::Identity;
+    use crate::informer::options::SharedIndexInformerOptions;
+    use crate::informer::scope::InformerScope;
+    use crate::object::{DynamicObject, GroupVersionResource};
     use crate::reflector::{Body, ListOptions, ListWatch, ListerWatcher, ListerWatcherSource};
 
     struct Nothing;
@@ -587,11 +554,25 @@ mod tests {
     #[test]
     fn fa6_informer_panicking_at_start_releases_waiters() {
         let factory = SharedInformerFactory::builder(Nothing).build();
-        let pods = Source::dynamic(GroupVersionResource::new("", "v1", "pods"));
-        let source = factory.factory.resolved(pods);
-        let informer = factory.informer_or(&source, 0, false, |factory, mut options| {
-            options.wrap_queue = Some(Arc::new(|_| panic!("wrap_queue failed")));
-            factory.make(&source, options, None)
+        let resource = GroupVersionResource::new("", "v1", "pods");
+        let options = SharedIndexInformerOptions {
+            wrap_queue: Some(Arc::new(|_| panic!("wrap_queue failed"))),
+            ..SharedIndexInformerOptions::default()
+        };
+        let lister_watcher = Nothing.lister_watcher(&resource, None);
+        let informer = SharedIndexInformer::<DynamicObject>::new(lister_watcher, options);
+        factory.factory.informers.lock().all.push(Entry {
+            identity: Identity {
+                type_id: TypeId::of::<DynamicObject>(),
+                resource,
+                scope: InformerScope::all(),
+            },
+            informer: Arc::new(informer.clone()),
+            is_shared: true,
+            is_ending: false,
+            is_requested: true,
+            observations: 0,
+            run: None,
         });
         let handler = informer.add_event_handler(|handler| handler).unwrap();
         factory.start(&Stop::new()).unwrap();

@@ -1,6 +1,5 @@
 //! Factories: one shared informer per kind and scope, started and stopped together.
 
-mod any_informer;
 mod builder;
 mod lifecycle;
 mod observe;
@@ -11,9 +10,9 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use self::any_informer::AnyInformer;
+use super::any_informer::AnyInformer;
 use super::error::InformerError;
-use super::handler::ResourceEventHandler;
+use super::handler::HandlerFuncs;
 use super::options::SharedIndexInformerOptions;
 use super::queue::InformerQueue;
 use super::scope::{InformerScope, Scoped};
@@ -22,12 +21,12 @@ use super::source::Source;
 use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
 use crate::base::sync::Mutex;
-use crate::base::threads::Threads;
+use crate::base::threads::{Owner, Threads};
 use crate::error::Error;
 use crate::log;
 use crate::metrics::{InformerMetrics, MetricsProvider};
-use crate::object::{DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource};
-use crate::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};
+use crate::object::{DynamicObject, GroupVersionResource, Object, Resource};
+use crate::reflector::{ListerWatcherSource, ReflectorOptions};
 use crate::stop::{Done, Stop};
 use crate::store::Indexers;
 
@@ -68,7 +67,11 @@ struct Factory {
     source: Arc<dyn ListerWatcherSource>,
     /// The scope of informers that are requested without a scope.
     scope: InformerScope,
-    common: Common,
+    reflector: ReflectorOptions,
+    queue: InformerQueue,
+    recreation_as_delete_and_add: bool,
+    /// A [`Transform<T>`](crate::store::Transform) for each type `T`.
+    transforms: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
     /// The name of the informers in metrics, and the provider of the metrics.
     metrics: Option<(String, Arc<dyn MetricsProvider>)>,
     /// The informers, and whether the factory was shut down. No blocking call is made under this
@@ -78,68 +81,49 @@ struct Factory {
     threads: Threads,
 }
 
-/// The initial options of all informers of a factory.
-#[derive(Default)]
-struct Common {
-    reflector: ReflectorOptions,
-    queue: InformerQueue,
-    recreation_as_delete_and_add: bool,
-    /// A [`Transform<T>`] for each type `T`.
-    transforms: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
-}
-
 #[derive(Default)]
 struct Informers {
-    all: HashMap<Identity, Entry>,
-    /// The informers that were stopped individually and are no longer in `all`. A shutdown waits
-    /// for them until they have ended.
-    stopping: Vec<Entry>,
+    /// The informers in the order of the requests. One that was stopped individually stays until
+    /// its threads have ended, because a shutdown waits for them.
+    all: Vec<Entry>,
     shut_down: bool,
 }
 
 impl Informers {
-    /// The informers that were started, with their runs.
-    fn running(&self) -> impl Iterator<Item = (&Arc<dyn AnyInformer>, &Run)> {
-        let entries = self.all.values().chain(&self.stopping);
-        entries.filter_map(|entry| Some((&entry.informer, entry.run.as_ref()?)))
+    /// Finds a shared informer, and records the request.
+    fn request<T: Object>(
+        &mut self,
+        identity: &Identity,
+        is_observed: bool,
+    ) -> Option<SharedIndexInformer<T>> {
+        let mut shared = self.all.iter_mut().filter(|entry| entry.is_shared);
+        let entry = shared.find(|entry| entry.identity == *identity)?;
+        entry.is_requested |= !is_observed;
+        entry.observations += usize::from(is_observed);
+        entry.informer.as_any().downcast_ref().cloned()
+    }
+
+    fn find(&mut self, owner: Owner) -> Option<&mut Entry> {
+        self.all.iter_mut().find(|entry| entry.owner() == owner)
     }
 }
 
 /// Identifies an informer of the factory. Requests with equal identities get the same informer.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq)]
 struct Identity {
     type_id: TypeId,
     resource: GroupVersionResource,
     scope: InformerScope,
-    /// 0 for a shared informer; a unique number for an informer that is not shared.
-    exclusive: u64,
-}
-
-impl Identity {
-    fn new<T: 'static>(source: &Source<T>, exclusive: u64) -> Self {
-        Self {
-            type_id: TypeId::of::<T>(),
-            resource: source.resource.clone(),
-            scope: source.scope.clone().unwrap_or_default(),
-            exclusive,
-        }
-    }
-
-    /// Checks the names in request paths. An invalid name would make every request fail.
-    fn check(&self, entry: &Entry) -> Result<(), InformerError> {
-        let checked = self
-            .scope
-            .check()
-            .and_then(|()| self.resource.path(None).map(drop));
-        checked.map_err(|source| InformerError::InvalidScope {
-            name: entry.informer.name().into(),
-            source,
-        })
-    }
 }
 
 struct Entry {
+    identity: Identity,
     informer: Arc<dyn AnyInformer>,
+    /// Whether later requests get this informer. It is false for an inline observation, and for an
+    /// informer that ends.
+    is_shared: bool,
+    /// Whether the informer was stopped individually.
+    is_ending: bool,
     /// Whether the informer was requested by anything except an observation. If so, the informer
     /// stays when the last observation ends.
     is_requested: bool,
@@ -147,6 +131,24 @@ struct Entry {
     observations: usize,
     /// `None` until the informer is started.
     run: Option<Run>,
+}
+
+impl Entry {
+    fn owner(&self) -> Owner {
+        self.informer.state().owner
+    }
+
+    /// Checks the names in request paths. An invalid name would make every request fail.
+    fn check(&self) -> Result<(), InformerError> {
+        let Identity {
+            resource, scope, ..
+        } = &self.identity;
+        let checked = scope.check().and_then(|()| resource.path(None).map(drop));
+        checked.map_err(|source| InformerError::InvalidScope {
+            name: Arc::clone(&self.informer.state().name),
+            source,
+        })
+    }
 }
 
 /// The run of an informer on one of the factory's threads.
@@ -202,10 +204,7 @@ impl SharedInformerFactory {
         &self,
         source: Source<T>,
     ) -> SharedIndexInformer<T> {
-        let source = self.factory.resolved(source);
-        self.informer_or(&source, 0, false, |factory, options| {
-            factory.make(&source, options, None)
-        })
+        self.request(source, None, false)
     }
 
     /// Returns the scope of a source in this factory: its own, or else that of the factory.
@@ -258,47 +257,42 @@ impl SharedInformerFactory {
         self.factory.source.find_resource(name, stop)
     }
 
-    /// Returns the informer for a source. If there is none, `new` creates it. `exclusive` is not 0
-    /// for an informer that is not shared.
-    fn informer_or<T: Object + DeserializeOwned>(
+    /// Returns the informer for a source, and creates it if there is none. An informer with an
+    /// `inline` handler is not shared.
+    fn request<T: Object + DeserializeOwned>(
         &self,
-        source: &Source<T>,
-        exclusive: u64,
+        source: Source<T>,
+        inline: Option<HandlerFuncs<T>>,
         is_observed: bool,
-        new: impl FnOnce(&Factory, SharedIndexInformerOptions<T>) -> SharedIndexInformer<T>,
     ) -> SharedIndexInformer<T> {
-        let identity = Identity::new(source, exclusive);
-        let factory = &*self.factory;
-        let request = |entry: &mut Entry| -> Option<SharedIndexInformer<T>> {
-            entry.is_requested |= !is_observed;
-            entry.observations += usize::from(is_observed);
-            entry.informer.as_any().downcast_ref().cloned()
+        let informers = &self.factory.informers;
+        let identity = Identity {
+            type_id: TypeId::of::<T>(),
+            scope: self.effective_scope(&source),
+            resource: source.resource.clone(),
         };
-        if let Some(informer) = {
-            factory
-                .informers
-                .lock()
-                .all
-                .get_mut(&identity)
-                .and_then(request)
-        } {
+        let is_shared = inline.is_none();
+        if is_shared && let Some(informer) = informers.lock().request(&identity, is_observed) {
             return informer;
         }
-        // Call `new` after the unlock: it may be user code, which may request another informer.
-        let informer = new(factory, factory.options(&identity, source.kind.clone()));
-        let existing = {
-            let mut informers = factory.informers.lock();
-            request(informers.all.entry(identity).or_insert_with(|| Entry {
-                informer: Arc::new(informer.clone()),
-                is_requested: false,
-                observations: 0,
-                run: None,
-            }))
-        };
-        // If another thread has already inserted its informer, `informer` is dropped here. This
-        // happens after the unlock, because `informer` may own user values, whose destructors run
-        // here.
-        existing.unwrap_or(informer)
+        // Not under the lock: this may call user code, which may request another informer.
+        let informer = self.factory.new_informer(&source, &identity.scope, inline);
+        // If another thread has inserted its informer, `informer` is dropped after the unlock,
+        // because it may own user values, whose destructors run then.
+        let mut informers = informers.lock();
+        if is_shared && let Some(existing) = informers.request(&identity, is_observed) {
+            return existing;
+        }
+        informers.all.push(Entry {
+            identity,
+            informer: Arc::new(informer.clone()),
+            is_shared,
+            is_ending: false,
+            is_requested: !is_observed,
+            observations: usize::from(is_observed),
+            run: None,
+        });
+        informer
     }
 }
 
@@ -313,71 +307,45 @@ impl Factory {
         })
     }
 
-    fn options<T: Object>(
-        &self,
-        identity: &Identity,
-        kind: Option<GroupVersionKind>,
-    ) -> SharedIndexInformerOptions<T> {
-        let Common {
-            reflector,
-            queue,
-            recreation_as_delete_and_add,
-            transforms,
-        } = &self.common;
-        let mut reflector = reflector.clone();
-        reflector.expected_kind = reflector.expected_kind.or(kind);
-        reflector.shard = identity.scope.selected_shard().cloned().or(reflector.shard);
-        SharedIndexInformerOptions {
-            indexers: Indexers::new().with_namespace(),
-            reflector,
-            queue: *queue,
-            recreation_as_delete_and_add: *recreation_as_delete_and_add,
-            metrics: self.metrics(&identity.resource),
-            transform: transforms
-                .get(&TypeId::of::<T>())
-                .and_then(|transform| transform.downcast_ref())
-                .cloned(),
-            ..SharedIndexInformerOptions::default()
-        }
-    }
-
-    /// Returns the source with the factory's scope if it has no scope.
-    fn resolved<T>(&self, mut source: Source<T>) -> Source<T> {
-        source.scope.get_or_insert_with(|| self.scope.clone());
-        source
-    }
-
-    fn make<T: Object + DeserializeOwned>(
+    fn new_informer<T: Object + DeserializeOwned>(
         &self,
         source: &Source<T>,
-        options: SharedIndexInformerOptions<T>,
-        inline: Option<Box<dyn ResourceEventHandler<T>>>,
+        scope: &InformerScope,
+        inline: Option<HandlerFuncs<T>>,
     ) -> SharedIndexInformer<T> {
-        let scope = source.scope.clone().unwrap_or_default();
         let resource = &source.resource;
-        let lister_watcher = |namespace: Option<&str>| -> Arc<dyn ListerWatcher> {
-            Arc::new(Scoped {
-                lister_watcher: match source.is_metadata {
-                    false => self.source.lister_watcher(resource, namespace),
-                    true => self.source.metadata_lister_watcher(resource, namespace),
-                },
-                scope: scope.clone(),
-            })
+        let mut reflector = self.reflector.clone();
+        reflector.expected_kind = reflector.expected_kind.or(source.kind.clone());
+        reflector.shard = scope.selected_shard().cloned().or(reflector.shard);
+        let transform = self.transforms.get(&TypeId::of::<T>());
+        let options = SharedIndexInformerOptions {
+            indexers: Indexers::new().with_namespace(),
+            reflector,
+            queue: self.queue,
+            recreation_as_delete_and_add: self.recreation_as_delete_and_add,
+            metrics: self.metrics(resource),
+            transform: transform.and_then(|it| it.downcast_ref()).cloned(),
+            ..SharedIndexInformerOptions::default()
         };
         let namespaces = scope.namespaces();
-        let is_only = namespaces.len() == 1;
-        let part = |namespace: &String| Part {
-            namespace: Some(namespace.clone()).filter(|_| !is_only),
-            only_namespace: Some(namespace.clone()).filter(|_| is_only),
-            lister_watcher: lister_watcher(Some(namespace)),
+        let part = |namespace: Option<&String>| {
+            let name = namespace.map(String::as_str);
+            let lister_watcher = match source.is_metadata {
+                false => self.source.lister_watcher(resource, name),
+                true => self.source.metadata_lister_watcher(resource, name),
+            };
+            Part {
+                namespace: namespace.cloned(),
+                is_separate: namespaces.len() > 1,
+                lister_watcher: Arc::new(Scoped {
+                    lister_watcher,
+                    scope: scope.clone(),
+                }),
+            }
         };
         let parts = match namespaces {
-            [] => vec![Part {
-                namespace: None,
-                only_namespace: None,
-                lister_watcher: lister_watcher(None),
-            }],
-            namespaces => namespaces.iter().map(part).collect(),
+            [] => vec![part(None)],
+            namespaces => namespaces.iter().map(Some).map(part).collect(),
         };
         SharedIndexInformer::of(parts, options, inline)
     }

@@ -1,6 +1,4 @@
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::de::DeserializeOwned;
 
@@ -8,7 +6,7 @@ use super::SharedInformerFactory;
 use crate::base::derive::debug_fields;
 use crate::error::Error;
 use crate::informer::error::InformerError;
-use crate::informer::handler::{HandlerFuncs, Notification, ResourceEventHandler};
+use crate::informer::handler::{HandlerFuncs, Notification};
 use crate::informer::listener::{HandlerBuffer, HandlerStats};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
 use crate::informer::scope::InformerScope;
@@ -96,7 +94,7 @@ impl SharedInformerFactory {
         Observe {
             factory: self.clone(),
             owns_factory: false,
-            source: self.factory.resolved(source),
+            source,
             observer: HandlerFuncs::new(),
             on_error: None,
             inline: false,
@@ -228,48 +226,28 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     /// Fails if the factory was shut down, if the system has no threads left, or if a name in the
     /// scope or the resource cannot be part of a request ([`InformerError::InvalidScope`]).
     pub fn start(self) -> Result<Observation<T>, InformerError> {
-        static EXCLUSIVE: AtomicU64 = AtomicU64::new(1);
-        let Self {
-            factory,
-            owns_factory,
-            source,
-            observer,
-            on_error,
-            inline,
-            options,
-        } = self;
-        let exclusive = if inline {
-            EXCLUSIVE.fetch_add(1, Ordering::Relaxed)
-        } else {
-            0
+        let (inline, handler) = match self.inline {
+            true => (Some(self.observer), None),
+            false => (None, Some(self.observer)),
         };
-        let (inline, handler) = if inline {
-            (
-                Some(Box::new(observer) as Box<dyn ResourceEventHandler<T>>),
-                None,
-            )
-        } else {
-            (None, Some(observer))
-        };
-        let informer = factory.informer_or(&source, exclusive, true, |factory, options| {
-            factory.make(&source, options, inline)
-        });
+        let informer = self.factory.request(self.source, inline, true);
         // From here on, a failure drops `observation`, which undoes all previous steps.
-        let errors = on_error.map(|on_error| informer.on_error(move |error| on_error(error)));
+        let errors = self
+            .on_error
+            .map(|on_error| informer.on_error(move |error| on_error(error)));
         let mut observation = Observation {
-            factory,
-            owns_factory,
+            factory: self.factory,
+            owns_factory: self.owns_factory,
             informer,
             handler: None,
             _errors: errors.map(|errors| Box::new(errors) as _),
             has_ended: false,
         };
         if let Some(handler) = handler {
-            observation.handler = Some(
-                observation
-                    .informer
-                    .add_handler_with_options(handler, options)?,
-            );
+            let added = observation
+                .informer
+                .add_handler_with_options(handler, self.options);
+            observation.handler = Some(added?);
         }
         observation
             .factory
@@ -283,7 +261,7 @@ debug_fields!(Observe<T>: source, inline);
 /// A running observation. When it is [stopped](Self::stop) or dropped, it waits until its threads
 /// have ended. These include the threads of the informer, unless the informer has other users.
 #[must_use = "dropping the value ends the observation"]
-pub struct Observation<T: Object + DeserializeOwned> {
+pub struct Observation<T: Object> {
     factory: SharedInformerFactory,
     owns_factory: bool,
     informer: SharedIndexInformer<T>,
@@ -377,7 +355,9 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     pub fn stop(mut self) -> bool {
         self.end()
     }
+}
 
+impl<T: Object> Observation<T> {
     fn end(&mut self) -> bool {
         if std::mem::replace(&mut self.has_ended, true) {
             return true;
@@ -391,16 +371,10 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     }
 }
 
-impl<T: Object + DeserializeOwned> Drop for Observation<T> {
+impl<T: Object> Drop for Observation<T> {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl<T: Object + DeserializeOwned> fmt::Debug for Observation<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observation")
-            .field("informer", &self.informer)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Observation<T: Object>: informer);

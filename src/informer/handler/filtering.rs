@@ -12,7 +12,8 @@ use crate::stop::Stop;
 /// only the old state.
 ///
 /// A deletion passes if the filter accepts the state that was delivered before, whatever the final
-/// state is. A handler that has received an object therefore also receives its deletion.
+/// state is. A handler that has received an object therefore also receives its deletion. A deletion
+/// without an object passes: handlers can tolerate an unnecessary deletion, but not a missing one.
 ///
 /// For an update, the filter is called with the new object first, then with the old one. The filter
 /// must always return the same result for the same object. Otherwise, the handler can receive
@@ -49,37 +50,15 @@ use crate::stop::Stop;
 #[doc(alias = "FilteringResourceEventHandler")]
 pub struct FilteringHandler<T, H> {
     filter: Box<dyn FnMut(&T) -> bool + Send>,
-    tombstones: Option<Box<FilterDeleted<T>>>,
     handler: H,
 }
-
-type FilterDeleted<T> = dyn FnMut(&Deleted<T>) -> bool + Send;
 
 impl<T, H: ResourceEventHandler<T>> FilteringHandler<T, H> {
     /// Creates a handler that passes on the objects that `filter` accepts.
     pub fn new(filter: impl FnMut(&T) -> bool + Send + 'static, handler: H) -> Self {
         Self {
             filter: Box::new(filter),
-            tombstones: None,
             handler,
-        }
-    }
-
-    /// Sets a filter for deletions that a relist detected ([`Deleted::FinalStateUnknown`]). The
-    /// object of these deletions is an older state, or missing.
-    ///
-    /// By default, the object filter decides, and deletions without an object pass. Handlers can
-    /// tolerate an unnecessary deletion, but not a missing one.
-    #[must_use]
-    pub fn tombstones(mut self, filter: impl FnMut(&Deleted<T>) -> bool + Send + 'static) -> Self {
-        self.tombstones = Some(Box::new(filter));
-        self
-    }
-
-    fn passes(&mut self, gone: &Deleted<T>) -> bool {
-        match &mut self.tombstones {
-            Some(tombstones) if gone.is_final_state_unknown() => tombstones(gone),
-            _ => gone.object().is_none_or(|object| (self.filter)(object)),
         }
     }
 }
@@ -105,21 +84,13 @@ impl<T, H: ResourceEventHandler<T>> ResourceEventHandler<T> for FilteringHandler
     }
 
     fn on_delete(&mut self, gone: &Deleted<T>) {
-        if self.passes(gone) {
+        if gone.object().is_none_or(|object| (self.filter)(object)) {
             self.handler.on_delete(gone);
         }
     }
 
     fn on_delete_after(&mut self, last_delivered: &Arc<T>, gone: &Deleted<T>) {
-        let last = Arc::clone(last_delivered);
-        let as_delivered = match gone {
-            Deleted::Final(_) => Deleted::Final(last),
-            Deleted::FinalStateUnknown { key, .. } => Deleted::FinalStateUnknown {
-                key: Arc::clone(key),
-                last_known: Some(last),
-            },
-        };
-        if self.passes(&as_delivered) {
+        if (self.filter)(last_delivered) {
             self.handler.on_delete_after(last_delivered, gone);
         }
     }

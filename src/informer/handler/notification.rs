@@ -95,18 +95,16 @@ impl<T> Notification<T> {
     /// Whether the notification owns the last reference to one of its objects. If several owners
     /// check at the same time, the result may be `false` for all of them.
     pub(crate) fn is_last_reference(&self) -> bool {
-        let is_last_reference = |object: &Arc<T>| Arc::strong_count(object) == 1;
-        match self {
-            Self::Added { object, .. } => is_last_reference(object),
-            Self::Modified { old, new } => is_last_reference(old) || is_last_reference(new),
+        let objects = match self {
+            Self::Added { object, .. } => [Some(object), None],
+            Self::Modified { old, new } => [Some(old), Some(new)],
             Self::Deleted {
                 gone,
                 last_delivered,
-            } => {
-                gone.object().is_some_and(is_last_reference)
-                    || last_delivered.as_ref().is_some_and(is_last_reference)
-            }
-        }
+            } => [gone.object(), last_delivered.as_ref()],
+        };
+        let mut objects = objects.into_iter().flatten();
+        objects.any(|object| Arc::strong_count(object) == 1)
     }
 
     /// Whether this is an add of the initial list. The handler is synced when all of these are

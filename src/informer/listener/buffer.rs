@@ -63,11 +63,11 @@ impl<T> Buffer<T> {
         }
     }
 
-    pub(super) fn write(&mut self, notification: KeyedNotification<T>) -> Merged<T> {
+    pub(super) fn write(&mut self, notification: KeyedNotification<T>) -> Option<Merged<T>> {
         match self {
             Self::Ring(ring) => {
                 ring.write(notification);
-                Merged::default()
+                None
             }
             Self::Coalescing(coalescing) => coalescing.write(notification),
         }
@@ -77,15 +77,7 @@ impl<T> Buffer<T> {
     /// one at a time, so that the rest can still be merged.
     pub(super) fn read(&mut self, most: usize) -> Vec<KeyedNotification<T>> {
         match self {
-            Self::Ring(ring) => {
-                let mut events = Vec::with_capacity(most.min(ring.len()));
-                while events.len() < most
-                    && let Some(notification) = ring.read()
-                {
-                    events.push(notification);
-                }
-                events
-            }
+            Self::Ring(ring) => std::iter::from_fn(|| ring.read()).take(most).collect(),
             Self::Coalescing(coalescing) => coalescing.read().into_iter().collect(),
         }
     }

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::base::shrink::{KEEP, Shrink};
 use crate::informer::handler::{KeyedNotification, Notification};
@@ -20,25 +21,15 @@ struct Slots {
     second: Option<u64>,
 }
 
-/// The events that a write made superfluous.
+/// The events that a write merged.
 pub(super) struct Merged<T> {
     /// The number of events that were removed from the buffer, or not added to it.
     pub(super) events: usize,
     /// The number of adds of the initial list among them.
     pub(super) initial: usize,
-    /// The events that will not be delivered. The caller drops them, because they can hold the last
+    /// The two events that were merged. The caller drops them, because they can hold the last
     /// reference to an object.
-    pub(super) dropped: Vec<Notification<T>>,
-}
-
-impl<T> Default for Merged<T> {
-    fn default() -> Self {
-        Self {
-            events: 0,
-            initial: 0,
-            dropped: Vec::new(),
-        }
-    }
+    pub(super) replaced: [KeyedNotification<T>; 2],
 }
 
 impl<T> Default for Coalescing<T> {
@@ -56,63 +47,50 @@ impl<T> Coalescing<T> {
         self.waiting.len()
     }
 
-    pub(super) fn write(
-        &mut self,
-        KeyedNotification { key, event }: KeyedNotification<T>,
-    ) -> Merged<T> {
-        let last = self
-            .slots
-            .get(&key)
-            .map(|slots| slots.second.unwrap_or(slots.first));
-        let Some((slot, older)) =
-            last.and_then(|slot| Some((slot, self.waiting.remove(&slot)?.event)))
+    /// Adds an event, or merges it with the one of the same object that waits.
+    pub(super) fn write(&mut self, newer: KeyedNotification<T>) -> Option<Merged<T>> {
+        let key = &newer.key;
+        let slots = self.slots.get(key);
+        let last = slots.map(|slots| slots.second.unwrap_or(slots.first));
+        let Some((slot, older)) = last.and_then(|slot| Some((slot, self.waiting.remove(&slot)?)))
         else {
-            let first = self.append(Key::clone(&key), event);
-            self.slots.insert(
-                key,
-                Slots {
-                    first,
-                    second: None,
-                },
-            );
-            return Merged::default();
+            let slots = Slots {
+                first: self.next,
+                second: None,
+            };
+            self.slots.insert(Key::clone(key), slots);
+            self.append(newer);
+            return None;
         };
         let initial = |event: &Notification<T>| usize::from(event.is_in_initial_list());
-        let before = initial(&older) + initial(&event);
-        let mut merged = Merged {
-            events: 1,
-            ..Merged::default()
-        };
-        match merge(older, event, &mut merged.dropped) {
+        let before = initial(&older.event) + initial(&newer.event);
+        let (events, left) = match merge(&older.event, &newer.event) {
             MergeResult::One(event) => {
-                merged.initial = before - initial(&event);
+                let (key, initial) = (Key::clone(key), initial(&event));
                 self.waiting.insert(slot, KeyedNotification { key, event });
+                (1, initial)
             }
             MergeResult::Nothing => {
-                merged.events = 2;
-                merged.initial = before;
-                self.forget(&key, slot);
+                self.forget(key, slot);
+                (2, 0)
             }
-            MergeResult::Both(older, event) => {
-                self.waiting.insert(
-                    slot,
-                    KeyedNotification {
-                        key: Key::clone(&key),
-                        event: older,
-                    },
-                );
-                let second = self.append(Key::clone(&key), event);
-                self.slots.insert(
-                    key,
-                    Slots {
-                        first: slot,
-                        second: Some(second),
-                    },
-                );
-                merged.events = 0;
+            MergeResult::Both(event) => {
+                let slots = Slots {
+                    first: slot,
+                    second: Some(self.next),
+                };
+                self.slots.insert(Key::clone(key), slots);
+                self.waiting.insert(slot, older.clone());
+                let key = Key::clone(key);
+                self.append(KeyedNotification { key, event });
+                (0, before)
             }
-        }
-        merged
+        };
+        Some(Merged {
+            events,
+            initial: before - left,
+            replaced: [older, newer],
+        })
     }
 
     pub(super) fn read(&mut self) -> Option<KeyedNotification<T>> {
@@ -121,11 +99,9 @@ impl<T> Coalescing<T> {
         Some(notification)
     }
 
-    fn append(&mut self, key: Key, event: Notification<T>) -> u64 {
-        let slot = self.next;
+    fn append(&mut self, notification: KeyedNotification<T>) {
+        self.waiting.insert(self.next, notification);
         self.next += 1;
-        self.waiting.insert(slot, KeyedNotification { key, event });
-        slot
     }
 
     /// Removes a position from the index.
@@ -147,135 +123,52 @@ impl<T> Coalescing<T> {
 enum MergeResult<T> {
     One(Notification<T>),
     Nothing,
-    Both(Notification<T>, Notification<T>),
+    /// The older event, followed by this one.
+    Both(Notification<T>),
 }
 
-/// Merges two undelivered events of one object. Superfluous objects go to `dropped`.
-fn merge<T>(
-    older: Notification<T>,
-    newer: Notification<T>,
-    dropped: &mut Vec<Notification<T>>,
-) -> MergeResult<T> {
+/// Merges two undelivered events of one object.
+fn merge<T>(older: &Notification<T>, newer: &Notification<T>) -> MergeResult<T> {
     use Notification::{Added, Deleted, Modified};
-    let (merged, superfluous) = match (older, newer) {
-        (
-            Added {
-                object,
-                is_in_initial_list,
-            },
-            Modified { old, new },
-        ) => (
-            Added {
-                object: new,
-                is_in_initial_list,
-            },
-            // Neither `old` nor `object` is delivered. One event holds both, so that the caller can
-            // drop them.
-            Modified { old, new: object },
-        ),
-        (
-            Added {
-                object,
-                is_in_initial_list: before,
-            },
-            Added {
-                object: newer,
-                is_in_initial_list,
-            },
-        ) => {
-            let is_in_initial_list = before | is_in_initial_list;
-            (
-                Added {
-                    object: newer,
-                    is_in_initial_list,
-                },
-                Added {
-                    object,
-                    is_in_initial_list: false,
-                },
-            )
+    let added = |object: &Arc<T>, is_in_initial_list| Added {
+        object: Arc::clone(object),
+        is_in_initial_list,
+    };
+    let deleted = |gone: &object::Deleted<T>, last_delivered: Option<&Arc<T>>| Deleted {
+        gone: gone.clone(),
+        last_delivered: last_delivered.cloned(),
+    };
+    MergeResult::One(match (older, newer) {
+        (Added { .. }, Deleted { .. }) => return MergeResult::Nothing,
+        (Added { .. }, Added { object, .. } | Modified { new: object, .. }) => {
+            let is_initial = older.is_in_initial_list() || newer.is_in_initial_list();
+            added(object, is_initial)
         }
-        (older @ Added { .. }, newer @ Deleted { .. }) => {
-            dropped.extend([older, newer]);
-            return MergeResult::Nothing;
-        }
-        (Modified { old, new: between }, Modified { old: same, new }) => (
-            Modified { old, new },
-            Modified {
-                old: between,
-                new: same,
-            },
-        ),
-        // The handler already has the object, so the second add becomes an update.
-        (Modified { old, new: between }, Added { object: new, .. }) => (
-            Modified { old, new },
-            Added {
-                object: between,
-                is_in_initial_list: false,
-            },
-        ),
+        // The handler already has the object, so a second add becomes an update.
+        (Modified { old, .. }, Modified { new, .. } | Added { object: new, .. }) => Modified {
+            old: Arc::clone(old),
+            new: Arc::clone(new),
+        },
         // The deletion keeps the state that the handler received last, because a filtering handler
         // decides by this state.
-        (
-            Modified { old, new: between },
-            Deleted {
-                gone,
-                last_delivered: unused,
-            },
-        ) => (
-            Deleted {
-                gone,
-                last_delivered: Some(old),
-            },
-            Deleted {
-                gone: object::Deleted::Final(between),
-                last_delivered: unused,
-            },
-        ),
+        (Modified { old, .. }, Deleted { gone, .. }) => deleted(gone, Some(old)),
         // Of two deletions, the older one stays, unless its final state is unknown (D4).
         (
             Deleted {
                 gone: unknown,
                 last_delivered,
             },
-            Deleted {
-                gone,
-                last_delivered: unused,
-            },
+            Deleted { gone, .. },
         ) if unknown.is_final_state_unknown() => {
-            let last_delivered = last_delivered.or_else(|| unknown.object().cloned());
-            (
-                Deleted {
-                    gone,
-                    last_delivered,
-                },
-                Deleted {
-                    gone: unknown,
-                    last_delivered: unused,
-                },
-            )
+            deleted(gone, last_delivered.as_ref().or(unknown.object()))
         }
-        (older @ Deleted { .. }, newer @ Deleted { .. }) => (older, newer),
-        (older @ Deleted { .. }, newer @ Added { .. }) => return MergeResult::Both(older, newer),
+        (Deleted { .. }, Deleted { .. }) => older.clone(),
+        (Deleted { .. }, Added { .. }) => return MergeResult::Both(newer.clone()),
         // After the deletion, the object is new to the handler, so the update becomes an add. Only
         // an add is ever placed after a deletion, and every later event merges with this add, so an
         // object never has three events.
-        (older @ Deleted { .. }, Modified { old, new }) => {
-            dropped.push(Added {
-                object: old,
-                is_in_initial_list: false,
-            });
-            return MergeResult::Both(
-                older,
-                Added {
-                    object: new,
-                    is_in_initial_list: false,
-                },
-            );
-        }
-    };
-    dropped.push(superfluous);
-    MergeResult::One(merged)
+        (Deleted { .. }, Modified { new, .. }) => return MergeResult::Both(added(new, false)),
+    })
 }
 
 #[cfg(test)]

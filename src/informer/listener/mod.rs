@@ -2,13 +2,14 @@
 
 mod buffer;
 mod coalescing;
+mod resync;
 mod ring_growing;
 mod stats;
 mod sync_tracker;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::buffer::Buffer;
 use self::stats::Counters;
@@ -20,11 +21,12 @@ use crate::base::sync::Mutex;
 use crate::base::sync::channel::{self, Receiver, Select, Sender};
 use crate::base::threads::{Owner, StackSizes, Threads};
 use crate::log;
-use crate::object::Key;
 use crate::stop::{Done, Stop};
+use crate::store::Entry;
 use crate::time::Clock;
 
 pub use buffer::HandlerBuffer;
+pub(super) use resync::Resync;
 pub use ring_growing::RingGrowing;
 pub use stats::HandlerStats;
 
@@ -36,6 +38,9 @@ const SLOW: Duration = Duration::from_millis(100);
 
 /// The maximum number of events in one batch between threads.
 const BATCH: usize = 64;
+
+/// The events that go through a channel together.
+type Batch<T> = Vec<KeyedNotification<T>>;
 
 /// A handler of a shared informer, and its two threads. client-go's `processorListener`.
 ///
@@ -51,31 +56,57 @@ const BATCH: usize = 64;
 /// the waiting events (SP12), which closes the next channel. The run thread finishes its current
 /// call, drops the rest of its batch, and ends.
 pub(super) struct ProcessorListener<T> {
-    pub(super) id: u64,
     pub(super) handler: Arc<Handler>,
-    add: Arc<Sender<Vec<KeyedNotification<T>>>>,
-    /// The events that have been added but not sent to the pop thread. Locked during a send, to
-    /// preserve the order.
-    added: Arc<Mutex<Added<T>>>,
+    pub(super) resync: Resync,
+    inbox: Arc<Inbox<T>>,
     /// The initial state of the threads. `None` after they have started.
     idle: Mutex<Option<Idle<T>>>,
-    /// The schedule of resyncs. An innermost lock.
-    resync: Mutex<Resync>,
+}
+
+struct Idle<T> {
+    added: Receiver<Batch<T>>,
+    callee: Callee<T>,
+}
+
+/// A handler, and what its threads need to call it.
+pub(super) struct Callee<T> {
+    pub(super) handler: Box<dyn ResourceEventHandler<T>>,
+    pub(super) buffer: HandlerBuffer,
+    pub(super) stacks: StackSizes,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+/// The way into the add channel.
+struct Inbox<T> {
+    add: Sender<Batch<T>>,
+    /// The events that have been added but not sent to the pop thread. Locked during a send, to
+    /// preserve the order.
+    added: Mutex<Added<T>>,
 }
 
 struct Added<T> {
-    events: Vec<KeyedNotification<T>>,
+    events: Batch<T>,
     /// Whether a [`Replay`] is sending the initial list. The events wait until it has ended.
     is_replaying: bool,
+}
+
+impl<T> Inbox<T> {
+    /// Sends a batch to the pop thread, which is always ready to receive. Returns the batch if the
+    /// threads have ended or could not be started.
+    fn send(&self, batch: Batch<T>) -> Batch<T> {
+        match self.add.send(batch) {
+            Ok(()) => Vec::new(),
+            Err(unsent) => unsent.0,
+        }
+    }
 }
 
 /// The initial list of a handler that was added late. No lock of the informer is held while it is
 /// sent. The events that follow wait.
 pub(super) struct Replay<T> {
-    initial: Vec<(Key, Arc<T>)>,
+    initial: Vec<Entry<T>>,
     handler: Arc<Handler>,
-    add: Arc<Sender<Vec<KeyedNotification<T>>>>,
-    added: Arc<Mutex<Added<T>>>,
+    inbox: Arc<Inbox<T>>,
 }
 
 impl<T> Replay<T> {
@@ -85,42 +116,30 @@ impl<T> Replay<T> {
         let Self {
             initial,
             handler,
-            add,
-            added,
+            inbox,
         } = self;
-        let mut initial = initial.into_iter().map(|(key, object)| {
-            let is_in_initial_list = true;
-            let event = Notification::Added {
-                object,
-                is_in_initial_list,
-            };
-            KeyedNotification { key, event }
+        let mut initial = initial.into_iter().map(|entry| KeyedNotification {
+            key: entry.key,
+            event: Notification::Added {
+                object: entry.object,
+                is_in_initial_list: true,
+            },
         });
         let mut unsent = Vec::new();
-        while unsent.is_empty() && !handler.removed.is_stopped() {
+        while unsent.is_empty() && initial.len() > 0 && !handler.removed.is_stopped() {
             let batch: Vec<_> = initial.by_ref().take(BATCH).collect();
-            if batch.is_empty() {
-                break;
-            }
             handler.counters.received(batch.len());
-            unsent = add
-                .send(batch)
-                .map_or_else(|unsent| unsent.0, |()| Vec::new());
+            unsent = inbox.send(batch);
         }
         {
-            let mut added = added.lock();
+            let mut added = inbox.added.lock();
             added.is_replaying = false;
             // One batch of any size, so the process thread hardly waits for this lock.
-            let events = std::mem::take(&mut added.events);
-            if !events.is_empty()
-                && let Err(rejected) = add.send(events)
-            {
-                unsent.extend(rejected.0);
-            }
+            unsent.extend(inbox.send(std::mem::take(&mut added.events)));
         }
         // The pop thread of a removed handler waits for this, and the destructors of objects are
         // user code.
-        drop(add);
+        drop(inbox);
         drop_each(unsent.into_iter().chain(initial), &*handler);
     }
 }
@@ -136,13 +155,13 @@ pub(super) struct Handler {
     /// Set when the listener is dropped.
     removed: Stop,
     /// Set after the last call of the handler.
-    ended: Done,
+    pub(super) ended: Done,
     /// An owner of the run thread alone. The informer is a second owner of this thread.
-    owner: Owner,
+    pub(super) owner: Owner,
 }
 
 impl Handler {
-    fn new(name: Arc<str>, informer: Arc<str>) -> Self {
+    pub(super) fn new(name: Arc<str>, informer: Arc<str>) -> Self {
         Self {
             tracker: SyncTracker::new(&*name),
             counters: Counters::default(),
@@ -165,18 +184,8 @@ impl Handler {
         self.tracker.set_upstream_synced();
     }
 
-    /// Returns the signal that is set after the last call of the handler.
-    pub(super) fn ended(&self) -> &Done {
-        &self.ended
-    }
-
     pub(super) fn stats(&self) -> HandlerStats {
         self.counters.read()
-    }
-
-    /// The owner of the thread that calls the handler.
-    pub(super) fn owner(&self) -> Owner {
-        self.owner
     }
 }
 
@@ -187,92 +196,21 @@ impl fmt::Display for Handler {
     }
 }
 
-/// The parameters of a new listener.
-pub(super) struct NewListener<T> {
-    pub(super) id: u64,
-    pub(super) name: Arc<str>,
-    pub(super) informer: Arc<str>,
-    pub(super) handler: Box<dyn ResourceEventHandler<T>>,
-    pub(super) buffer: HandlerBuffer,
-    /// The requested resync period.
-    pub(super) requested: Duration,
-    /// The effective resync period: `requested`, adjusted to the informer's own period.
-    pub(super) period: Duration,
-    /// The number of reflectors of the informer. Each has its own resyncs.
-    pub(super) sources: usize,
-    pub(super) stacks: StackSizes,
-    pub(super) clock: Arc<dyn Clock>,
-    /// The current time of `clock`, read before the informer's locks were taken.
-    pub(super) now: Instant,
-}
-
-struct Idle<T> {
-    added: Receiver<Vec<KeyedNotification<T>>>,
-    callee: Box<dyn ResourceEventHandler<T>>,
-    buffer: HandlerBuffer,
-    stacks: StackSizes,
-    clock: Arc<dyn Clock>,
-}
-
-struct Resync {
-    /// The requested period, zero for no resyncs.
-    requested: Duration,
-    /// The effective period: [`requested`](Self::requested), adjusted to the informer's own period.
-    period: Duration,
-    /// The state for each reflector.
-    by_source: Vec<SourceResync>,
-}
-
-struct SourceResync {
-    /// The time of the next resync, `None` if it exceeds the range of the clock.
-    next: Option<Instant>,
-    /// Whether the handler takes part in the current resync. Initially true (SP1).
-    syncing: bool,
-}
-
 impl<T: Send + Sync + 'static> ProcessorListener<T> {
-    pub(super) fn new(new: NewListener<T>) -> Self {
-        let NewListener {
-            id,
-            name,
-            informer,
-            handler: callee,
-            buffer,
-            requested,
-            period,
-            sources,
-            stacks,
-            clock,
-            now,
-        } = new;
+    pub(super) fn new(handler: Arc<Handler>, resync: Resync, callee: Callee<T>) -> Self {
         let (add, added) = channel::bounded(0);
-        let next = now.checked_add(period);
-        let by_source = (0..sources)
-            .map(|_| SourceResync {
-                next,
-                syncing: true,
-            })
-            .collect();
-        Self {
-            id,
-            handler: Arc::new(Handler::new(name, informer)),
-            add: Arc::new(add),
-            added: Arc::new(Mutex::new(Added {
+        let inbox = Inbox {
+            add,
+            added: Mutex::new(Added {
                 events: Vec::new(),
                 is_replaying: false,
-            })),
-            idle: Mutex::new(Some(Idle {
-                added,
-                callee,
-                buffer,
-                stacks,
-                clock,
-            })),
-            resync: Mutex::new(Resync {
-                requested,
-                period,
-                by_source,
             }),
+        };
+        Self {
+            handler,
+            resync,
+            inbox: Arc::new(inbox),
+            idle: Mutex::new(Some(Idle { added, callee })),
         }
     }
 
@@ -282,26 +220,15 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         threads: &Threads,
         reclaim: &Arc<ReclaimQueue<T>>,
     ) -> std::io::Result<()> {
-        let Some(Idle {
-            added,
-            callee,
-            buffer,
-            stacks,
-            clock,
-        }) = self.idle.lock().take()
-        else {
+        let Some(Idle { added, callee }) = self.idle.lock().take() else {
             return Ok(());
         };
+        let (name, stacks, buffer) = (&self.handler.name, callee.stacks, callee.buffer);
         let (next, deliveries) = channel::bounded(0);
-        let (handler, name, reclaim) = (
-            Arc::clone(&self.handler),
-            &self.handler.name,
-            Arc::clone(reclaim),
-        );
+        let (handler, reclaim) = (Arc::clone(&self.handler), Arc::clone(reclaim));
         let runs = move || {
-            handler
-                .owner
-                .adopt(|| run(&deliveries, callee, &handler, &reclaim, &*clock));
+            let owner = handler.owner;
+            owner.adopt(|| run(&deliveries, callee, &handler, &reclaim));
         };
         let runs = threads.spawn(format!("{name} run"), stacks.handlers, runs);
         runs.inspect_err(|_| self.handler.ended.set())?;
@@ -315,14 +242,13 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
 
     /// Begins the delivery of an initial list. Events that are added from now on follow after the
     /// returned replay, which the caller must send.
-    pub(super) fn replay(&self, initial: Vec<(Key, Arc<T>)>) -> Replay<T> {
+    pub(super) fn replay(&self, initial: Vec<Entry<T>>) -> Replay<T> {
         self.handler.tracker.start(initial.len());
-        self.added.lock().is_replaying = true;
+        self.inbox.added.lock().is_replaying = true;
         Replay {
             initial,
             handler: Arc::clone(&self.handler),
-            add: Arc::clone(&self.add),
-            added: Arc::clone(&self.added),
+            inbox: Arc::clone(&self.inbox),
         }
     }
 
@@ -333,78 +259,28 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
             self.handler.tracker.start(1);
         }
         self.handler.counters.received(1);
-        let mut added = self.added.lock();
+        let mut added = self.inbox.added.lock();
         added.events.push(notification);
-        if added.events.len() >= BATCH && !added.is_replaying {
-            self.send(&mut added.events);
-        }
+        self.send(&mut added, BATCH);
     }
 
     /// Sends the added notifications to the pop thread.
     pub(super) fn flush(&self) {
-        let mut added = self.added.lock();
-        if !added.events.is_empty() && !added.is_replaying {
-            self.send(&mut added.events);
+        self.send(&mut self.inbox.added.lock(), 1);
+    }
+
+    /// Sends the added notifications if there are at least this many, and no replay precedes them.
+    fn send(&self, added: &mut Added<T>, least: usize) {
+        if added.events.len() >= least && !added.is_replaying {
+            self.inbox.send(std::mem::take(&mut added.events));
         }
-    }
-
-    /// Sends a batch to the pop thread, which is always ready to receive.
-    fn send(&self, added: &mut Vec<KeyedNotification<T>>) {
-        // The next batch will be about as large.
-        let next = Vec::with_capacity(added.len());
-        // The send fails only if the threads could not be started, and then no handler can receive
-        // the batch.
-        let _ = self.add.send(std::mem::replace(added, next));
-    }
-
-    /// Whether the handler takes part in the current resync of this reflector.
-    pub(super) fn is_syncing(&self, source: usize) -> bool {
-        self.resync
-            .lock()
-            .by_source
-            .get(source)
-            .is_some_and(|source_resync| source_resync.syncing)
-    }
-
-    /// Whether a resync with this reflector is due. If so, the handler takes part in it, and the
-    /// next resync is scheduled (SP2).
-    pub(super) fn should_resync(&self, source: usize, now: Instant) -> bool {
-        let mut resync = self.resync.lock();
-        let Resync {
-            period, by_source, ..
-        } = &mut *resync;
-        let Some(source_resync) = by_source.get_mut(source) else {
-            return false;
-        };
-        source_resync.syncing =
-            !period.is_zero() && source_resync.next.is_some_and(|next| now >= next);
-        if source_resync.syncing {
-            source_resync.next = now.checked_add(*period);
-        }
-        source_resync.syncing
-    }
-
-    /// Adjusts the schedule after the informer's own period has changed. `effective` maps the
-    /// requested period to the effective one (I9).
-    pub(super) fn resync_period_changed(
-        &self,
-        effective: impl FnOnce(Duration) -> Duration,
-        now: Instant,
-    ) {
-        let mut resync = self.resync.lock();
-        resync.period = effective(resync.requested);
-        let next = now.checked_add(resync.period);
-        resync
-            .by_source
-            .iter_mut()
-            .for_each(|source_resync| source_resync.next = next);
     }
 }
 
 impl<T> Drop for ProcessorListener<T> {
     fn drop(&mut self) {
         self.handler.removed.stop();
-        let added = std::mem::take(&mut self.added.lock().events);
+        let added = std::mem::take(&mut self.inbox.added.lock().events);
         drop_each(added, &*self.handler);
         if let Some(idle) = self.idle.lock().take() {
             // The handler never ran. Its destructor is user code and runs on the current thread.
@@ -422,12 +298,12 @@ struct Delivery<T> {
     /// object was deleted. The run thread counts them as processed: counting the last one runs the
     /// callbacks of `synced`, which must not block the pop thread.
     dropped_initial_adds: usize,
-    events: Vec<KeyedNotification<T>>,
+    events: Batch<T>,
 }
 
 /// The pop thread: moves events from the add channel through the buffer to the next channel (SP8).
 fn pop<T>(
-    add: &Receiver<Vec<KeyedNotification<T>>>,
+    add: &Receiver<Batch<T>>,
     next: &Sender<Delivery<T>>,
     mut buffer: Buffer<T>,
     handler: &Handler,
@@ -446,16 +322,12 @@ fn pop<T>(
             if ready.index() == added {
                 ready.recv(add).ok()
             } else {
-                let dropped_initial_adds = std::mem::take(&mut dropped_initial_adds);
-                let events = buffer.read(BATCH);
-                let taken = events.len();
-                if let Err(unsent) = ready.send(
-                    next,
-                    Delivery {
-                        dropped_initial_adds,
-                        events,
-                    },
-                ) {
+                let delivery = Delivery {
+                    dropped_initial_adds: std::mem::take(&mut dropped_initial_adds),
+                    events: buffer.read(BATCH),
+                };
+                let taken = delivery.events.len();
+                if let Err(unsent) = ready.send(next, delivery) {
                     drop_each(unsent.0.events, handler);
                     break;
                 }
@@ -466,10 +338,11 @@ fn pop<T>(
         };
         let Some(notifications) = added else { break };
         for notification in notifications {
-            let merged = buffer.write(notification);
-            counters.merged(merged.events);
-            dropped_initial_adds += merged.initial;
-            drop_each(merged.dropped, handler);
+            if let Some(merged) = buffer.write(notification) {
+                counters.merged(merged.events);
+                dropped_initial_adds += merged.initial;
+                drop_each(merged.replaced, handler);
+            }
         }
         counters.set_buffered(buffer.len());
     }
@@ -481,15 +354,14 @@ fn pop<T>(
 /// The run thread: receives from the next channel and calls the handler, one event at a time (SP9).
 fn run<T>(
     deliveries: &Receiver<Delivery<T>>,
-    mut callee: Box<dyn ResourceEventHandler<T>>,
+    mut callee: Callee<T>,
     handler: &Handler,
     reclaim: &ReclaimQueue<T>,
-    clock: &dyn Clock,
 ) {
     let Handler {
         counters, tracker, ..
     } = handler;
-    if let Err(panic) = panic::catch(|| callee.begin(&handler.removed)) {
+    if let Err(panic) = panic::catch(|| callee.handler.begin(&handler.removed)) {
         log::error!("{handler}: `begin` {panic}");
     }
     for Delivery {
@@ -509,10 +381,9 @@ fn run<T>(
             let is_in_initial_list = notification.event.is_in_initial_list();
             let waiting = counters.begin();
             // Catch panics of the clock, which is user code as well.
-            let now = || panic::catch(|| clock.now()).ok();
+            let now = || panic::catch(|| callee.clock.now()).ok();
             let began = (waiting > MANY).then(now).flatten();
-            let callee = &mut *callee;
-            let called = panic::catch(|| notification.event.deliver(callee));
+            let called = panic::catch(|| notification.event.deliver(&mut *callee.handler));
             // A separate catch: a destructor that panics during the unwind of another panic would
             // abort the process.
             if let Err(panic) = panic::catch(|| reclaim.put(notification)) {

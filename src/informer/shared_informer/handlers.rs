@@ -8,7 +8,7 @@ use crate::base::sync::atomic::Ordering;
 use crate::base::threads::Owner;
 use crate::informer::error::InformerError;
 use crate::informer::handler::{HandlerFuncs, ResourceEventHandler};
-use crate::informer::listener::{NewListener, ProcessorListener};
+use crate::informer::listener::{Callee, Handler, ProcessorListener, Resync};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
 use crate::log;
 use crate::object::Object;
@@ -73,63 +73,42 @@ impl<T: Object> SharedIndexInformer<T> {
         warnings: &mut Vec<String>,
     ) -> Result<HandlerRegistration, InformerError> {
         let Shared {
-            name: informer,
-            indexer,
-            processor,
-            lifecycle,
-            block_deltas,
-            ..
+            indexer, processor, ..
         } = &*self.shared;
-        let HandlerOptions {
-            name,
-            resync_period,
-            buffer,
-        } = options;
-        let id = self.shared.next_handler.fetch_add(1, Ordering::Relaxed);
-        let name: Arc<str> = if name.is_empty() {
-            format!("handler-{id}").into()
-        } else {
-            name.into()
+        let number = self.shared.next_handler.fetch_add(1, Ordering::Relaxed);
+        let name: Arc<str> = match options.name.as_str() {
+            "" => format!("handler-{number}").into(),
+            name => name.into(),
         };
-        let clock = Arc::clone(&lifecycle.lock().options.reflector.clock);
+        let clock = Arc::clone(&self.shared.lifecycle.lock().options.reflector.clock);
         // Call the clock after the unlock, because it is user code.
         let now = clock.now();
 
-        let mut lifecycle = lifecycle.lock();
+        let mut lifecycle = self.shared.lifecycle.lock();
         if self.is_stopped() {
-            let what = "the handler was not added";
-            return Err(InformerError::Stopped {
-                name: Arc::clone(informer),
-                what,
-            });
+            return Err(self.stopped("the handler was not added"));
         }
-        let requested = self.resync_period(&mut lifecycle, resync_period, now, warnings);
-        let period = effective_resync_period(requested, lifecycle.options.reflector.resync_period);
-        if period.is_zero() && !requested.is_zero() {
+        let requested = self.resync_period(&mut lifecycle, options.resync_period, now, warnings);
+        let check = lifecycle.options.reflector.resync_period;
+        if check.is_zero() && !requested.is_zero() {
             let what = "gets no resyncs: the informer has no resync period";
             warnings.push(format!("handler {name:?} {what}"));
         }
-        let listener = ProcessorListener::new(NewListener {
-            id,
-            name: Arc::clone(&name),
-            informer: Arc::clone(informer),
+        let callee = Callee {
             handler,
-            buffer,
-            requested,
-            period,
-            sources: self.shared.parts.len(),
+            buffer: options.buffer,
             stacks: lifecycle.options.reflector.stack_sizes,
             clock,
-            now,
-        });
-        let handler = Arc::clone(&listener.handler);
+        };
+        let handler = Handler::new(Arc::clone(&name), Arc::clone(&self.shared.state.name));
+        let handler = Arc::new(handler);
+        let resync = Resync::new(requested, check, self.shared.parts.len(), now);
+        let listener = ProcessorListener::new(Arc::clone(&handler), resync, callee);
         let replay = {
-            let _blocked = block_deltas.lock();
-            let initial = if lifecycle.started {
-                let entries = indexer.keyed().entries().into_iter();
-                entries.map(|entry| (entry.key, entry.object)).collect()
-            } else {
-                Vec::new()
+            let _blocked = self.shared.block_deltas.lock();
+            let initial = match lifecycle.started {
+                true => indexer.keyed().entries(),
+                false => Vec::new(),
             };
             processor
                 .add_listener(listener, initial)
@@ -142,12 +121,11 @@ impl<T: Object> SharedIndexInformer<T> {
         }
         // If the informer has synced, the whole initial list of this handler has been added above.
         // Otherwise [`Shared::set_synced`] marks the handler when the queues have synced.
-        if self.shared.synced.is_done() {
+        if self.has_synced() {
             handler.set_upstream_synced();
         }
         Ok(HandlerRegistration {
-            id,
-            informer: self.shared.owner,
+            informer: self.shared.state.owner,
             handler,
         })
     }
@@ -156,13 +134,10 @@ impl<T: Object> SharedIndexInformer<T> {
     /// notifications are dropped. Does nothing if the handler was already removed or belongs to
     /// another informer.
     pub fn remove_event_handler(&self, registration: &HandlerRegistration) {
-        if registration.informer != self.shared.owner {
-            return;
-        }
         let removed = {
             let _lifecycle = self.shared.lifecycle.lock();
             let _blocked = self.shared.block_deltas.lock();
-            self.shared.processor.remove_listener(registration.id)
+            self.shared.processor.remove_listener(&registration.handler)
         };
         // Not under the locks: this may drop a handler that never ran, and its destructor is user
         // code.
@@ -193,22 +168,22 @@ impl<T: Object> SharedIndexInformer<T> {
     /// ```
     pub fn shut_down_event_handler(&self, registration: &HandlerRegistration) -> bool {
         self.remove_event_handler(registration);
-        if registration.informer != self.shared.owner {
+        if registration.informer != self.shared.state.owner {
             return false;
         }
-        let (ended, owner) = (registration.ended(), registration.handler.owner());
+        let (ended, owner) = (registration.ended(), registration.handler.owner);
         if ended.is_done() || Owner::wait_for(&[owner], || ended.wait()).is_some() {
             return true;
         }
-        let (informer, name) = (self.name(), registration.name());
-        match owner.is_current() {
-            true => log::warn!(
-                "{informer}: handler {name:?} was shut down from its own callback: removed, but not waiting for its thread"
-            ),
-            false => log::warn!(
-                "{informer}: handler {name:?} was shut down from a callback that it waits for: removed, but not waiting for its thread"
-            ),
-        }
+        let callback = match owner.is_current() {
+            true => "its own callback",
+            false => "a callback that it waits for",
+        };
+        log::warn!(
+            "{}: handler {:?} was shut down from {callback}: removed, but not waiting for its thread",
+            self.name(),
+            registration.name()
+        );
         false
     }
 
@@ -244,18 +219,7 @@ impl<T: Object> SharedIndexInformer<T> {
             return check;
         }
         lifecycle.options.reflector.resync_period = period;
-        self.shared
-            .processor
-            .resync_period_changed(|requested| effective_resync_period(requested, period), now);
+        self.shared.processor.resync_period_changed(period, now);
         period
-    }
-}
-
-/// Returns the effective resync period of a handler. `check` is the informer's period (I10).
-fn effective_resync_period(requested: Duration, check: Duration) -> Duration {
-    if requested.is_zero() || check.is_zero() {
-        Duration::ZERO
-    } else {
-        requested.max(check)
     }
 }

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::controller::{Controller, reflector_name};
+use super::any_informer::InformerState;
+use super::controller::Controller;
 use super::error::InformerError;
-use super::error_listeners::ErrorListeners;
-use super::handler::ResourceEventHandler;
+use super::handler::HandlerFuncs;
 use super::options::SharedIndexInformerOptions;
 use super::shared_processor::SharedProcessor;
 use crate::base::derive::{clone_fields, debug_fields};
-use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::threads::Owner;
 use crate::metrics;
 use crate::object::{Accessor, Object};
@@ -69,28 +69,22 @@ pub struct SharedIndexInformer<T> {
 }
 
 struct Shared<T> {
-    name: Arc<str>,
+    state: Arc<InformerState>,
     /// One part for the whole source, or one for each namespace.
     parts: Vec<Part>,
     indexer: Arc<Indexer<T>>,
     processor: SharedProcessor<T>,
     /// A handler that is called on the process loop, before the other handlers. While the informer
     /// runs, the caller holds `block_deltas`, so the lock of the handler is never contended.
-    inline: Option<Mutex<Box<dyn ResourceEventHandler<T>>>>,
+    inline: Option<Mutex<HandlerFuncs<T>>>,
     /// The state and the options of the informer. The first lock in the order: `block_deltas` and
     /// the processor's locks come after it. Methods that a callback may call at any time do not
     /// take it.
     lifecycle: Mutex<Lifecycle<T>>,
-    /// One controller per part; set at the start.
-    controllers: OnceLock<Vec<Controller<T>>>,
-    /// The watermarks of the controllers' queues; set at the start.
-    watermarks: OnceLock<Vec<Watermark>>,
-    /// Set when `controllers` and `watermarks` are set.
+    /// The reflector, queue and process loop of each part; set at the start.
+    running: OnceLock<Vec<RunningPart<T>>>,
+    /// Set when `running` is set.
     started: Done,
-    /// Whether a thread runs the informer or is about to. `start` of a factory sets this flag
-    /// itself and does not leave it to the new thread. A wait after `start` therefore never reports
-    /// the informer as not started.
-    run_requested: AtomicBool,
     /// Whether the run has ended or is about to. Written under the lock of `lifecycle`. Read
     /// without it where the exact moment does not matter.
     stopped: AtomicBool,
@@ -103,16 +97,10 @@ struct Shared<T> {
     /// this lock. In the lock order it comes after `lifecycle` and before the processor's and the
     /// store's locks.
     block_deltas: Mutex<()>,
-    synced: Done,
-    error_listeners: Arc<ErrorListeners>,
-    /// Set when the run has returned.
-    ended: Done,
     next_handler: AtomicU64,
     /// The resync period of handlers that request no period. It stays the same if the informer
     /// adopts the shorter period of a handler (I9).
     default_resync_period: Duration,
-    /// The owner of the informer's threads. It also identifies the informer's handlers.
-    owner: Owner,
 }
 
 /// Ends the metrics of an informer that never ran.
@@ -127,12 +115,19 @@ impl<T> Drop for Shared<T> {
 
 /// The part of an informer that one reflector lists and watches.
 pub(crate) struct Part {
-    /// The namespace of this part. `None` if the part is the whole source.
+    /// The only namespace that the lister-watcher lists, if that is known.
     pub(crate) namespace: Option<String>,
-    /// The only namespace that the lister-watcher lists, if that is known and `namespace` is
-    /// `None`.
-    pub(crate) only_namespace: Option<String>,
+    /// Whether `namespace` is one of several that the informer lists, each with its own reflector.
+    /// Objects of other namespaces are then rejected.
+    pub(crate) is_separate: bool,
     pub(crate) lister_watcher: Arc<dyn ListerWatcher>,
+}
+
+/// A part that is running.
+struct RunningPart<T> {
+    controller: Controller<T>,
+    /// The progress of the part's queue.
+    watermark: Watermark,
 }
 
 struct Lifecycle<T> {
@@ -151,7 +146,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         Self::of(
             vec![Part {
                 namespace: None,
-                only_namespace: None,
+                is_separate: false,
                 lister_watcher,
             }],
             options,
@@ -202,7 +197,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             if parts.iter().all(|part| part.namespace != namespace) {
                 parts.push(Part {
                     namespace,
-                    only_namespace: None,
+                    is_separate: true,
                     lister_watcher,
                 });
             }
@@ -211,10 +206,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             .iter()
             .position(|part| part.namespace.as_deref() == Some(""))
         {
-            parts = vec![Part {
-                namespace: None,
-                ..parts.swap_remove(at)
-            }];
+            let Part { lister_watcher, .. } = parts.swap_remove(at);
+            return Self::new(lister_watcher, options);
         }
         Self::of(parts, options, None)
     }
@@ -224,41 +217,37 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     pub(crate) fn of(
         parts: Vec<Part>,
         mut options: SharedIndexInformerOptions<T>,
-        inline: Option<Box<dyn ResourceEventHandler<T>>>,
+        inline: Option<HandlerFuncs<T>>,
     ) -> Self {
-        let names: Vec<_> = parts.iter().map(|part| part.name(&options)).collect();
         let name: Arc<str> = match options.reflector.name.as_str() {
-            "" => names.join(", ").into(),
+            "" => {
+                let names: Vec<_> = parts.iter().map(|part| part.name("")).collect();
+                names.join(", ").into()
+            }
             name => name.into(),
         };
         let mut indexer = Indexer::new(Accessor::object(), std::mem::take(&mut options.indexers));
         if let Some(metrics) = &options.metrics {
             indexer = indexer.with_metrics(Arc::clone(metrics));
         }
-        let owner = Owner::new();
+        let state = Arc::new(InformerState::new(Arc::clone(&name), parts.len()));
         Self {
             shared: Arc::new(Shared {
-                synced: Done::new(&*name),
-                ended: Done::new(&*name),
-                error_listeners: ErrorListeners::new(parts.len()),
                 parts,
                 indexer: Arc::new(indexer),
-                processor: SharedProcessor::new(Arc::clone(&name), owner),
+                processor: SharedProcessor::new(Arc::clone(&name), state.owner),
                 inline: inline.map(Mutex::new),
                 default_resync_period: options.reflector.resync_period,
                 lifecycle: Mutex::new(Lifecycle {
                     started: false,
                     options,
                 }),
-                controllers: OnceLock::new(),
-                watermarks: OnceLock::new(),
+                running: OnceLock::new(),
                 started: Done::new(&*name),
-                run_requested: AtomicBool::new(false),
                 stopped: AtomicBool::new(false),
                 block_deltas: Mutex::new(()),
                 next_handler: AtomicU64::new(1),
-                owner,
-                name,
+                state,
             }),
         }
     }
@@ -267,21 +256,26 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
 impl Part {
     /// Whether this part may contain objects of this namespace.
     pub(super) fn may_contain(&self, namespace: &str) -> bool {
-        match (&self.namespace, &self.only_namespace) {
-            (Some(of), _) => of == namespace,
+        match &self.namespace {
+            Some(of) if self.is_separate => of == namespace,
             // An object without a namespace is cluster-scoped, so the namespace does not restrict
             // it.
-            (None, Some(only)) => only == namespace || namespace.is_empty(),
-            (None, None) => true,
+            Some(only) => only == namespace || namespace.is_empty(),
+            None => true,
         }
     }
 
-    /// Returns the name of this part: the name of the informer, with the namespace if there is one.
-    fn name<T>(&self, options: &SharedIndexInformerOptions<T>) -> String {
-        match (options.reflector.name.as_str(), &self.namespace) {
-            ("", _) | (_, None) => {
-                reflector_name(&options.reflector, &*self.lister_watcher).to_string()
-            }
+    /// Returns the namespace if it is one of several.
+    fn separate_namespace(&self) -> Option<&String> {
+        self.namespace.as_ref().filter(|_| self.is_separate)
+    }
+
+    /// Returns the name of this part: the name of the informer, with the namespace if it is one of
+    /// several.
+    fn name(&self, informer: &str) -> String {
+        match (informer, self.separate_namespace()) {
+            ("", _) => self.lister_watcher.description(),
+            (name, None) => name.to_owned(),
             (name, Some(namespace)) => format!("{name} in {namespace}"),
         }
     }
@@ -290,7 +284,7 @@ impl Part {
 impl<T: Object> SharedIndexInformer<T> {
     /// Returns the name of the informer in logs and errors.
     pub fn name(&self) -> &str {
-        &self.shared.name
+        &self.shared.state.name
     }
 
     /// Sets the transform, which changes every object before it is queued. It replaces a transform
@@ -325,7 +319,9 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// Fails if the informer has started.
     pub fn set_transform(&self, transform: Transform<T>) -> Result<(), InformerError> {
-        self.before_start(|options| options.transform.replace(transform))
+        // Dropped after the unlock: its destructor is user code.
+        let _replaced = self.before_start()?.options.transform.replace(transform);
+        Ok(())
     }
 
     /// Sets the callback for failed lists and failed watch requests. It replaces a callback that
@@ -336,24 +332,34 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// Fails if the informer has started.
     pub fn set_watch_error_handler(&self, handler: WatchErrorHandler) -> Result<(), InformerError> {
-        self.before_start(|options| options.reflector.watch_error_handler.replace(handler))
-    }
-
-    fn before_start<R>(
-        &self,
-        set: impl FnOnce(&mut SharedIndexInformerOptions<T>) -> R,
-    ) -> Result<(), InformerError> {
-        let mut lifecycle = self.shared.lifecycle.lock();
-        if lifecycle.started {
-            return Err(InformerError::AlreadyStarted {
-                name: Arc::clone(&self.shared.name),
-            });
-        }
-        let replaced = set(&mut lifecycle.options);
+        let mut lifecycle = self.before_start()?;
+        let replaced = lifecycle
+            .options
+            .reflector
+            .watch_error_handler
+            .replace(handler);
         drop(lifecycle);
-        // Drop the replaced value after the unlock: its destructor is user code.
         drop(replaced);
         Ok(())
+    }
+
+    /// Locks the lifecycle of an informer that has not started.
+    fn before_start(&self) -> Result<MutexGuard<'_, Lifecycle<T>>, InformerError> {
+        let lifecycle = self.shared.lifecycle.lock();
+        if lifecycle.started {
+            return Err(InformerError::AlreadyStarted {
+                name: Arc::clone(&self.shared.state.name),
+            });
+        }
+        Ok(lifecycle)
+    }
+
+    /// The error of a call that comes too late.
+    fn stopped(&self, what: &'static str) -> InformerError {
+        InformerError::Stopped {
+            name: Arc::clone(&self.shared.state.name),
+            what,
+        }
     }
 
     /// Whether the informer was started and has stopped. Its `run` may not have returned yet, see
@@ -365,13 +371,18 @@ impl<T: Object> SharedIndexInformer<T> {
     /// Returns a [`Done`] that is set when the run has returned. All threads of the informer have
     /// ended by then.
     pub fn ended(&self) -> &Done {
-        &self.shared.ended
+        &self.shared.state.ended
+    }
+
+    /// Returns the owner of the informer's threads.
+    pub(crate) fn owner(&self) -> Owner {
+        self.shared.state.owner
     }
 }
 
 clone_fields!(SharedIndexInformer<T>: shared);
 
 debug_fields!(SharedIndexInformer<T>, this,
-    name: this.shared.name,
-    synced: this.shared.synced.is_done()
+    name: this.shared.state.name,
+    synced: this.shared.state.synced.is_done()
 );

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde::de::DeserializeOwned;
 
-use super::{Lifecycle, Shared, SharedIndexInformer};
+use super::{Lifecycle, RunningPart, Shared, SharedIndexInformer};
 use crate::base::panic;
 use crate::base::sync::atomic::{AtomicUsize, Ordering};
 use crate::base::sync::{MutexGuard, thread};
@@ -12,13 +12,12 @@ use crate::base::threads::{self, Owners};
 use crate::informer::controller::{Controller, ControllerConfig};
 use crate::informer::error::InformerError;
 use crate::informer::handler::KeyedNotification;
-use crate::informer::options::SharedIndexInformerOptions;
 use crate::informer::process::{IndexerPart, Notify};
 use crate::informer::queue::InformerQueue;
 use crate::log;
 use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
-use crate::queue::{ProcessError, Queue, Watermark};
+use crate::queue::{ProcessError, Queue};
 use crate::stop::{Stop, Subscription};
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
@@ -32,31 +31,20 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     ///
     /// Fails if the informer was started before, or if the system has no threads left.
     pub fn run(&self, stop: &Stop) -> Result<(), InformerError> {
-        self.shared.owner.adopt(|| {
-            let mut lifecycle = self.shared.lifecycle.lock();
-            if std::mem::replace(&mut lifecycle.started, true) {
-                return Err(InformerError::AlreadyStarted {
-                    name: Arc::clone(&self.shared.name),
-                });
-            }
-            self.request_run();
+        self.shared.state.owner.adopt(|| {
+            let mut lifecycle = self.before_start()?;
+            lifecycle.started = true;
+            self.shared
+                .state
+                .run_requested
+                .store(true, Ordering::Relaxed);
             let _end_guard = EndGuard(&self.shared);
-            let controllers = self.start(lifecycle)?;
+            let parts = self.start(lifecycle)?;
             // Subscribe after `lifecycle` has been unlocked: if a queue has already synced, the
             // callbacks run during this call.
-            let _synced = self.until_synced(controllers);
-            if let Some(inline) = &self.shared.inline
-                && let Err(panic) = panic::catch(|| inline.lock().begin(stop))
-            {
-                log::error!("{}: the observer's `begin` {panic}", self.shared.name);
-            }
-            run_all(controllers, stop)
+            let _synced = self.until_synced(parts);
+            run_all(parts, stop)
         })
-    }
-
-    /// Records that a thread runs the informer or is about to.
-    pub(crate) fn request_run(&self) {
-        self.shared.run_requested.store(true, Ordering::Relaxed);
     }
 
     /// Creates the controllers. Takes the guard by value, so that a panic in user code releases the
@@ -64,37 +52,30 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     fn start(
         &self,
         mut lifecycle: MutexGuard<'_, Lifecycle<T>>,
-    ) -> Result<&[Controller<T>], InformerError> {
-        let Shared {
-            name,
-            parts,
-            processor,
-            controllers,
-            ..
-        } = &*self.shared;
-        processor
+    ) -> Result<&[RunningPart<T>], InformerError> {
+        self.shared
+            .processor
             .start()
-            .map_err(|error| InformerError::thread(name, error))?;
-        let metrics = shares(lifecycle.options.metrics.as_ref(), parts.len());
+            .map_err(|error| InformerError::thread(self.name(), error))?;
+        let parts = self.shared.parts.len();
+        let metrics = shares(lifecycle.options.metrics.as_ref(), parts);
         let all = metrics.into_iter().enumerate();
-        let (all, marks): (Vec<_>, Vec<_>) = all
-            .map(|(at, metrics)| self.controller(at, metrics, &mut lifecycle))
-            .unzip();
-        let all = controllers.get_or_init(|| all);
-        self.shared.watermarks.get_or_init(|| marks);
+        let all = all.map(|(at, metrics)| self.start_part(at, metrics, &mut lifecycle));
+        let all: Vec<_> = all.collect();
+        let running = self.shared.running.get_or_init(|| all);
         self.shared.started.set();
-        Ok(all)
+        Ok(running)
     }
 
     /// Sets `synced` when the initial lists of all queues have been processed.
-    fn until_synced(&self, controllers: &[Controller<T>]) -> Vec<Subscription> {
-        if controllers.is_empty() {
+    fn until_synced(&self, parts: &[RunningPart<T>]) -> Vec<Subscription> {
+        if parts.is_empty() {
             self.shared.set_synced();
         }
-        let unsynced = Arc::new(AtomicUsize::new(controllers.len()));
-        let subscribe = |controller: &Controller<T>| {
+        let unsynced = Arc::new(AtomicUsize::new(parts.len()));
+        let subscribe = |part: &RunningPart<T>| {
             let (shared, unsynced) = (Arc::downgrade(&self.shared), Arc::clone(&unsynced));
-            controller.synced().on_done(move || {
+            part.controller.synced().on_done(move || {
                 if unsynced.fetch_sub(1, Ordering::AcqRel) == 1
                     && let Some(shared) = shared.upgrade()
                 {
@@ -102,41 +83,34 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 }
             })
         };
-        controllers.iter().map(subscribe).collect()
+        parts.iter().map(subscribe).collect()
     }
 
-    fn controller(
+    fn start_part(
         &self,
         at: usize,
         metrics: Option<Arc<dyn InformerMetrics>>,
         lifecycle: &mut Lifecycle<T>,
-    ) -> (Controller<T>, Watermark) {
+    ) -> RunningPart<T> {
         let part = &self.shared.parts[at];
-        let SharedIndexInformerOptions {
-            reflector,
-            queue,
-            transform,
-            recreation_as_delete_and_add,
-            ..
-        } = &lifecycle.options;
-        let indexer = Arc::clone(&self.shared.indexer);
+        let options = &lifecycle.options;
+        let reflector = &options.reflector;
         let indexer_part = Arc::new(IndexerPart::new(
-            indexer,
-            part.namespace.as_deref(),
-            *recreation_as_delete_and_add,
+            Arc::clone(&self.shared.indexer),
+            part.separate_namespace().map(String::as_str),
+            options.recreation_as_delete_and_add,
         ));
-        let kind = *queue;
-        let queue = kind.build(
+        let queue = options.queue.build(
             &indexer_part,
-            &self.shared.name,
-            transform.clone(),
+            self.name(),
+            options.transform.clone(),
             metrics,
             Arc::clone(&reflector.clock),
         );
         // Get the watermark from the inner queue, so that a wrapper does not have to forward
         // `processed`.
         let watermark = queue.processed().unwrap_or_default();
-        let queue = match &lifecycle.options.wrap_queue {
+        let queue = match &options.wrap_queue {
             Some(wrap) => wrap(queue),
             None => queue,
         };
@@ -153,7 +127,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
                 one.run(|notify| one.indexer_part.process(deltas, is_in_initial_list, notify))
             });
-        let process_batch = match kind {
+        let process_batch = match options.queue {
             // Process the changes object by object, as in client-go: each object reaches the cache
             // and the handlers before the next one.
             InformerQueue::DeltaFifo => IndexerPart::process_each,
@@ -165,15 +139,12 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             })
         }));
         config.reclaim = Some(Arc::clone(self.shared.processor.reclaim()) as _);
-        let (listeners, name) = (
-            Arc::clone(&self.shared.error_listeners),
-            Arc::clone(&self.shared.name),
-        );
+        let state = Arc::clone(&self.shared.state);
         config.on_failure = Some(Arc::new(move |error, refused| {
-            listeners.publish(at, error, refused, &name);
+            state.errors.publish(at, error, refused, &state.name);
         }));
         config.reflector = reflector.clone();
-        config.reflector.name = part.name(&lifecycle.options);
+        config.reflector.name = part.name(&reflector.name);
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));
         config.reflector.should_resync = Some(Arc::new(move || {
             let Some(shared) = shared.upgrade() else {
@@ -181,11 +152,14 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             };
             let resyncs = shared.processor.should_resync(at, clock.now());
             if resyncs {
-                log::trace!("{}: forcing a resync", shared.name);
+                log::trace!("{}: forcing a resync", shared.state.name);
             }
             resyncs
         }));
-        (Controller::new(config), watermark)
+        RunningPart {
+            controller: Controller::new(config),
+            watermark,
+        }
     }
 }
 
@@ -193,11 +167,11 @@ impl<T: Send + Sync + 'static> Shared<T> {
     /// Marks the informer as synced: all objects of the initial lists are in the cache and on their
     /// way to the handlers.
     fn set_synced(&self) {
-        self.synced.set();
+        self.state.synced.set();
         self.processor.set_upstream_synced();
         log::info!(
             "{}: synced; objects in the cache: {}",
-            self.name,
+            self.state.name,
             self.indexer.len()
         );
     }
@@ -208,23 +182,17 @@ struct EndGuard<'a, T: Send + Sync + 'static>(&'a Shared<T>);
 
 impl<T: Send + Sync + 'static> Drop for EndGuard<'_, T> {
     fn drop(&mut self) {
-        let Shared {
-            lifecycle,
-            stopped,
-            processor,
-            ended,
-            ..
-        } = self.0;
+        let shared = self.0;
         let metrics = {
-            let mut lifecycle = lifecycle.lock();
-            stopped.store(true, Ordering::Release);
+            let mut lifecycle = shared.lifecycle.lock();
+            shared.stopped.store(true, Ordering::Release);
             lifecycle.options.metrics.take()
         };
-        processor.stop();
+        shared.processor.stop();
         if let Some(metrics) = metrics {
             metrics::call(|| metrics.ended());
         }
-        ended.set();
+        shared.state.ended.set();
     }
 }
 
@@ -257,7 +225,7 @@ impl<T: Object> PartProcessor<T> {
         for panic in panics {
             log::error!(
                 "{}: the observer {panic}; continuing with the next event",
-                self.shared.name
+                self.shared.state.name
             );
         }
         processed.unwrap_or_else(|panic| Err(panic.into()))
@@ -271,7 +239,7 @@ impl<T: Object> PartProcessor<T> {
         panics: &mut Vec<String>,
     ) -> bool {
         if let Some(inline) = &self.shared.inline
-            && let Err(panic) = panic::catch(|| notification.event.deliver(&mut **inline.lock()))
+            && let Err(panic) = panic::catch(|| notification.event.deliver(&mut *inline.lock()))
         {
             panics.push(panic);
         }
@@ -289,14 +257,11 @@ impl<T: Object> PartProcessor<T> {
 
 /// Runs the first controller on this thread and each other one on its own thread, until all have
 /// ended. If one of them fails, all others are stopped.
-fn run_all<T: Object>(controllers: &[Controller<T>], stop: &Stop) -> Result<(), InformerError> {
-    let Some((first, others)) = controllers.split_first() else {
+fn run_all<T: Object>(parts: &[RunningPart<T>], stop: &Stop) -> Result<(), InformerError> {
+    let Some((first, others)) = parts.split_first() else {
         stop.wait();
         return Ok(());
     };
-    if others.is_empty() {
-        return first.run(stop);
-    }
     let (stop, failed) = (stop.child(), OnceLock::new());
     let run = |controller: &Controller<T>| {
         if let Err(error) = controller.run(&stop) {
@@ -306,21 +271,21 @@ fn run_all<T: Object>(controllers: &[Controller<T>], stop: &Stop) -> Result<(), 
     };
     let owners = Owners::current();
     thread::scope(|scope| {
-        for controller in others {
-            let thread = threads::named(
-                format!("{} process", controller.name()),
-                controller.stack_sizes().others,
-            );
-            if let Err(error) =
-                thread.spawn_scoped(scope, || owners.clone().adopt(|| run(controller)))
-            {
+        for RunningPart { controller, .. } in others {
+            let name = format!("{} process", controller.name());
+            let thread = threads::named(name, controller.stack_sizes().others);
+            let work = || owners.clone().adopt(|| run(controller));
+            if let Err(error) = thread.spawn_scoped(scope, work) {
                 let _ = failed.set(InformerError::thread(controller.name(), error));
                 stop.stop();
                 break;
             }
         }
-        run(first);
+        run(&first.controller);
     });
-    others.iter().for_each(Controller::drop_callbacks);
+    // A controller whose thread could not be started still has its callbacks.
+    others
+        .iter()
+        .for_each(|part| part.controller.drop_callbacks());
     failed.into_inner().map_or(Ok(()), Err)
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Shared, SharedIndexInformer};
+use super::{RunningPart, Shared, SharedIndexInformer};
 use crate::object::{Object, meta_namespace_key};
 use crate::queue::{WaitError, Watermark};
 use crate::reflector::ReflectorStatus;
@@ -20,7 +20,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// The version is empty before the first list. With several namespaces, it is the lowest of
     /// their versions.
     pub fn store_resource_version(&self) -> String {
-        Watermark::lowest(self.shared.watermarks.get().into_iter().flatten())
+        Watermark::lowest(self.parts().map(|(_, running)| &running.watermark))
     }
 
     /// Blocks until the cache [has reached](Self::store_resource_version) this resource version,
@@ -112,13 +112,13 @@ impl<T: Object> SharedIndexInformer<T> {
     ) -> Result<(), WaitError> {
         let (version, namespace) = (object.resource_version(), object.namespace());
         let Shared { parts, indexer, .. } = &*self.shared;
-        if !parts.iter().any(|source| source.may_contain(namespace)) {
-            let watched = parts
-                .iter()
-                .filter_map(|source| source.namespace.as_ref().or(source.only_namespace.as_ref()));
+        if !parts.iter().any(|part| part.may_contain(namespace)) {
             return Err(WaitError::OtherNamespace {
                 namespace: namespace.to_owned(),
-                watched: watched.cloned().collect(),
+                watched: parts
+                    .iter()
+                    .filter_map(|part| part.namespace.clone())
+                    .collect(),
             });
         }
         self.wait_for_version(version, Some(namespace), timeout, stop)?;
@@ -129,7 +129,11 @@ impl<T: Object> SharedIndexInformer<T> {
         let cached = cached.as_ref().map(|cached| cached.resource_version());
         let is_stored = match cached {
             Some(cached) => compare_resource_versions(cached, version) != Some(Ordering::Less),
-            None => !self.has_rejected(&key),
+            // The object may be missing because its state could not be decoded, or was rejected by
+            // a transform or an index function.
+            None => !self
+                .parts_with(namespace)
+                .any(|running| running.controller.is_missing(&key)),
         };
         if is_stored {
             return Ok(());
@@ -139,18 +143,6 @@ impl<T: Object> SharedIndexInformer<T> {
             version: version.to_owned(),
             cached: cached.unwrap_or_default().to_owned(),
         })
-    }
-
-    /// Whether the server has sent a state of the object with this key that could not be decoded,
-    /// or that a transform or an index function rejected, and the cache has no newer one. Such an
-    /// object can be missing from the cache although it exists.
-    ///
-    /// Also `true` while an object is missing whose key is unknown, because it may be this one.
-    pub(crate) fn has_rejected(&self, key: &str) -> bool {
-        let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
-        let parts = self.shared.parts.iter().zip(self.controllers());
-        let mut relevant = parts.filter(|(part, _)| part.may_contain(namespace));
-        relevant.any(|(_, controller)| controller.is_missing(key))
     }
 
     /// Whether the cache contains all changes in `namespace` up to `version`. Also `false` if the
@@ -176,23 +168,18 @@ impl<T: Object> SharedIndexInformer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn has_processed(&self, namespace: &str, version: &str) -> bool {
-        let Some(watermarks) = self.shared.watermarks.get() else {
-            return false;
-        };
-        let parts = self.shared.parts.iter().zip(watermarks);
-        let mut relevant = parts.filter(|(part, _)| part.may_contain(namespace));
-        relevant.all(|(_, watermark)| {
-            let order = compare_resource_versions(&watermark.current(), version);
-            order.is_some_and(Ordering::is_ge)
-        })
+        self.shared.running.get().is_some()
+            && self.parts_with(namespace).all(|running| {
+                let order = compare_resource_versions(&running.watermark.current(), version);
+                order.is_some_and(Ordering::is_ge)
+            })
     }
 
     /// Returns the status of the reflector for a namespace, without those of other namespaces. The
     /// default status if the scope does not have the namespace.
     pub fn status_of(&self, namespace: &str) -> ReflectorStatus {
-        let mut parts = self.shared.parts.iter().zip(self.controllers());
-        let part = parts.find(|(part, _)| part.may_contain(namespace));
-        part.map(|(_, controller)| controller.status())
+        let part = self.parts_with(namespace).next();
+        part.map(|running| running.controller.status())
             .unwrap_or_default()
     }
 
@@ -206,22 +193,25 @@ impl<T: Object> SharedIndexInformer<T> {
         stop: &Stop,
     ) -> Result<(), WaitError> {
         let began = Instant::now();
-        let (stop, _ends) = self.stop_or_end(stop);
+        let (stop, _ends) = self.shared.state.stop_or_end(stop);
         self.shared
             .started
             .wait_until(began.checked_add(timeout), &stop);
         let rest = timeout.saturating_sub(began.elapsed());
-        let Some(watermarks) = self.shared.watermarks.get() else {
+        if self.shared.running.get().is_none() {
             return Watermark::new().wait(version, rest, &stop);
-        };
-        let parts = self.shared.parts.iter().zip(watermarks);
-        let relevant = parts
-            .filter(|(source, _)| namespace.is_none_or(|namespace| source.may_contain(namespace)));
-        Watermark::wait_all(
-            relevant.map(|(_, watermark)| watermark),
-            version,
-            rest,
-            &stop,
-        )
+        }
+        let relevant = self
+            .parts()
+            .filter(|(part, _)| namespace.is_none_or(|namespace| part.may_contain(namespace)));
+        let watermarks = relevant.map(|(_, running)| &running.watermark);
+        Watermark::wait_all(watermarks, version, rest, &stop)
+    }
+
+    /// Returns the running parts that may contain objects of this namespace.
+    fn parts_with(&self, namespace: &str) -> impl Iterator<Item = &RunningPart<T>> {
+        self.parts()
+            .filter(move |(part, _)| part.may_contain(namespace))
+            .map(|(_, running)| running)
     }
 }

@@ -4,33 +4,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Recorder, Thing};
+use crate::base::digest::Digest;
 use crate::base::sync::{any, check, join_all, thread};
 use crate::base::threads::{Owner, StackSizes, Threads};
 use crate::informer::handler::{KeyedNotification, Notification};
-use crate::informer::listener::{HandlerBuffer, NewListener, ProcessorListener};
+use crate::informer::listener::{Callee, Handler, HandlerBuffer, ProcessorListener, Resync};
 use crate::informer::reclaim::ReclaimQueue;
 use crate::informer::shared_processor::SharedProcessor;
 use crate::object::{Deleted, Object};
+use crate::store::Entry;
 use crate::time::RealClock;
 
-fn listener(id: u64, recorder: &Recorder) -> ProcessorListener<Thing> {
-    listener_with(id, recorder, HandlerBuffer::Unbounded)
+fn listener(recorder: &Recorder) -> ProcessorListener<Thing> {
+    listener_with(recorder, HandlerBuffer::Unbounded)
 }
 
-fn listener_with(id: u64, recorder: &Recorder, buffer: HandlerBuffer) -> ProcessorListener<Thing> {
-    ProcessorListener::new(NewListener {
-        id,
-        informer: "informer".into(),
-        name: "handler".into(),
+fn listener_with(recorder: &Recorder, buffer: HandlerBuffer) -> ProcessorListener<Thing> {
+    let handler = Arc::new(Handler::new("handler".into(), "informer".into()));
+    let resync = Resync::new(Duration::ZERO, Duration::ZERO, 1, Instant::now());
+    let callee = Callee {
         handler: Box::new(recorder.clone()),
         buffer,
-        requested: Duration::ZERO,
-        period: Duration::ZERO,
-        sources: 1,
         stacks: StackSizes::default(),
         clock: Arc::new(RealClock),
-        now: Instant::now(),
-    })
+    };
+    ProcessorListener::new(handler, resync, callee)
 }
 
 fn things(count: usize) -> Vec<Arc<Thing>> {
@@ -69,7 +67,7 @@ fn delivered(recorder: &Recorder, things: &[Arc<Thing>]) -> usize {
 fn sp8_sp11_all_events_are_delivered_in_order() {
     check(|| {
         let (threads, recorder, things) = (Threads::new(Owner::new()), Recorder::new(), things(4));
-        let listener = listener(1, &recorder);
+        let listener = listener(&recorder);
         listener
             .start(&threads, &Arc::new(ReclaimQueue::new("informer".into())))
             .unwrap();
@@ -106,7 +104,7 @@ fn sp12_drop_at_any_point_ends_the_threads() {
             Recorder::new(),
             things(4),
         );
-        let listener = listener(1, &recorder);
+        let listener = listener(&recorder);
         let added = any(5);
         let adder = thread::spawn({
             let (threads, things) = (Arc::clone(&threads), things.clone());
@@ -153,16 +151,14 @@ fn sp6_handler_removed_during_distribution_gets_a_prefix() {
     check(|| {
         let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
         let (kept, removed, things) = (Recorder::new(), Recorder::new(), things(3));
-        processor
-            .add_listener(listener(1, &kept), Vec::new())
-            .unwrap();
-        processor
-            .add_listener(listener(2, &removed), Vec::new())
-            .unwrap();
+        processor.add_listener(listener(&kept), Vec::new()).unwrap();
+        let listener = listener(&removed);
+        let handler = Arc::clone(&listener.handler);
+        processor.add_listener(listener, Vec::new()).unwrap();
         processor.start().unwrap();
         let remover = thread::spawn({
             let processor = Arc::clone(&processor);
-            move || drop(processor.remove_listener(2))
+            move || drop(processor.remove_listener(&handler))
         });
         for thing in &things {
             processor.distribute(initial(thing), None);
@@ -189,12 +185,16 @@ fn i12_replay_precedes_later_events_and_holds_up_no_other() {
         let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
         let (early, late, things) = (Recorder::new(), Recorder::new(), things(4));
         let _ = processor
-            .add_listener(listener(1, &early), Vec::new())
+            .add_listener(listener(&early), Vec::new())
             .unwrap();
         processor.start().unwrap();
-        let late_listener = listener(2, &late);
+        let late_listener = listener(&late);
         let handler = Arc::clone(&late_listener.handler);
-        let cached = |thing: &Arc<Thing>| (thing.name().into(), Arc::clone(thing));
+        let cached = |thing: &Arc<Thing>| Entry {
+            key: thing.name().into(),
+            object: Arc::clone(thing),
+            digest: Digest::NONE,
+        };
         let initial_list = things[..2].iter().map(cached).collect();
         let replay = processor.add_listener(late_listener, initial_list).unwrap();
         // The initial list counts even before it has been sent.
@@ -210,7 +210,10 @@ fn i12_replay_precedes_later_events_and_holds_up_no_other() {
         }
         let (removes, remover) = (any(3) == 0, Arc::clone(&processor));
         let replaying = thread::spawn(move || replay.unwrap().send());
-        let removing = thread::spawn(move || removes.then(|| drop(remover.remove_listener(2))));
+        let removing = thread::spawn({
+            let handler = Arc::clone(&handler);
+            move || removes.then(|| drop(remover.remove_listener(&handler)))
+        });
         (if waits { 3 } else { 2 }..4).for_each(distribute);
         replaying.join().unwrap();
         removing.join().unwrap();
@@ -267,15 +270,15 @@ fn sp8_sp11_coalescing_handler_reaches_final_state() {
             Arc::new(SharedProcessor::new("informer".into(), Owner::new())),
             Recorder::new(),
         );
-        let listener = listener_with(1, &recorder, HandlerBuffer::Coalescing);
+        let listener = listener_with(&recorder, HandlerBuffer::Coalescing);
         let handler = Arc::clone(&listener.handler);
         processor.add_listener(listener, Vec::new()).unwrap();
         processor.start().unwrap();
         let removes = any(2) == 0;
-        let remover = Arc::clone(&processor);
+        let (remover, coalescing) = (Arc::clone(&processor), Arc::clone(&handler));
         let _synced = handler.synced().on_done(move || {
             if removes {
-                drop(remover.remove_listener(1));
+                drop(remover.remove_listener(&coalescing));
             }
         });
         let mut changes = changes();

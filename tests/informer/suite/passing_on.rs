@@ -334,13 +334,6 @@ fn h1_h2_tombstone_passes_if_object_passes_or_is_missing() {
     handler.on_delete(&tombstone(Some(&other)));
     handler.on_delete(&tombstone(None));
     assert_eq!(events.rest(), ["gone a@1", "gone a@"]);
-
-    let (handler, events, _checked) = web();
-    let mut handler = handler.tombstones(|gone| gone.object().is_some());
-    handler.on_delete(&tombstone(Some(&other)));
-    handler.on_delete(&tombstone(None));
-    handler.on_delete(&Deleted::Final(other));
-    assert_eq!(events.rest(), ["gone a@2"]);
 }
 
 #[test]
@@ -364,15 +357,10 @@ fn h1_merged_deletion_is_filtered_by_the_state_before_it() {
         let (sender, passed) = mpsc::channel();
         let collect = HandlerFuncs::new()
             .on_event(move |event| sender.send(Notification::clone(event)).unwrap());
-        let tombstones = |gone: &Deleted<DynamicObject>| {
-            gone.object()
-                .is_some_and(|object| object.label("app") == Some("web"))
-        };
         let mut outer = FilteringHandler::new(
             |object: &DynamicObject| object.label("app") == Some("web"),
             Box::new(collect),
-        )
-        .tombstones(tombstones);
+        );
         let mut inner: Box<dyn ResourceEventHandler<DynamicObject>> = Box::new(inner);
         merged
             .try_iter()

@@ -1,0 +1,139 @@
+//! Informers without their type parameter, and the wait for several of them.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::error::InformerError;
+use super::error_listeners::{ErrorListeners, OnError};
+use super::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
+use crate::base::sync::atomic::AtomicBool;
+use crate::base::threads::Owner;
+use crate::stop::{Done, Stop, Subscription};
+
+/// The state of an informer that does not depend on the type of its objects.
+pub(super) struct InformerState {
+    pub(super) name: Arc<str>,
+    /// The owner of the informer's threads. It also identifies the informer.
+    pub(super) owner: Owner,
+    /// Whether a thread runs the informer, or has run it, or is about to. `start` of a factory sets
+    /// this flag itself and does not leave it to the new thread. A wait after `start` therefore
+    /// never reports the informer as not started.
+    pub(super) run_requested: AtomicBool,
+    pub(super) synced: Done,
+    /// Set when the run has returned.
+    pub(super) ended: Done,
+    pub(super) errors: ErrorListeners,
+}
+
+impl InformerState {
+    /// Creates the state of an informer with this number of reflectors.
+    pub(super) fn new(name: Arc<str>, reflectors: usize) -> Self {
+        Self {
+            owner: Owner::new(),
+            run_requested: AtomicBool::new(false),
+            synced: Done::new(&*name),
+            ended: Done::new(&*name),
+            errors: ErrorListeners::new(reflectors),
+            name,
+        }
+    }
+
+    /// Returns a signal that is set when `stop` is set or when the run has returned. Keep the
+    /// subscription: without it, the end of the run does not set the signal.
+    pub(super) fn stop_or_end(&self, stop: &Stop) -> (Stop, Subscription) {
+        let either = stop.child();
+        let ends = either.clone();
+        (either, self.ended.on_done(move || ends.stop()))
+    }
+}
+
+/// A [`SharedIndexInformer`](super::SharedIndexInformer) without its type parameter.
+pub(super) trait AnyInformer: Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+
+    fn state(&self) -> &InformerState;
+
+    fn run(&self, stop: &Stop) -> Result<(), InformerError>;
+
+    /// Whether a reflector has no list yet and its last attempt failed permanently.
+    fn is_refused(&self) -> bool;
+
+    /// Returns the parts whose list had at least two objects, none of which could be decoded.
+    fn undecodable(&self) -> Vec<Unsynced>;
+
+    /// Returns what has not synced: with several namespaces, each namespace that has no list yet;
+    /// otherwise the informer itself.
+    fn unsynced(&self) -> Vec<Unsynced>;
+
+    /// Returns the names of the threads that have not ended after a stop. While reflectors or
+    /// process loops are running, only their threads are returned; after that, the threads of
+    /// handlers.
+    fn running_threads(&self) -> Vec<String>;
+}
+
+/// An informer that a wait is for.
+pub(super) struct Awaited {
+    pub(super) informer: Arc<dyn AnyInformer>,
+    /// A signal of the informer or of one of its handlers.
+    pub(super) synced: Done,
+    /// Ends the run of the informer, and with it the wait.
+    pub(super) stop: Option<Stop>,
+}
+
+/// Waits until all of these informers have synced, `stop` is set, or the options end the wait.
+pub(super) fn wait_for_sync(
+    awaited: &[Awaited],
+    stop: &Stop,
+    options: SyncOptions,
+) -> Result<(), SyncError> {
+    let SyncOptions { timeout, fail_fast } = options;
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let refused = Stop::new();
+    let _refusals: Vec<_> = awaited
+        .iter()
+        .filter(|_| fail_fast)
+        .map(|one| stop_on_refusal(&*one.informer, &refused))
+        .collect();
+    let (mut unsynced, mut undecodable, mut has_ended) = (Vec::new(), Vec::new(), false);
+    for one in awaited {
+        let run_stop = one.stop.clone().unwrap_or_default();
+        let (ended, _ends) = one.informer.state().stop_or_end(&run_stop);
+        let either = ended.child();
+        let _stops = [stop.also_stops(&either), refused.also_stops(&either)];
+        if one.synced.wait_until(deadline, &either) {
+            undecodable.extend(one.informer.undecodable());
+        } else {
+            has_ended |= ended.is_stopped();
+            unsynced.extend(one.informer.unsynced());
+        }
+    }
+    if unsynced.is_empty() && undecodable.is_empty() {
+        return Ok(());
+    }
+    let end = match timeout {
+        _ if unsynced.is_empty() => SyncEnd::Synced,
+        _ if stop.is_stopped() => SyncEnd::Stopped,
+        _ if refused.is_stopped() => SyncEnd::Refused,
+        Some(timeout) if !has_ended => SyncEnd::TimedOut(timeout),
+        _ => SyncEnd::Ended,
+    };
+    unsynced.extend(undecodable);
+    Err(SyncError::new(unsynced, end))
+}
+
+/// Sets `stop` when the first list of a reflector fails permanently, until the returned reference
+/// is dropped. Sets it immediately if the last attempt of such a list has already failed
+/// permanently.
+fn stop_on_refusal(informer: &dyn AnyInformer, stop: &Stop) -> Arc<OnError> {
+    let stopped = stop.clone();
+    let subscription = informer.state().errors.subscribe(move |_, refused| {
+        if refused {
+            stopped.stop();
+        }
+    });
+    if informer.is_refused() {
+        stop.stop();
+    }
+    subscription
+}
