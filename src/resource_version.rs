@@ -52,6 +52,10 @@ impl ResourceVersion {
         !matches!(self, Self::Text(text) if matches!(&**text, "" | "0"))
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Self::Text(text) if text.is_empty())
+    }
+
     /// Compares two versions. Returns `None` if one of them is not comparable.
     pub(crate) fn compare(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {

@@ -292,9 +292,13 @@ impl<T: Object> Controller<T> {
                     self.record(items, processed, &rejected)
                 };
                 let popped = self.queue.pop_batch(batch, one);
-                popped.map(drop).map_err(discard_popped)
+                popped.map(drop).map_err(|error| error.map(drop))
             }
-            None => self.queue.pop(one).map(drop).map_err(discard_popped),
+            None => self
+                .queue
+                .pop(one)
+                .map(drop)
+                .map_err(|error| error.map(drop)),
         };
         // The items count as processed now, and no callback delays the writers of the queue.
         for error in rejected.take() {
@@ -314,30 +318,23 @@ impl<T: Object> Controller<T> {
     ) -> Result<(), ProcessError> {
         let result = processed.unwrap_or_else(|panic| Err(panic.into()));
         let has_accepted = self.has_accepted.load(Ordering::Relaxed);
-        let errors: Vec<(usize, &ProcessError)> = match &result {
-            Ok(()) if has_accepted && self.reflector.missing().is_empty() => return result,
-            Ok(()) => Vec::new(),
-            Err(error) => match error.downcast_ref::<BatchError>() {
-                Some(errors) => errors.iter().collect(),
-                None => (0..items.len()).map(|at| (at, error)).collect(),
-            },
-        };
-        for (at, error) in &errors {
-            if let Some(deltas) = items.get(*at) {
+        if result.is_ok() && has_accepted && self.reflector.missing().is_empty() {
+            return result;
+        }
+        for (at, deltas) in items.iter().enumerate() {
+            let mut errors = errors_of(at, &result);
+            let failed = errors.len();
+            for error in &errors {
                 let error = self.record_error(deltas, error);
                 rejected.borrow_mut().extend(error);
             }
-        }
-        let lost = errors.iter().filter(|(_, error)| !error.is::<Superseded>());
-        let lost: HashSet<usize> = lost.map(|(at, _)| *at).collect();
-        for (at, deltas) in items.iter().enumerate() {
+            errors.retain(|error| !error.is::<Superseded>());
             let is_accepted = match deltas.newest() {
                 Some(Delta::ReplacedAll(list)) => {
-                    let rejected = errors.iter().map(|(_, error)| *error);
-                    self.record_list(rejected.filter(|error| !error.is::<Superseded>()));
-                    list.objects.len() > errors.len()
+                    self.record_list(&errors);
+                    list.objects.len() > failed
                 }
-                Some(newest) if !lost.contains(&at) => {
+                Some(newest) if errors.is_empty() => {
                     self.record_success(deltas.key(), newest);
                     newest.object().is_some()
                 }
@@ -381,7 +378,7 @@ impl<T: Object> Controller<T> {
     }
 
     /// Records the outcome of a list, unless an unknown part of it failed.
-    fn record_list<'e>(&self, errors: impl Iterator<Item = &'e ProcessError>) {
+    fn record_list(&self, errors: &[&ProcessError]) {
         let mut rejected = HashSet::new();
         for error in errors {
             if !error.is::<StoreError>() {
@@ -392,6 +389,17 @@ impl<T: Object> Controller<T> {
         }
         let missing = self.reflector.missing();
         missing.accepted_list(|key| rejected.contains(key));
+    }
+}
+
+/// Returns the errors of the item at this position of a batch.
+fn errors_of(at: usize, result: &Result<(), ProcessError>) -> Vec<&ProcessError> {
+    let Err(error) = result else {
+        return Vec::new();
+    };
+    match error.downcast_ref::<BatchError>() {
+        Some(failed) => failed.of(at).collect(),
+        None => vec![error],
     }
 }
 
@@ -415,13 +423,6 @@ fn version<T: Object>(delta: &Delta<T>) -> String {
             .map(|object| object.resource_version().to_owned())
     };
     panic::catch(read).ok().flatten().unwrap_or_default()
-}
-
-fn discard_popped<P>(error: PopError<P>) -> PopError<()> {
-    match error {
-        PopError::Closed => PopError::Closed,
-        PopError::Process { error, .. } => PopError::Process { popped: (), error },
-    }
 }
 
 debug_fields!(Controller<T>: name);

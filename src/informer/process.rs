@@ -1,18 +1,17 @@
 //! Processes deltas: updates the cache and creates the notifications. client-go's `processDeltas`
 //! and `processDeltasInBatch`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
 use super::handler::Notification;
-use crate::base::digest::Digest;
 use crate::base::panic;
 use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
-use crate::queue::{BatchError, Delta, Deltas, ProcessError, ReplacedAll};
+use crate::queue::{BatchError, Delta, Deltas, Origin, ProcessError, ReplacedAll};
 use crate::store::{Entry, EntryChange, Gaps, Indexer, KnownObjects, StoreError};
 
 const NO_KEY: &str = "the change is not one of an object with a key";
@@ -82,8 +81,8 @@ impl<T: Object> IndexerPart<T> {
         };
         // Continue after an error: a rejected delta must not affect the deltas after it.
         let mut result = Ok(());
-        for delta in deltas.iter() {
-            let processed = self.process_one(deltas, delta, is_in_initial_list, notify);
+        for at in 0..deltas.len() {
+            let processed = self.process_one(deltas, at, is_in_initial_list, notify);
             result = match (result, processed) {
                 (Err(before), Ok(())) => Err(Superseded::by_newer(before)),
                 (_, processed) => processed,
@@ -95,42 +94,12 @@ impl<T: Object> IndexerPart<T> {
     fn process_one(
         &self,
         deltas: &Deltas<T>,
-        delta: &Delta<T>,
+        at: usize,
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
-        match delta {
-            Delta::Deleted(gone) => {
-                let key = key(deltas)?;
-                let old = self.cache.get_by_key(key);
-                self.cache.keyed().delete_with_object(key, gone)?;
-                self.record_keys([(key, false)]);
-                notify(
-                    Key::clone(key),
-                    Notification::deleted(gone.clone(), old),
-                    false,
-                );
-            }
-            Delta::Added(object)
-            | Delta::Updated(object)
-            | Delta::Replaced(object)
-            | Delta::Sync(object) => {
-                let key = key(deltas)?;
-                let added = self.cache.keyed().put(entry(key, object, deltas));
-                let old = added.map_err(|error| {
-                    let cached = self.cache.get_by_key(key);
-                    rejection(error, cached.as_ref(), object)
-                })?;
-                self.record_keys([(key, true)]);
-                self.notify_object(
-                    Key::clone(key),
-                    old,
-                    Arc::clone(object),
-                    is_in_initial_list,
-                    notify,
-                );
-            }
-            Delta::ReplacedAll(list) => self.replace_all(list, is_in_initial_list, notify)?,
+        match &deltas[at] {
+            Delta::ReplacedAll(list) => return self.replace_all(list, is_in_initial_list, notify),
             Delta::SyncAll => {
                 self.known().into_iter().all(|entry| {
                     let event = Notification::Modified {
@@ -139,9 +108,15 @@ impl<T: Object> IndexerPart<T> {
                     };
                     notify(entry.key, event, true)
                 });
+                return Ok(());
             }
-            Delta::Bookmark(resource_version) => self.cache.keyed().bookmark(resource_version),
+            _ => {}
         }
+        let change = change(deltas, at)?;
+        let old = self.cache.keyed().apply(&change);
+        let old = old.map_err(|error| self.rejection(error, &change))?;
+        self.record([&change]);
+        self.notify_change(change, old, is_in_initial_list, notify);
         Ok(())
     }
 
@@ -173,62 +148,21 @@ impl<T: Object> IndexerPart<T> {
         notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
         let mut failed = BatchError::default();
-        let mut changes = Vec::with_capacity(batch.len());
-        // The cached object before each change, and the position of the change in the batch.
-        let mut before = Vec::with_capacity(batch.len());
+        let (mut changes, mut items) = (Vec::new(), Vec::new());
         for (item, deltas) in batch.iter().enumerate() {
-            for delta in deltas.iter() {
-                let change = key(deltas).and_then(|key| match delta {
-                    Delta::Deleted(gone) => {
-                        Ok(EntryChange::Delete(Key::clone(key), gone.clone(), None))
-                    }
-                    Delta::Added(object)
-                    | Delta::Updated(object)
-                    | Delta::Replaced(object)
-                    | Delta::Sync(object) => {
-                        Ok(EntryChange::Update(entry(key, object, deltas), None))
-                    }
-                    Delta::ReplacedAll(_) | Delta::SyncAll | Delta::Bookmark(_) => {
-                        Err(StoreError::other(NO_KEY))
-                    }
-                });
-                match change {
-                    Ok(change) => {
-                        let cached = change.key().and_then(|key| self.cache.get_by_key(key));
-                        before.push((cached, item));
-                        changes.push(change);
-                    }
-                    Err(error) => failed.add(item, error),
-                }
-            }
+            changes.extend((0..deltas.len()).map(|at| change(deltas, at)));
+            items.resize(changes.len(), item);
         }
-        let (applied, errors) = self.write(changes.clone());
-        for (at, error) in errors {
-            let (cached, item) = &before[at];
-            match &changes[at] {
-                EntryChange::Update(new, _) => {
-                    failed.add(*item, rejection(error, cached.as_ref(), &new.object));
+        let outcomes = self.write(&changes);
+        let mut keep_notifying = true;
+        for ((change, outcome), item) in changes.into_iter().zip(outcomes).zip(items) {
+            match (change, outcome) {
+                (Ok(change), Ok(old)) => {
+                    keep_notifying = keep_notifying
+                        && self.notify_change(change, old, is_in_initial_list, notify);
                 }
-                _ => failed.add(*item, error),
-            }
-        }
-        let (mut changes, mut at) = (changes.into_iter().zip(before), 0);
-        for position in applied {
-            let Some((change, (old, _))) = changes.nth(position - at) else {
-                break;
-            };
-            at = position + 1;
-            let keep_notifying = match change {
-                EntryChange::Delete(key, gone, _) => {
-                    notify(key, Notification::deleted(gone, old), false)
-                }
-                EntryChange::Add(new, _) | EntryChange::Update(new, _) => {
-                    self.notify_object(new.key, old, new.object, is_in_initial_list, notify)
-                }
-                EntryChange::Bookmark(_) => true,
-            };
-            if !keep_notifying {
-                break;
+                (Ok(change), Err(error)) => failed.add(item, self.rejection(error, &change)),
+                (Err(error), _) => failed.add(item, error),
             }
         }
         failed.into_result()
@@ -274,28 +208,25 @@ impl<T: Object> IndexerPart<T> {
             .iter()
             .filter(|(key, _)| !listed.contains_key(*key) && !gaps.cover(key))
             .collect();
-        let rejected = self.write_list(&entries, &gone, &gaps, &list.resource_version);
-        let rejected_at: HashSet<usize> = rejected.iter().map(|(at, _)| *at).collect();
-        for (at, error) in rejected {
-            let new = &entries[at];
-            failed.add(0, rejection(error, old.get(&new.key), &new.object));
-        }
+        let mut rejected = self.write_list(&entries, &gone, &gaps, &list.resource_version);
+        let mut keep_notifying = true;
         for (key, object) in gone {
             let gone = Deleted::FinalStateUnknown {
                 key: Key::clone(key),
                 last_known: Some(Arc::clone(object)),
             };
-            if !notify(Key::clone(key), Notification::deleted(gone, None), false) {
-                return failed.into_result();
-            }
+            let gone = Notification::deleted(gone, None);
+            keep_notifying = keep_notifying && notify(Key::clone(key), gone, false);
         }
         for (at, new) in entries.into_iter().enumerate() {
-            if rejected_at.contains(&at) {
-                continue;
-            }
             let before = old.get(&new.key).cloned();
-            if !self.notify_object(new.key, before, new.object, is_in_initial_list, notify) {
-                break;
+            let new = EntryChange::Update(new, None);
+            match rejected.remove(&at) {
+                Some(error) => failed.add(0, self.rejection(error, &new)),
+                None => {
+                    keep_notifying = keep_notifying
+                        && self.notify_change(new, before, is_in_initial_list, notify);
+                }
             }
         }
         failed.into_result()
@@ -308,7 +239,7 @@ impl<T: Object> IndexerPart<T> {
         gone: &[(&Key, &Arc<T>)],
         gaps: &Gaps,
         resource_version: &str,
-    ) -> Vec<(usize, StoreError)> {
+    ) -> HashMap<usize, StoreError> {
         if self.namespace.is_none() {
             let mut kept = entries.to_vec();
             self.cache.keep_in_gaps(&mut kept, gaps);
@@ -316,7 +247,7 @@ impl<T: Object> IndexerPart<T> {
             // writes the objects individually.
             let replaced = self.cache.keyed().replace_entries(kept, resource_version);
             if replaced.is_ok() {
-                return Vec::new();
+                return HashMap::new();
             }
         }
         let updates = entries.iter().cloned();
@@ -325,53 +256,86 @@ impl<T: Object> IndexerPart<T> {
             let gone = Deleted::Final(Arc::clone(object));
             EntryChange::Delete(Key::clone(key), gone, None)
         });
-        let (mut changes, mut rejected) = (updates.chain(deletions), Vec::new());
-        for step in 0.. {
-            let changes: Vec<_> = changes.by_ref().take(STEP).collect();
-            if changes.is_empty() {
+        let mut changes = updates.chain(deletions).map(Ok);
+        let mut outcomes = Vec::new();
+        loop {
+            let step: Vec<_> = changes.by_ref().take(STEP).collect();
+            if step.is_empty() {
                 break;
             }
-            let (_, errors) = self.write(changes);
-            rejected.extend(
-                errors
-                    .into_iter()
-                    .map(|(at, error)| (step * STEP + at, error)),
-            );
+            outcomes.extend(self.write(&step));
         }
         self.cache.keyed().bookmark(resource_version);
-        rejected
+        let outcomes = outcomes.into_iter().enumerate();
+        outcomes
+            .filter_map(|(at, outcome)| Some((at, outcome.err()?)))
+            .collect()
     }
 
-    /// Applies changes to the cache in one step. Returns the positions of the applied changes, and
-    /// the errors of the others with their positions.
-    fn write(&self, changes: Vec<EntryChange<T>>) -> (Vec<usize>, Vec<(usize, StoreError)>) {
-        let keys = changes.iter().filter_map(|change| {
-            let is_stored = !matches!(change, EntryChange::Delete(..));
-            Some((Key::clone(change.key()?), is_stored))
+    /// Applies changes to the cache in one step. Returns the outcome of each.
+    fn write(
+        &self,
+        changes: &[Result<EntryChange<T>, StoreError>],
+    ) -> Vec<Result<Option<Arc<T>>, StoreError>> {
+        let outcomes = self.cache.keyed().transact(changes);
+        let applied = changes.iter().zip(&outcomes);
+        let applied = applied.filter_map(|(change, outcome)| {
+            outcome.as_ref().ok()?;
+            change.as_ref().ok()
         });
-        let keys: Vec<_> = self.namespace.iter().flat_map(|_| keys.clone()).collect();
-        let (applied, errors) = self
-            .cache
-            .keyed()
-            .transact(changes.into_iter().enumerate().collect());
-        let applied_keys = applied.iter().filter_map(|at| keys.get(*at));
-        self.record_keys(applied_keys.map(|(key, is_stored)| (key, *is_stored)));
-        (applied, errors)
+        self.record(applied);
+        outcomes
     }
 
     /// Records which keys are now stored or deleted.
-    fn record_keys<'k>(&self, changes: impl IntoIterator<Item = (&'k Key, bool)>) {
+    fn record<'c>(&self, changes: impl IntoIterator<Item = &'c EntryChange<T>>) {
         let Some(namespace) = &self.namespace else {
             return;
         };
         let mut keys = namespace.keys.lock();
-        for (key, is_stored) in changes {
-            if is_stored {
-                keys.insert(Key::clone(key), ());
-            } else {
-                keys.remove(key);
-                keys.shrink_after_peak();
+        for change in changes {
+            match change {
+                EntryChange::Add(new, _) | EntryChange::Update(new, _) => {
+                    keys.insert(Key::clone(&new.key), ());
+                }
+                EntryChange::Delete(key, ..) => {
+                    keys.remove(key);
+                    keys.shrink_after_peak();
+                }
+                EntryChange::Bookmark(_) => {}
             }
+        }
+    }
+
+    /// Notifies about a change of the cache, which had `old` before.
+    fn notify_change(
+        &self,
+        change: EntryChange<T>,
+        old: Option<Arc<T>>,
+        is_in_initial_list: bool,
+        notify: &mut Notify<'_, T>,
+    ) -> bool {
+        match change {
+            EntryChange::Delete(key, gone, _) => {
+                notify(key, Notification::deleted(gone, old), false)
+            }
+            EntryChange::Add(new, _) | EntryChange::Update(new, _) => {
+                self.notify_object(new.key, old, new.object, is_in_initial_list, notify)
+            }
+            EntryChange::Bookmark(_) => true,
+        }
+    }
+
+    /// Returns the error of a change that the cache rejected.
+    fn rejection(&self, error: StoreError, change: &EntryChange<T>) -> ProcessError {
+        // A resync or a list delivers the cached object again.
+        let is_cached = |new: &Entry<T>| {
+            let cached = self.cache.get_by_key(&new.key);
+            cached.is_some_and(|cached| Arc::ptr_eq(&cached, &new.object))
+        };
+        match change {
+            EntryChange::Update(new, _) if is_cached(new) => Superseded::by_newer(error.into()),
+            _ => error.into(),
         }
     }
 
@@ -411,19 +375,14 @@ impl<T: Object> IndexerPart<T> {
             return accessor;
         }
         let part = Arc::clone(self);
-        accessor.with_check(move |key| {
-            if part.has(key) {
-                Ok(())
-            } else {
-                Err(part.other_namespace_error(key))
+        accessor.with_check(move |key| match &part.namespace {
+            Some(NamespacePart { prefix, .. }) if !key.starts_with(prefix) => {
+                let namespace = prefix.trim_end_matches('/');
+                let problem = format!("{key:?} is not in the namespace {namespace}");
+                Err(KeyError::new(problem))
             }
+            _ => Ok(()),
         })
-    }
-
-    fn other_namespace_error(&self, key: &str) -> KeyError {
-        let prefix = self.namespace.as_ref().map(|namespace| &*namespace.prefix);
-        let namespace = prefix.unwrap_or_default().trim_end_matches('/');
-        KeyError::new(format!("{key:?} is not in the namespace {namespace}"))
     }
 
     /// Returns the cached objects of this part.
@@ -443,22 +402,40 @@ impl<T: Object> IndexerPart<T> {
     }
 }
 
-/// Returns the key under which a change was queued.
-fn key<T>(deltas: &Deltas<T>) -> Result<&Key, StoreError> {
-    deltas.key().ok_or_else(|| StoreError::other(NO_KEY))
-}
-
-/// Returns the entry of an object in `deltas`. Only the newest one needs the digest.
-fn entry<T>(key: &Key, object: &Arc<T>, deltas: &Deltas<T>) -> Entry<T> {
-    let newest = deltas.newest().and_then(Delta::object);
-    Entry {
-        key: Key::clone(key),
-        object: Arc::clone(object),
-        digest: match newest.is_some_and(|newest| Arc::ptr_eq(newest, object)) {
-            true => deltas.digest,
-            false => Digest::NONE,
-        },
-    }
+/// Returns what the delta at this position changes in the cache. The origin is that of the newest
+/// delta; the version of an older one is read from its object.
+fn change<T: Object>(deltas: &Deltas<T>, at: usize) -> Result<EntryChange<T>, StoreError> {
+    let no_key = || StoreError::other(NO_KEY);
+    let key = || deltas.key().cloned().ok_or_else(no_key);
+    let is_newest = at + 1 == deltas.len();
+    let Origin { version, digest } = match is_newest {
+        true => deltas.origin.clone(),
+        false => Origin::default(),
+    };
+    let version_of = |object: &Arc<T>| version.or_else(|| Some(object.resource_version().into()));
+    Ok(match &deltas[at] {
+        Delta::Deleted(gone @ Deleted::Final(object)) => {
+            EntryChange::Delete(key()?, gone.clone(), version_of(object))
+        }
+        Delta::Deleted(gone) => EntryChange::Delete(key()?, gone.clone(), None),
+        Delta::Added(object)
+        | Delta::Updated(object)
+        | Delta::Replaced(object)
+        | Delta::Sync(object) => {
+            let (key, object) = (key()?, Arc::clone(object));
+            let version = version_of(&object);
+            EntryChange::Update(
+                Entry {
+                    key,
+                    object,
+                    digest,
+                },
+                version,
+            )
+        }
+        Delta::Bookmark(version) => EntryChange::Bookmark((**version).to_owned()),
+        Delta::ReplacedAll(_) | Delta::SyncAll => return Err(no_key()),
+    })
 }
 
 /// The error of a rejected state, although the cache has a newer state of the object, or has this
@@ -482,15 +459,6 @@ impl fmt::Display for Superseded {
 }
 
 impl Error for Superseded {}
-
-/// Returns the error of an object that the cache rejected while it had `cached`.
-fn rejection<T>(error: StoreError, cached: Option<&Arc<T>>, new: &Arc<T>) -> ProcessError {
-    // A resync or a list delivers the cached object again.
-    match cached.is_some_and(|cached| Arc::ptr_eq(cached, new)) {
-        true => Superseded::by_newer(error.into()),
-        false => error.into(),
-    }
-}
 
 /// Whether the object was deleted and created again under the same key.
 fn is_recreated<T: Object>(old: &T, new: &T) -> bool {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::base::digest::Digest;
 use crate::object::{Deleted, Key};
-use crate::store::{Entry, Gaps};
+use crate::resource_version::ResourceVersion;
+use crate::store::{Entry, EntryChange, Gaps};
 
 /// A change of one object or of all objects. client-go's `Delta` and `DeltaType`.
 #[derive(Debug, PartialEq)]
@@ -71,6 +72,34 @@ impl<T> Delta<T> {
     }
 }
 
+/// The version and digest of an object before the transform, as far as they are known.
+#[derive(Clone, Default)]
+pub(crate) struct Origin {
+    pub(crate) version: Option<ResourceVersion>,
+    pub(crate) digest: Digest,
+}
+
+/// Returns the key, the delta and the origin of a change. A bookmark has no key.
+pub(super) fn of_change<T>(change: EntryChange<T>) -> (Option<Key>, Delta<T>, Origin) {
+    let (key, delta, version, digest) = match change {
+        EntryChange::Add(new, version) => (new.key, Delta::Added(new.object), version, new.digest),
+        EntryChange::Update(new, version) => {
+            (new.key, Delta::Updated(new.object), version, new.digest)
+        }
+        EntryChange::Delete(key, gone, version) => {
+            (key, Delta::Deleted(gone), version, Digest::NONE)
+        }
+        EntryChange::Bookmark(version) => {
+            let origin = Origin {
+                version: Some(version.as_str().into()),
+                digest: Digest::NONE,
+            };
+            return (None, Delta::Bookmark(version.into()), origin);
+        }
+    };
+    (Some(key), delta, Origin { version, digest })
+}
+
 impl<T> Clone for Delta<T> {
     fn clone(&self) -> Self {
         match self {
@@ -102,8 +131,8 @@ pub struct Deltas<T> {
     changes: Changes<T>,
     /// The sequence number of the oldest change, in the queue that delivered it.
     pub(super) since: u64,
-    /// The digest of the newest object.
-    pub(crate) digest: Digest,
+    /// The origin of the newest object.
+    pub(crate) origin: Origin,
 }
 
 /// The changes of one object. Most objects have a single waiting change: `One` needs no allocation.
@@ -117,18 +146,16 @@ impl<T> Deltas<T> {
     pub fn new(key: Key, deltas: Vec<Delta<T>>) -> Self {
         Self {
             key: Some(key),
-            changes: Changes::Many(deltas),
-            since: 0,
-            digest: Digest::NONE,
+            ..deltas.into()
         }
     }
 
-    pub(super) fn one(since: u64, key: Option<Key>, delta: Delta<T>, digest: Digest) -> Self {
+    pub(super) fn one(since: u64, key: Option<Key>, delta: Delta<T>, origin: Origin) -> Self {
         Self {
             key,
             changes: Changes::One(delta),
             since,
-            digest,
+            origin,
         }
     }
 
@@ -137,7 +164,7 @@ impl<T> Deltas<T> {
         Some(Entry {
             key: Key::clone(self.key.as_ref()?),
             object: Arc::clone(self.newest()?.object()?),
-            digest: self.digest,
+            digest: self.origin.digest,
         })
     }
 
@@ -181,19 +208,26 @@ impl<T> Deltas<T> {
     pub(super) fn push_and_merge(
         &mut self,
         delta: Delta<T>,
-        digest: Digest,
+        origin: Origin,
         dropped: &mut Vec<Arc<T>>,
     ) {
-        self.digest = digest;
         let newest = match &mut self.changes {
             Changes::One(newest) => Some(newest),
             Changes::Many(deltas) => deltas.last_mut(),
         };
-        let unused = match (newest, delta) {
-            (Some(Delta::Deleted(older)), Delta::Deleted(newer)) => merge_deletions(older, newer),
-            (_, delta) => return self.push(delta),
-        };
-        dropped.extend(unused.object().cloned());
+        match (newest, delta) {
+            (Some(Delta::Deleted(older)), Delta::Deleted(newer)) => {
+                if older.is_final_state_unknown() {
+                    self.origin = origin;
+                }
+                let unused = merge_deletions(older, newer);
+                dropped.extend(unused.object().cloned());
+            }
+            (_, delta) => {
+                self.origin = origin;
+                self.push(delta);
+            }
+        }
     }
 }
 
@@ -213,7 +247,7 @@ impl<T> From<Vec<Delta<T>>> for Deltas<T> {
             key: None,
             changes: Changes::Many(deltas),
             since: 0,
-            digest: Digest::NONE,
+            origin: Origin::default(),
         }
     }
 }
@@ -246,7 +280,7 @@ impl<T> Clone for Deltas<T> {
             key: self.key.clone(),
             changes,
             since: self.since,
-            digest: self.digest,
+            origin: self.origin.clone(),
         }
     }
 }

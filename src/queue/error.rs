@@ -12,16 +12,15 @@ pub(crate) struct BatchError {
 }
 
 impl BatchError {
+    /// Returns the errors of the item at this position of the batch.
+    pub(crate) fn of(&self, position: usize) -> impl Iterator<Item = &ProcessError> {
+        let errors = self.errors.iter().filter(move |(at, _)| *at == position);
+        errors.map(|(_, error)| error)
+    }
+
     /// Adds the error of the item at this position of the batch.
     pub(crate) fn add(&mut self, position: usize, error: impl Into<ProcessError>) {
         self.errors.push((position, error.into()));
-    }
-
-    /// Returns the errors with the positions of their items.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &ProcessError)> {
-        self.errors
-            .iter()
-            .map(|(position, error)| (*position, error))
     }
 
     /// Converts the collected errors to the result of a batch callback.
@@ -63,8 +62,8 @@ impl Processed {
     /// Whether the item at this position of the batch failed.
     pub(super) fn failed(&self, position: usize) -> bool {
         self.0.as_ref().is_err_and(|error| {
-            let errors = error.downcast_ref::<BatchError>();
-            errors.is_none_or(|errors| errors.iter().any(|(at, _)| at == position))
+            let failed = error.downcast_ref::<BatchError>();
+            failed.is_none_or(|failed| failed.of(position).next().is_some())
         })
     }
 
@@ -109,6 +108,19 @@ pub enum PopError<P> {
         /// The error of the callback.
         error: ProcessError,
     },
+}
+
+impl<P> PopError<P> {
+    /// Converts the item or batch.
+    pub(crate) fn map<R>(self, convert: impl FnOnce(P) -> R) -> PopError<R> {
+        match self {
+            Self::Closed => PopError::Closed,
+            Self::Process { popped, error } => PopError::Process {
+                popped: convert(popped),
+                error,
+            },
+        }
+    }
 }
 
 impl<P> fmt::Debug for PopError<P> {

@@ -1,13 +1,12 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use super::body::{Accumulator, Body, State};
 use super::error::Processed;
 use super::{PopError, ProcessError};
 use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
 use crate::base::shrink::Shrink;
-use crate::base::sync::thread::{self, ThreadId};
-use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::object::{Accessor, Deleted, Key};
 use crate::stop::Done;
 use crate::store::{ReflectorStore, StoreError};
@@ -50,52 +49,35 @@ use crate::store::{ReflectorStore, StoreError};
 /// ```
 #[doc(alias = "FIFO")]
 pub struct Fifo<T> {
-    accessor: Accessor<T>,
-    synced: Done,
-    /// Guards all mutable state. While it is held, no user code runs and `synced` is not set.
-    state: Mutex<State<T>>,
-    /// Pops wait here for an item and for the end of another pop's processing. A new key or the end
-    /// of processing wakes one of them. `close` wakes all of them, and so does each end of
-    /// processing after `close`.
-    changed: Condvar,
+    body: Body<T, Newest<T>>,
 }
 
 type Process<'a, T> = dyn FnMut(&Arc<T>, bool) -> Result<(), ProcessError> + 'a;
 
-struct State<T> {
+struct Newest<T> {
     items: HashMap<Key, Arc<T>>,
     /// The keys of `items`, and deleted keys that a pop skips. A key may occur more than once if it
     /// was deleted (F2).
     order: VecDeque<Key>,
-    /// The thread of a pop that is processing.
-    in_flight: Option<ThreadId>,
-    populated: bool,
-    /// The number of keys of the first replace that have not been processed or skipped.
-    /// `initial_in_flight` of them have left `order` in a pop that is not finished (F8).
-    initial_population: usize,
-    initial_in_flight: usize,
-    /// Whether the queue has synced. Never becomes false again.
-    synced: bool,
-    closed: bool,
+}
+
+impl<T> Accumulator for Newest<T> {
+    /// Counts deleted keys as well: until a pop has skipped them, the queue may not have synced
+    /// (F8).
+    fn len(&self) -> usize {
+        self.order.len()
+    }
 }
 
 impl<T> Fifo<T> {
     /// Creates an empty, open queue.
     pub fn new(accessor: Accessor<T>) -> Self {
+        let waiting = Newest {
+            items: HashMap::new(),
+            order: VecDeque::new(),
+        };
         Self {
-            accessor,
-            synced: Done::new("Fifo"),
-            state: Mutex::new(State {
-                items: HashMap::new(),
-                order: VecDeque::new(),
-                in_flight: None,
-                populated: false,
-                initial_population: 0,
-                initial_in_flight: 0,
-                synced: false,
-                closed: false,
-            }),
-            changed: Condvar::new(),
+            body: Body::new(accessor, "Fifo", waiting),
         }
     }
 
@@ -108,110 +90,38 @@ impl<T> Fifo<T> {
     /// Returns [`PopError::Closed`] once the queue is closed and empty. Returns
     /// [`PopError::Process`] with the error and the object if `process` fails.
     pub fn pop(&self, process: &mut Process<'_, T>) -> Result<Arc<T>, PopError<Arc<T>>> {
-        let Some((object, in_initial_list)) = self.take() else {
-            return Err(PopError::Closed);
-        };
-        let processed = Processed::from(catch(|| process(&object, in_initial_list)));
-        self.finish_pop();
-        processed.into_result(object)
-    }
-
-    /// Returns the next object, and whether it belongs to the initial list.
-    fn take(&self) -> Option<(Arc<T>, bool)> {
-        let this = thread::current().id();
-        let mut state = self.state.lock();
-        loop {
-            match state.in_flight {
-                // A pop inside a callback would wait for itself. The panic becomes the error of the
-                // outer pop.
-                Some(thread) if thread == this => {
-                    drop(state);
-                    panic!("a process callback must not pop from its queue");
-                }
-                Some(_) => {}
-                None => {
-                    if let Some(popped) = state.next() {
-                        state.in_flight = Some(this);
-                        return Some(popped);
-                    }
-                    if state.initial_in_flight > 0 {
-                        // `next` found only deleted keys. They count as processed now.
-                        state.mark_initial_processed();
-                        self.unlock(state);
-                        state = self.state.lock();
-                        continue;
-                    }
-                    if state.closed {
-                        // The next pop ends as well.
-                        self.changed.notify_one();
-                        return None;
-                    }
-                }
-            }
-            self.changed.wait(&mut state);
-        }
-    }
-
-    fn finish_pop(&self) {
-        let mut state = self.state.lock();
-        state.in_flight = None;
-        state.mark_initial_processed();
-        if state.closed || !state.order.is_empty() {
-            // Also wake a pop if only deleted keys are left: until a pop has skipped them, the
-            // queue may not have synced.
-            self.changed.notify_one();
-        }
-        self.unlock(state);
-    }
-
-    /// Queues an object and returns the waiting object that it replaces. The caller must drop the
-    /// returned object after it has released the lock.
-    #[must_use]
-    fn put(&self, state: &mut State<T>, key: Key, object: Arc<T>) -> Option<Arc<T>> {
-        let older = state.items.insert(Arc::clone(&key), object);
-        if older.is_none() {
-            state.order.push_back(key);
-            self.changed.notify_one();
-        }
-        older
-    }
-
-    /// Unlocks, then sets `synced` if due.
-    fn unlock(&self, mut state: MutexGuard<'_, State<T>>) {
-        state.synced |= state.populated && state.initial_population == 0;
-        let synced = state.synced;
-        drop(state);
-        if synced && !self.synced.is_done() {
-            self.synced.set();
-        }
+        let take = |waiting: &mut Newest<T>, _| waiting.take();
+        let (object, flight) = self.body.take(1, take).ok_or(PopError::Closed)?;
+        let processed = catch(|| process(&object, flight.is_in_initial_list));
+        self.body.finish(&flight, |_| {});
+        Processed::from(processed).into_result(object)
     }
 
     /// Whether all objects of the first replace have been processed or skipped. If another write
     /// came before the first replace, the queue is synced at once.
     pub fn has_synced(&self) -> bool {
-        self.synced.is_done()
+        self.body.synced().is_done()
     }
 
     /// Returns a handle that is done when [`has_synced`](Self::has_synced) becomes true.
     pub fn synced(&self) -> Done {
-        self.synced.clone()
+        self.body.synced()
     }
 
     /// Closes the queue. From then on, [`pop`](Self::pop) returns an error instead of blocking if
     /// the queue is empty. Later writes are still queued and can be popped.
     pub fn close(&self) {
-        self.state.lock().closed = true;
-        self.changed.notify_all();
+        self.body.close();
     }
 
     /// Whether the queue has been closed.
     pub fn is_closed(&self) -> bool {
-        self.state.lock().closed
+        self.body.is_closed()
     }
 
     /// Returns the number of waiting objects, without the one that is being processed.
     pub fn len(&self) -> usize {
-        self.state.lock().items.len()
+        self.body.lock().waiting.items.len()
     }
 
     /// Whether no object is waiting.
@@ -221,57 +131,39 @@ impl<T> Fifo<T> {
 
     /// Returns all waiting objects in the order in which they will be popped.
     pub fn list(&self) -> Vec<Arc<T>> {
-        self.state
-            .lock()
-            .waiting()
-            .map(|(_, object)| Arc::clone(object))
-            .collect()
+        self.list_of(|_, object| Arc::clone(object))
     }
 
     /// Returns all waiting keys in the order in which they will be popped.
     pub fn list_keys(&self) -> Vec<Key> {
-        self.state
-            .lock()
-            .waiting()
-            .map(|(key, _)| Arc::clone(key))
-            .collect()
+        self.list_of(|key, _| Arc::clone(key))
+    }
+
+    fn list_of<R>(&self, of: impl Fn(&Key, &Arc<T>) -> R) -> Vec<R> {
+        let Newest { items, order } = &self.body.lock().waiting;
+        let mut seen = HashSet::new();
+        let keys = order.iter().filter(|key| seen.insert(*key));
+        let waiting = keys.filter_map(|key| Some(of(key, items.get(key)?)));
+        waiting.collect()
+    }
+
+    /// Writes to the queue and drops what `write` returns without the lock.
+    fn write<R>(&self, write: impl FnOnce(&mut State<Newest<T>>) -> R) {
+        let mut state = self.body.lock();
+        let old = write(&mut state);
+        self.body.unlock(state);
+        drop(old);
     }
 }
 
-impl<T> State<T> {
-    fn next(&mut self) -> Option<(Arc<T>, bool)> {
-        let next = self.pop_undeleted();
+impl<T> Newest<T> {
+    /// Removes the next waiting object and the deleted keys before it.
+    fn take(&mut self) -> Option<Arc<T>> {
+        let keys = std::iter::from_fn(|| self.order.pop_front());
+        let next = { keys }.find_map(|key| self.items.remove(&key));
         self.order.shrink_after_peak();
         self.items.shrink_after_peak();
         next
-    }
-
-    /// Removes the next waiting object and skips the deleted keys before it.
-    fn pop_undeleted(&mut self) -> Option<(Arc<T>, bool)> {
-        let in_initial_list = !self.synced;
-        while let Some(key) = self.order.pop_front() {
-            let counts = self.initial_population > self.initial_in_flight;
-            self.initial_in_flight += usize::from(counts);
-            if let Some(object) = self.items.remove(&key) {
-                return Some((object, in_initial_list));
-            }
-        }
-        None
-    }
-
-    /// Marks the keys of the initial list that pops have removed from `order` as processed.
-    fn mark_initial_processed(&mut self) {
-        self.initial_population -= std::mem::take(&mut self.initial_in_flight);
-    }
-
-    /// Returns the waiting objects in the order in which they will be popped.
-    fn waiting(&self) -> impl Iterator<Item = (&Key, &Arc<T>)> {
-        let mut seen = HashSet::new();
-        let first = move |key: &&Key| seen.insert(Arc::clone(key));
-        self.order
-            .iter()
-            .filter(first)
-            .filter_map(|key| self.items.get_key_value(key))
     }
 }
 
@@ -283,12 +175,15 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
     /// Returns [`StoreError::Key`] if the object has no key. The queue then does not count as
     /// populated.
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        let key = self.accessor.key(&object)?;
-        let mut state = self.state.lock();
-        state.populated = true;
-        let older = self.put(&mut state, key, object);
-        self.unlock(state);
-        drop(older);
+        let key = self.body.door.accessor().key(&object)?;
+        self.write(|state| {
+            state.populated = true;
+            let older = state.waiting.items.insert(Arc::clone(&key), object);
+            if older.is_none() {
+                state.waiting.order.push_back(key);
+            }
+            older
+        });
         Ok(())
     }
 
@@ -307,12 +202,11 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
     ///
     /// The same as `add`.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
-        let key = self.accessor.key_of_deleted(&gone)?;
-        let mut state = self.state.lock();
-        state.populated = true;
-        let removed = state.items.remove(&key);
-        self.unlock(state);
-        drop(removed);
+        let key = self.body.door.accessor().key_of_deleted(&gone)?;
+        self.write(|state| {
+            state.populated = true;
+            state.waiting.items.remove(&key)
+        });
         Ok(())
     }
 
@@ -323,35 +217,28 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
     ///
     /// Returns [`StoreError::Key`] if an object has no key. Nothing has changed then.
     fn replace(&self, objects: Vec<Arc<T>>, _resource_version: &str) -> Result<(), StoreError> {
-        let mut items = HashMap::with_capacity(objects.len());
-        let mut order = VecDeque::with_capacity(objects.len());
+        let mut new = Newest {
+            items: HashMap::with_capacity(objects.len()),
+            order: VecDeque::with_capacity(objects.len()),
+        };
         for object in objects {
-            let key = self.accessor.key(&object)?;
-            if items.insert(Arc::clone(&key), object).is_none() {
-                order.push_back(key);
+            let key = self.body.door.accessor().key(&object)?;
+            if new.items.insert(Arc::clone(&key), object).is_none() {
+                new.order.push_back(key);
             }
         }
-        let mut state = self.state.lock();
-        if !state.populated {
-            state.populated = true;
-            state.initial_population = items.len();
-        }
-        if !items.is_empty() {
-            self.changed.notify_one();
-        }
-        let old = (
-            std::mem::replace(&mut state.items, items),
-            std::mem::replace(&mut state.order, order),
-        );
-        self.unlock(state);
-        drop(old);
+        self.write(|state| {
+            let old = std::mem::replace(&mut state.waiting, new);
+            state.replaced();
+            old
+        });
         Ok(())
     }
 }
 
 debug_fields!(Fifo<T>, this,
     len: this.len(),
-    in_flight: this.state.lock().in_flight.is_some(),
+    in_flight: this.body.lock().in_flight.is_some(),
     synced: this.has_synced(),
     closed: this.is_closed()
 );
@@ -370,8 +257,8 @@ mod tests {
         for _ in 10..100_000 {
             queue.pop(&mut |_, _| Ok(())).unwrap();
         }
-        let state = queue.state.lock();
-        let capacities = [state.items.capacity(), state.order.capacity()];
+        let waiting = &queue.body.lock().waiting;
+        let capacities = [waiting.items.capacity(), waiting.order.capacity()];
         assert!(capacities.iter().all(|it| *it < 10_000), "{capacities:?}");
     }
 }

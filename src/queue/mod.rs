@@ -33,13 +33,13 @@
 //! | `KeyOf` | `DeltaFifo::key_of` |
 //! | `Transformer` | `DeltaFifo::transformer` |
 //! | `HasSynced`, `hasSynced_locked` | `Queue::has_synced`, `DeltaFifo::synced` |
-//! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `DeltaFifo::synced`, `DeltaFifo::unlock` |
+//! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `DeltaFifo::synced`, `Body::publish` |
 //! | `Add`, `Update` | `DeltaFifo::add`, `DeltaFifo::update` |
 //! | `Delete` | `DeltaFifo::delete`, `DeltaFifo::enter` |
 //! | `dedupDeltas`, `isDup`, `isDeletionDup` | `Deltas::push_and_merge` |
 //! | `queueActionLocked`, `queueActionInternalLocked` | `DeltaFifo::enter`, `DeltaFifo::put` |
 //! | `IsClosed` | `DeltaFifo::is_closed` |
-//! | `Pop` | `DeltaFifo::pop`: `DeltaFifo::take`, `DeltaFifo::process`, `DeltaFifo::finish_pop` |
+//! | `Pop` | `DeltaFifo::pop`: `Body::pop`, `Body::take`, `Body::finish` |
 //! | `Replace` | `DeltaFifo::replace`, `DeltaFifo::replace_list` |
 //! | `Resync`, `syncKeyLocked` | `DeltaFifo::resync` |
 //! | `Oldest`, `Newest`, `copyDeltas` | `Deltas::oldest`, `Deltas::newest`, `Deltas::clone` |
@@ -51,19 +51,20 @@
 //! | `Close` | `RealFifo::close` |
 //! | `keyOf` | `Deltas::key` |
 //! | `HasSynced`, `hasSynced_locked` | `Queue::has_synced`, `RealFifo::synced` |
-//! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `RealFifo::synced`, `RealFifo::publish` |
+//! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `RealFifo::synced`, `Body::publish` |
 //! | `addToItems_locked` | `RealFifo::write`, `RealFifo::put`, `RealFifo::push` |
 //! | `addReplaceToItemsLocked` | `RealFifo::push_list` |
 //! | `addResyncToItemsLocked` | `RealFifo::resync` |
 //! | `Add`, `Update`, `Delete` | `RealFifo::add`, `RealFifo::update`, `RealFifo::delete` |
 //! | `IsClosed` | `RealFifo::is_closed` |
-//! | `Pop`, `PopBatch` | `RealFifo::pop`, `RealFifo::pop_batch`, `RealFifo::batch` |
-//! | `whileProcessing_locked` | `RealFifo::begin_pop`, `RealFifo::finish_pop` |
+//! | `Pop`, `PopBatch` | `RealFifo::pop`, `RealFifo::pop_batch`, `RealFifo::take` |
+//! | `whileProcessing_locked` | `Body::take`, `Body::finish` |
 //! | `Bookmark` | `RealFifo::bookmark` |
 //! | `Replace` | `RealFifo::replace` |
 //! | `Resync` | `RealFifo::resync` |
 //! | `Transformer` | `RealFifo::transformer` |
 
+mod body;
 mod delta;
 mod delta_fifo;
 mod error;
@@ -77,6 +78,7 @@ mod timing;
 mod version_tracker;
 mod watermark;
 
+pub(crate) use delta::Origin;
 pub use delta::{Delta, Deltas, ReplacedAll};
 pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};
 pub(crate) use error::BatchError;
@@ -86,8 +88,6 @@ pub use real_fifo::{RealFifo, RealFifoBuilder};
 pub use watermark::{WaitError, Watermark};
 
 use self::sealed::Sealed;
-use crate::base::sync::thread::{self, ThreadId};
-use crate::base::sync::{Condvar, MutexGuard};
 use crate::stop::Done;
 use crate::store::ReflectorStore;
 
@@ -127,14 +127,8 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
         process: &mut Process<'_, T>,
     ) -> Result<Vec<Deltas<T>>, PopError<Vec<Deltas<T>>>> {
         let _ = process_batch;
-        match self.pop(process) {
-            Ok(popped) => Ok(vec![popped]),
-            Err(PopError::Closed) => Err(PopError::Closed),
-            Err(PopError::Process { popped, error }) => Err(PopError::Process {
-                popped: vec![popped],
-                error,
-            }),
-        }
+        let popped = self.pop(process).map(|popped| vec![popped]);
+        popped.map_err(|error| error.map(|popped| vec![popped]))
     }
 
     /// Whether all items of the first [`replace`](ReflectorStore::replace) have been processed. If
@@ -212,46 +206,11 @@ pub type Process<'a, T> = dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError
 /// `ProcessBatchFunc`.
 pub type ProcessBatch<'a, T> = dyn FnMut(&[Deltas<T>], bool) -> Result<(), ProcessError> + 'a;
 
-/// The state of a queue that decides when a pop can begin.
-struct Turn {
-    /// The thread that runs a callback.
-    in_flight: Option<ThreadId>,
-    is_empty: bool,
-    closed: bool,
-}
-
-/// Waits until the queue has items and no callback runs. Returns `None` once the queue is closed and
-/// empty.
-fn wait_for_turn<'a, S>(
-    mut state: MutexGuard<'a, S>,
-    changed: &Condvar,
-    turn: impl Fn(&S) -> Turn,
-) -> Option<MutexGuard<'a, S>> {
-    let this = thread::current().id();
-    loop {
-        let turn = turn(&state);
-        if turn.in_flight == Some(this) {
-            drop(state);
-            // A pop inside a callback would wait for itself. The panic becomes the error of the
-            // outer pop.
-            panic!("a process callback must not pop from its queue");
-        }
-        if turn.in_flight.is_none() {
-            if !turn.is_empty {
-                return Some(state);
-            }
-            if turn.closed {
-                return None;
-            }
-        }
-        changed.wait(&mut state);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     /// The source files of each type in the tables.
-    const SOURCES: [(&str, &[&str]); 4] = [
+    const SOURCES: [(&str, &[&str]); 5] = [
+        ("Body", &[include_str!("body.rs")]),
         (
             "DeltaFifo",
             &[

@@ -77,10 +77,11 @@ impl VersionTracker {
         }
     }
 
-    /// Records the version of an event, for example of a deletion or a bookmark. `None` and an older
-    /// version change nothing (W10).
+    /// Records the version of an event, for example of a deletion or a bookmark. An empty or older
+    /// version changes nothing (W10).
     pub(super) fn record_event(&mut self, version: Option<ResourceVersion>) {
         if let Some(version) = version
+            && !version.is_empty()
             && version.compare(&self.latest) != Some(Ordering::Less)
         {
             self.set_latest(version);
@@ -120,11 +121,6 @@ impl VersionTracker {
     pub(super) fn len(&self) -> usize {
         self.pending.len()
     }
-}
-
-/// Parses a version. Returns `None` for an empty one, which is ignored (W10).
-pub(super) fn version(version: &str) -> Option<ResourceVersion> {
-    (!version.is_empty()).then(|| version.into())
 }
 
 #[cfg(test)]

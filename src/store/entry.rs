@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::{Change, StoreError, Transform};
+use crate::base::derive::clone_fields;
 use crate::base::digest::Digest;
 use crate::object::{Accessor, Deleted, Key};
 use crate::resource_version::ResourceVersion;
@@ -26,15 +27,7 @@ impl<T> Entry<T> {
     }
 }
 
-impl<T> Clone for Entry<T> {
-    fn clone(&self) -> Self {
-        Self {
-            key: Arc::clone(&self.key),
-            object: Arc::clone(&self.object),
-            digest: self.digest,
-        }
-    }
-}
+clone_fields!(Entry<T>: key, object, digest);
 
 /// A [`Change`] whose object is an entry. The versions are those of the objects before the
 /// transform.
@@ -47,30 +40,6 @@ pub enum EntryChange<T> {
     Delete(Key, Deleted<T>, Option<ResourceVersion>),
     /// All changes up to this resource version have been delivered.
     Bookmark(String),
-}
-
-impl<T> EntryChange<T> {
-    /// Returns the key of the object. `None` for a bookmark.
-    pub(crate) fn key(&self) -> Option<&Key> {
-        match self {
-            Self::Add(entry, _) | Self::Update(entry, _) => Some(&entry.key),
-            Self::Delete(key, ..) => Some(key),
-            Self::Bookmark(_) => None,
-        }
-    }
-}
-
-impl<T> Clone for EntryChange<T> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Add(entry, version) => Self::Add(entry.clone(), version.clone()),
-            Self::Update(entry, version) => Self::Update(entry.clone(), version.clone()),
-            Self::Delete(key, gone, version) => {
-                Self::Delete(Key::clone(key), gone.clone(), version.clone())
-            }
-            Self::Bookmark(version) => Self::Bookmark(version.clone()),
-        }
-    }
 }
 
 /// The entrance of a queue or store. It turns objects into entries: behind it, no key function and no
@@ -153,9 +122,16 @@ impl<T> Door<T> {
         })
     }
 
-    /// Returns the version of an object before the transform. `None` if it has none.
+    /// Returns the version of an object before the transform. `None` if it has no metadata.
     pub(crate) fn version(&self, object: &T) -> Option<ResourceVersion> {
-        let version = self.accessor.resource_version(object)?;
-        (!version.is_empty()).then(|| version.into())
+        self.accessor.resource_version(object).map(Into::into)
+    }
+
+    /// Returns the version of a deletion. A tombstone has none: its last known state is older.
+    pub(crate) fn version_of_deleted(&self, gone: &Deleted<T>) -> Option<ResourceVersion> {
+        match gone {
+            Deleted::Final(object) => self.version(object),
+            Deleted::FinalStateUnknown { .. } => None,
+        }
     }
 }

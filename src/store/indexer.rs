@@ -46,12 +46,9 @@ pub struct Indexer<T> {
 impl<T: 'static> Indexer<T> {
     /// Creates an empty indexer with these indexes.
     pub fn new(accessor: Accessor<T>, indexers: Indexers<T>) -> Self {
-        let reader = accessor.clone();
-        let store = ThreadSafeStore::new(indexers)
-            .with_resource_version(move |object| reader.resource_version(object));
         Self {
             door: Door::new(accessor, None),
-            store,
+            store: ThreadSafeStore::new(indexers),
         }
     }
 }
@@ -88,8 +85,9 @@ impl<T> Indexer<T> {
     /// [`StoreError`] if the object has no key, or if the transform or an index function fails.
     /// Then nothing has changed.
     pub fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        let entry = self.door.entry(object, Digest::NONE)?;
-        self.store.put(entry).map(drop)
+        self.store
+            .apply(&self.enter(Change::Update(object))?)
+            .map(drop)
     }
 
     /// Stores an object, like [`add`](Self::add).
@@ -109,8 +107,8 @@ impl<T> Indexer<T> {
     ///
     /// [`StoreError::Key`] if the object has no key.
     pub fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
-        let key = self.door.accessor().key_of_deleted(&gone)?;
-        self.store.delete_with_object(&key, &gone)
+        let change = self.enter(Change::Delete(gone))?;
+        self.store.apply(&change).map(drop)
     }
 
     /// Replaces all objects and sets the resource version. If several objects have the same key,
@@ -134,26 +132,9 @@ impl<T> Indexer<T> {
     /// [`TransactionError`] lists the changes that failed, because the object has no key, or
     /// because the transform or an index function failed for it. The others have been applied.
     pub fn transaction(&self, changes: Vec<Change<T>>) -> Result<(), TransactionError> {
-        let total = changes.len();
-        let mut entered = Vec::with_capacity(total);
-        let mut errors = Vec::new();
-        for (position, change) in changes.into_iter().enumerate() {
-            match self.enter(change) {
-                Ok(change) => entered.push((position, change)),
-                Err(error) => errors.push((position, error)),
-            }
-        }
-        let (successful, failed) = self.store.transact(entered);
-        errors.extend(failed);
-        if errors.is_empty() {
-            return Ok(());
-        }
-        errors.sort_by_key(|(position, _)| *position);
-        Err(TransactionError {
-            successful,
-            total,
-            errors: errors.into_iter().map(|(_, error)| error).collect(),
-        })
+        let changes = changes.into_iter();
+        self.store
+            .transact_all(changes.map(|change| self.enter(change)))
     }
 
     /// Returns the object stored under the key of `object`.
@@ -264,16 +245,22 @@ impl<T> Indexer<T> {
         entries.extend(stored.filter(|it| gaps.cover(&it.key) && !listed.contains(&it.key)));
     }
 
-    /// Turns a change into one with an entry. A deleted object is not stored, so it is not
-    /// transformed.
+    /// Turns a change into one with an entry. The version is that after the transform (S1). A deleted
+    /// object is not stored, so it is not transformed.
     fn enter(&self, change: Change<T>) -> Result<EntryChange<T>, StoreError> {
-        match change {
+        Ok(match change {
+            Change::Add(object) | Change::Update(object) => {
+                let entry = self.door.entry(object, Digest::NONE)?;
+                let version = self.door.version(&entry.object);
+                EntryChange::Update(entry, version)
+            }
             Change::Delete(gone) => {
                 let key = self.door.accessor().key_of_deleted(&gone)?;
-                Ok(EntryChange::Delete(key, gone, None))
+                let version = self.door.version_of_deleted(&gone);
+                EntryChange::Delete(key, gone, version)
             }
-            other => self.door.change(other),
-        }
+            Change::Bookmark(version) => EntryChange::Bookmark(version),
+        })
     }
 }
 
@@ -318,9 +305,9 @@ impl<T: Send + Sync> Staging<T> for Indexer<T> {
     }
 
     fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
-        let changes = changes.drain(..).enumerate().collect();
-        let (_, errors) = self.store.transact(changes);
-        errors.into_iter().map(|(_, error)| error).collect()
+        let changes: Vec<_> = changes.drain(..).map(Ok).collect();
+        let outcomes = self.store.transact(&changes);
+        outcomes.into_iter().filter_map(Result::err).collect()
     }
 
     fn replace_entries(

@@ -61,6 +61,29 @@ fn d2_failed_add_populates_failed_delete_does_not() {
     assert!(queue.has_synced() && queue.is_empty());
 }
 
+/// A deletion with a key counts as a write even if it is rejected.
+#[test]
+fn d2_rejected_delete_with_a_key_populates() {
+    struct Panics;
+    impl KnownObjects<Thing> for Panics {
+        fn list_keys(&self) -> Vec<Key> {
+            Vec::new()
+        }
+        fn lookup(&self, _: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+            panic!("known objects")
+        }
+    }
+    let known: [Arc<dyn KnownObjects<Thing>>; 2] =
+        [Arc::new(Panics), Arc::new(Known(vec![("a", 1)]))];
+    for known in known {
+        let transform = Transform::new(|_| Err::<Arc<Thing>, _>("not this one"));
+        let builder = DeltaFifo::builder(accessor()).known_objects(known);
+        let queue = builder.transform(transform).build();
+        assert!(queue.delete(gone("a", 1)).is_err());
+        assert!(queue.has_synced() && queue.is_empty());
+    }
+}
+
 #[test]
 fn d3_delete_of_unknown_object_is_dropped() {
     let queue = without_known();

@@ -528,9 +528,21 @@ fn list_of_a_namespace_reaches_the_cache_in_steps() {
 fn part_with_few_objects_left_frees_its_memory() {
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let part = IndexerPart::new(Arc::clone(&store), Some("n"), false);
+    let gone = |key: &Key| {
+        let gone = Deleted::FinalStateUnknown {
+            key: Key::clone(key),
+            last_known: None,
+        };
+        EntryChange::Delete(Key::clone(key), gone, None)
+    };
+    let object: Arc<DynamicObject> = Arc::new(serde_json::from_str("{}").unwrap());
+    let stored = |key: &Key| {
+        let entry = Entry::of(Key::clone(key), Arc::clone(&object));
+        EntryChange::Add(entry, None)
+    };
     let keys: Vec<Key> = (0..100_000).map(|key| format!("n/{key}").into()).collect();
-    part.record_keys(keys.iter().map(|key| (key, true)));
-    part.record_keys(keys[10..].iter().map(|key| (key, false)));
+    part.record(&keys.iter().map(stored).collect::<Vec<_>>());
+    part.record(&keys[10..].iter().map(gone).collect::<Vec<_>>());
     let capacity = part.namespace.unwrap().keys.lock().capacity();
     assert!(capacity < 10_000, "{capacity}");
 }

@@ -62,13 +62,14 @@ impl<T> DeltaFifo<T> {
         key: &str,
         dropped: &mut Vec<Arc<T>>,
     ) -> Result<Known, StoreError> {
-        if state.items.contains_key(key) {
+        if state.waiting.items.contains_key(key) {
             return Ok(Known::Yes);
         }
-        let Some(known) = &self.known_objects else {
+        let Some(known) = &self.body.known_objects else {
             return Ok(Known::No);
         };
-        Ok(match state.in_flight_key(key) {
+        let mut in_flight = state.waiting.in_flight.iter();
+        Ok(match in_flight.find(|taken| &*taken.key == key) {
             Some(taken) if taken.newest.is_some() => Known::Yes,
             Some(_) => Known::BeingDeleted,
             None => match call_known(|| known.lookup(key))? {
@@ -84,10 +85,10 @@ impl<T> DeltaFifo<T> {
 
     /// Whether any object is queued, in flight or known.
     pub(super) fn has_objects(&self, state: &State<T>) -> Result<bool, StoreError> {
-        if !state.items.is_empty() || state.in_flight.is_some() {
+        if !state.waiting.items.is_empty() || state.in_flight.is_some() {
             return Ok(true);
         }
-        self.known_objects.as_ref().map_or(Ok(false), |known| {
+        self.body.known_objects.as_ref().map_or(Ok(false), |known| {
             call_known(|| !known.list_keys().is_empty())
         })
     }
@@ -101,13 +102,10 @@ impl<T> DeltaFifo<T> {
         skip: impl Fn(&Key) -> bool,
         snapshot: &mut KnownSnapshot<T>,
     ) -> Result<(), StoreError> {
-        let Some(known) = &self.known_objects else {
+        let Some(known) = &self.body.known_objects else {
             return Ok(());
         };
-        let in_flight = state
-            .in_flight
-            .as_ref()
-            .map_or(&[][..], |in_flight| &in_flight.keys);
+        let in_flight = &state.waiting.in_flight;
         let taken: HashSet<&Key> = in_flight.iter().map(|taken| &taken.key).collect();
         let KnownSnapshot {
             objects,
@@ -118,7 +116,7 @@ impl<T> DeltaFifo<T> {
             known.lookup(key).unwrap_or_else(|error| {
                 let problem = format!(
                     "{}: can't look up known object {key}: {error}",
-                    self.timing.name
+                    self.body.timing.name
                 );
                 problems.0.push(problem);
                 None

@@ -3,28 +3,23 @@ mod known;
 mod state;
 mod write;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 pub use builder::DeltaFifoBuilder;
 
 use self::known::{KnownSnapshot, call_known};
-use self::state::{Batch, InFlight};
+use self::state::Grouped;
+use super::body::{self, Body};
+use super::delta::Origin;
 use super::error::Processed;
-use super::timing::Timing;
-use super::version_tracker::{self, VersionTracker};
-use super::{
-    Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Turn, Watermark, wait_for_turn,
-};
+use super::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Watermark};
 use crate::base::derive::debug_fields;
 use crate::base::digest::Digest;
-use crate::base::panic::catch;
-use crate::base::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::object::{Accessor, Deleted, Key, KeyError};
 use crate::stop::Done;
 use crate::store::{
-    Change, Door, Entry, EntryChange, Gaps, KnownObjects, ReflectorStore, Staging, StoreError,
-    Transform,
+    Change, Door, Entry, EntryChange, Gaps, ReflectorStore, Staging, StoreError, Transform,
 };
 
 /// The maximum number of keys in a batch. Under shuttle, whose queues are short, it is two.
@@ -77,48 +72,11 @@ const BATCH: usize = if cfg!(shuttle) { 2 } else { 64 };
 /// ```
 #[doc(alias = "DeltaFIFO")]
 pub struct DeltaFifo<T> {
-    door: Door<T>,
-    known_objects: Option<Arc<dyn KnownObjects<T>>>,
+    body: Body<T, Grouped<T>>,
     emit_replaced: bool,
-    synced: Done,
-    timing: Timing,
-    /// Guards all mutable state. `KnownObjects` is called under this lock, so the locks of its
-    /// implementation come after it. While this lock is held, no other user code runs, no object is
-    /// dropped, and `synced` is not set.
-    state: Mutex<State<T>>,
-    /// Pops wait here until there is an item and nothing is in flight.
-    /// [`unlock`](DeltaFifo::unlock) wakes one of them when both hold, and all of them once the
-    /// queue is closed. `close` also wakes all of them.
-    changed: Condvar,
 }
 
-/// The waiting deltas and the keys in flight.
-///
-/// While the lock is free:
-///
-/// 1. `order` contains each key of `items` once. No deltas are empty.
-/// 2. At most one pop is in flight. Its keys are in `in_flight`; new changes of these keys are in
-///    `items`.
-/// 3. `versions` tracks one change for each entry of `items`, for each key in flight, and for each
-///    [deferred deletion](InFlightKey::deferred_deletion). Its sequence number is that of the
-///    oldest unprocessed change.
-/// 4. Until the first list has been processed, `initial_population` counts its unprocessed keys.
-///    These are the keys in flight, if they [belong to it](Batch::is_initial), and the first keys
-///    of `order`.
-struct State<T> {
-    items: HashMap<Key, Deltas<T>>,
-    order: VecDeque<Key>,
-    in_flight: Option<InFlight<T>>,
-    /// Whether there has been a write or a successful replace (D2, D8).
-    populated: bool,
-    initial_population: usize,
-    closed: bool,
-    /// The number of resyncs that are reading the known objects. `popped` contains the keys popped
-    /// since the first of these resyncs started; what the resyncs have read for them is outdated.
-    resyncs: usize,
-    popped: HashSet<Key>,
-    versions: VersionTracker,
-}
+type State<T> = body::State<Grouped<T>>;
 
 impl<T> DeltaFifo<T> {
     /// Creates a queue without known objects.
@@ -133,27 +91,26 @@ impl<T> DeltaFifo<T> {
     ///
     /// Returns the error of the key function.
     pub fn key_of(&self, deltas: &Deltas<T>) -> Result<Option<Key>, KeyError> {
+        let accessor = self.body.door.accessor();
         match (deltas.newest(), deltas.key()) {
             (None, _) => Ok(None),
             (Some(_), Some(key)) => Ok(Some(Key::clone(key))),
-            (Some(Delta::Deleted(deleted)), None) => {
-                self.door.accessor().key_of_deleted(deleted).map(Some)
+            (Some(Delta::Deleted(gone)), None) => accessor.key_of_deleted(gone).map(Some),
+            (Some(delta), None) => {
+                let object = delta.object();
+                object.map(|object| accessor.key(object)).transpose()
             }
-            (Some(delta), None) => delta
-                .object()
-                .map(|object| self.door.accessor().key(object))
-                .transpose(),
         }
     }
 
     /// Returns the transform, if there is one. client-go's `Transformer`.
     pub fn transformer(&self) -> Option<&Transform<T>> {
-        self.door.transform()
+        self.body.door.transform()
     }
 
     /// Returns the number of waiting keys, without those that are being processed.
     pub fn len(&self) -> usize {
-        self.state.lock().order.len()
+        self.body.len()
     }
 
     /// Whether no key is waiting.
@@ -163,14 +120,14 @@ impl<T> DeltaFifo<T> {
 
     /// Returns all waiting deltas in the order in which they will be popped.
     pub fn list(&self) -> Vec<Deltas<T>> {
-        let state = self.state.lock();
-        let items = state.order.iter().filter_map(|key| state.items.get(key));
-        items.cloned().collect()
+        let Grouped { order, items, .. } = &self.body.lock().waiting;
+        let waiting = order.iter().filter_map(|key| items.get(key));
+        waiting.cloned().collect()
     }
 
     /// Returns all waiting keys in the order in which they will be popped.
     pub fn list_keys(&self) -> Vec<Key> {
-        self.state.lock().order.iter().map(Key::clone).collect()
+        self.body.lock().waiting.order.iter().cloned().collect()
     }
 }
 
@@ -217,13 +174,13 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         let mut entries = Vec::with_capacity(objects.len());
         for object in objects {
-            match self.door.entry(object, Digest::NONE) {
+            match self.body.door.entry(object, Digest::NONE) {
                 Ok(entry) => entries.push(entry),
                 Err(error) => {
                     let mut dropped = Vec::new();
-                    let mut state = self.state.lock();
+                    let mut state = self.body.lock();
                     self.push_list(&mut state, entries, &mut dropped);
-                    self.unlock(state);
+                    self.body.unlock(state);
                     return Err(error);
                 }
             }
@@ -239,24 +196,23 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// Returns [`StoreError::Key`] if a known object has no key; the objects before it are queued.
     /// Returns [`StoreError::Other`] if `KnownObjects` panics.
     fn resync(&self) -> Result<(), StoreError> {
-        if self.known_objects.is_none() {
+        if self.body.known_objects.is_none() {
             return Ok(());
         }
         let mut known = KnownSnapshot::default();
         {
-            let mut state = self.state.lock();
+            let mut state = self.body.lock();
             self.known(&state, |_| false, &mut known)?;
-            state.resyncs += 1;
+            state.waiting.resyncs += 1;
         }
         // The key function runs without the lock.
-        let mut keyed = Vec::with_capacity(known.objects.len());
-        let mut result = Ok(());
+        let (mut keyed, mut result) = (Vec::with_capacity(known.objects.len()), Ok(()));
         for object in known
             .objects
             .iter()
             .filter_map(|(_, object)| object.as_ref())
         {
-            match self.door.accessor().key(object) {
+            match self.body.door.accessor().key(object) {
                 Ok(key) => keyed.push((key, object)),
                 Err(error) => {
                     result = Err(error.into());
@@ -264,18 +220,18 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
                 }
             }
         }
-        let mut state = self.state.lock();
+        let mut state = self.body.lock();
         for (key, object) in keyed {
-            if !state.items.contains_key(&key) && !state.popped.contains(&key) {
+            if !state.waiting.items.contains_key(&key) && !state.waiting.popped.contains(&key) {
                 let delta = Delta::Sync(Arc::clone(object));
-                state.push(&key, delta, Digest::NONE, &mut Vec::new());
+                state.push(&key, delta, Origin::default(), &mut Vec::new());
             }
         }
-        state.resyncs -= 1;
-        if state.resyncs == 0 {
-            state.popped = HashSet::new();
+        state.waiting.resyncs -= 1;
+        if state.waiting.resyncs == 0 {
+            state.waiting.popped = HashSet::new();
         }
-        self.unlock(state);
+        self.body.unlock(state);
         result
     }
 
@@ -286,10 +242,9 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     ///
     /// Never returns an error.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        let version = version_tracker::version(resource_version);
-        let mut state = self.state.lock();
-        state.versions.record_event(version);
-        self.unlock(state);
+        self.apply_entries(&mut vec![EntryChange::Bookmark(
+            resource_version.to_owned(),
+        )]);
         Ok(())
     }
 
@@ -302,16 +257,8 @@ impl<T> Sealed for DeltaFifo<T> {}
 
 impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
     fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>> {
-        let mut batch = self.take(1).ok_or(PopError::Closed)?;
-        let processed = self.process(&batch, |deltas, is_in_initial_list| match deltas {
-            [deltas] => process(deltas, is_in_initial_list),
-            _ => Ok(()),
-        });
-        self.finish_pop(&batch, &processed);
-        match batch.deltas.pop() {
-            Some(deltas) => processed.into_result(deltas),
-            None => Err(PopError::Closed),
-        }
+        self.body
+            .pop(process, |state, processed| self.settle(state, processed))
     }
 
     /// Removes up to 64 keys. Either all of them belong to the initial list or none.
@@ -320,61 +267,57 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
         process_batch: &mut ProcessBatch<'_, T>,
         process: &mut Process<'_, T>,
     ) -> Result<Vec<Deltas<T>>, PopError<Vec<Deltas<T>>>> {
-        let batch = self.take(BATCH).ok_or(PopError::Closed)?;
-        let processed = self.process(&batch, |deltas, is_in_initial_list| match deltas {
-            [deltas] => process(deltas, is_in_initial_list),
-            batch => process_batch(batch, is_in_initial_list),
-        });
-        self.finish_pop(&batch, &processed);
-        processed.into_result(batch.deltas)
+        self.body
+            .pop_batch(BATCH, process_batch, process, |state, processed| {
+                self.settle(state, processed)
+            })
     }
 
     fn synced(&self) -> Done {
-        self.synced.clone()
+        self.body.synced()
     }
 
     fn processed(&self) -> Option<Watermark> {
-        Some(self.state.lock().versions.watermark())
+        Some(self.body.lock().versions.watermark())
     }
 
     fn close(&self) {
-        self.state.lock().closed = true;
-        self.changed.notify_all();
+        self.body.close();
     }
 
     fn is_closed(&self) -> bool {
-        self.state.lock().closed
+        self.body.is_closed()
     }
 }
 
 impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
     fn door(&self) -> &Door<T> {
-        &self.door
+        &self.body.door
     }
 
     /// Returns the newest queued state of the object. If nothing is queued for the key, returns the
     /// state in the known objects.
     fn known(&self, key: &str) -> Option<Entry<T>> {
         let queued = {
-            let state = self.state.lock();
-            let deltas = state.items.get(key);
+            let state = self.body.lock();
+            let deltas = state.waiting.items.get(key);
             deltas.and_then(Deltas::entry)
         };
-        queued.or_else(|| call_known(|| self.known_objects.as_ref()?.entry(key)).ok()?)
+        queued.or_else(|| call_known(|| self.body.known_objects.as_ref()?.entry(key)).ok()?)
     }
 
     fn is_settled(&self) -> bool {
-        self.state.lock().versions.is_settled()
+        self.body.lock().versions.is_settled()
     }
 
     /// Queues the changes under one lock and wakes one pop.
     fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
         let (mut dropped, mut errors) = (Vec::new(), Vec::new());
-        let mut state = self.state.lock();
+        let mut state = self.body.lock();
         for change in changes.drain(..) {
             errors.extend(self.put(&mut state, change, &mut dropped).err());
         }
-        self.unlock(state);
+        self.body.unlock(state);
         errors
     }
 
@@ -389,86 +332,33 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
 }
 
 impl<T> DeltaFifo<T> {
-    /// Updates the watermark, wakes pops and unlocks. Then sets `synced` if due, and reports the
-    /// depth.
-    fn unlock(&self, mut state: MutexGuard<'_, State<T>>) {
-        state.versions.publish();
-        let synced = state.synced();
-        if state.in_flight.is_none() {
-            if !state.order.is_empty() {
-                self.changed.notify_one();
-            } else if state.closed {
-                self.changed.notify_all();
-            }
-        }
-        drop(state);
-        if synced && !self.synced.is_done() {
-            self.synced.set();
-        }
-        self.timing.depth(|| self.len());
-    }
-
-    /// Waits until nothing is in flight and a key is waiting, then removes up to `most` keys.
-    /// Returns `None` once the queue is closed and empty.
-    fn take(&self, most: usize) -> Option<Batch<T>> {
-        let mut state = wait_for_turn(self.state.lock(), &self.changed, |state| Turn {
-            in_flight: state.in_flight.as_ref().map(|it| it.thread),
-            is_empty: state.order.is_empty(),
-            closed: state.closed,
-        })?;
-        let batch = state.take(most, thread::current().id());
-        self.unlock(state);
-        Some(batch)
-    }
-
-    /// Runs the callback without the lock.
-    fn process(
-        &self,
-        batch: &Batch<T>,
-        callback: impl FnOnce(&[Deltas<T>], bool) -> Result<(), super::ProcessError>,
-    ) -> Processed {
-        let Batch { deltas, depth, .. } = batch;
-        let key = deltas.first().and_then(Deltas::key);
-        let run = || catch(|| callback(deltas, batch.is_in_initial_list));
-        Processed::from(self.timing.run(deltas.len(), key, *depth, run))
-    }
-
-    /// Ends the flight of a batch and settles deferred deletions.
-    fn finish_pop(&self, batch: &Batch<T>, processed: &Processed) {
-        let (mut dropped, mut known_objects) = (Vec::new(), Vec::new());
-        let mut state = self.state.lock();
-        let Some(in_flight) = state.in_flight.take() else {
-            return;
-        };
-        for (at, (deltas, taken)) in batch.deltas.iter().zip(&in_flight.keys).enumerate() {
-            let key = &taken.key;
-            let failed = processed.failed(at);
-            state.initial_population -= usize::from(batch.is_initial);
-            if failed {
-                state.versions.record_failure(deltas.since);
-            }
-            state.versions.end(deltas.since);
+    /// Settles the deferred deletions of a pop that has been processed. Returns what must be dropped
+    /// without the lock.
+    fn settle(&self, state: &mut State<T>, processed: &Processed) -> impl Sized + use<T> {
+        let in_flight = std::mem::take(&mut state.waiting.in_flight);
+        let (mut dropped, mut found) = (Vec::new(), Vec::new());
+        for (at, taken) in in_flight.iter().enumerate() {
             let Some((gone, since)) = &taken.deferred_deletion else {
                 continue;
             };
             // Deliver the deferred deletion only if the deletion in flight failed and the consumer
             // may still have the object.
-            let known = self.known_objects.as_ref().filter(|_| failed);
-            let known = known.map(|known| call_known(|| known.lookup(key)));
+            let known = self.body.known_objects.as_ref();
+            let known = known.filter(|_| processed.failed(at));
+            let known = known.map(|known| call_known(|| known.lookup(&taken.key)));
             if matches!(known, None | Some(Ok(Ok(None)))) {
                 state.versions.end(*since);
             } else {
-                state.push_deferred(key, gone.clone(), *since, &mut dropped);
+                state.push_deferred(&taken.key, gone.clone(), *since, &mut dropped);
             }
-            known_objects.push(known);
+            found.push(known);
         }
-        self.unlock(state);
-        drop((in_flight, known_objects));
+        (in_flight, dropped, found)
     }
 }
 
 debug_fields!(DeltaFifo<T>, this,
     len: this.len(),
-    synced: this.synced.is_done(),
-    closed: this.state.lock().closed
+    synced: this.body.synced().is_done(),
+    closed: this.body.is_closed()
 );

@@ -1,19 +1,88 @@
-//! Changes of the state under the lock.
+//! The waiting deltas, and their changes under the lock.
 
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::{iter, slice};
 
 use super::State;
-use crate::base::digest::Digest;
 use crate::base::shrink::Shrink;
-use crate::base::sync::thread::ThreadId;
 use crate::object::{Deleted, Key};
-use crate::queue::delta::merge_deletions;
+use crate::queue::body::{Accumulator, DeltaAccumulator};
+use crate::queue::delta::{Origin, merge_deletions};
 use crate::queue::{Delta, Deltas};
 
-/// The keys of one pop, until they have been processed.
-pub(super) struct InFlight<T> {
-    pub(super) thread: ThreadId,
-    pub(super) keys: Vec<InFlightKey<T>>,
+/// The waiting deltas of each key, and the keys in flight.
+///
+/// While the lock is free, `order` contains each key of `items` once, and no deltas are empty. New
+/// changes of a key in flight are in `items`. Each [deferred
+/// deletion](InFlightKey::deferred_deletion) has a version that is tracked.
+pub(super) struct Grouped<T> {
+    pub(super) items: HashMap<Key, Deltas<T>>,
+    pub(super) order: VecDeque<Key>,
+    /// The keys of the pop that is in flight.
+    pub(super) in_flight: Vec<InFlightKey<T>>,
+    /// The number of resyncs that are reading the known objects. `popped` contains the keys popped
+    /// since the first of these resyncs started; what the resyncs have read for them is outdated.
+    pub(super) resyncs: usize,
+    pub(super) popped: HashSet<Key>,
+}
+
+impl<T> Accumulator for Grouped<T> {
+    fn len(&self) -> usize {
+        self.order.len()
+    }
+}
+
+impl<T> DeltaAccumulator<T> for Grouped<T> {
+    fn take_one(&mut self) -> Option<Deltas<T>> {
+        let deltas = self.next()?;
+        self.begin_flight(slice::from_ref(&deltas));
+        Some(deltas)
+    }
+
+    fn take(&mut self, most: usize) -> Vec<Deltas<T>> {
+        let mut deltas = Vec::with_capacity(most.min(self.order.len()));
+        deltas.extend(iter::from_fn(|| self.next()).take(most));
+        self.begin_flight(&deltas);
+        deltas
+    }
+}
+
+impl<T> Grouped<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            items: HashMap::new(),
+            order: VecDeque::new(),
+            in_flight: Vec::new(),
+            resyncs: 0,
+            popped: HashSet::new(),
+        }
+    }
+
+    fn next(&mut self) -> Option<Deltas<T>> {
+        self.items.remove(&self.order.pop_front()?)
+    }
+
+    fn begin_flight(&mut self, deltas: &[Deltas<T>]) {
+        if self.resyncs > 0 {
+            self.popped
+                .extend(deltas.iter().filter_map(Deltas::key).cloned());
+        }
+        let in_flight = |deltas: &Deltas<T>| {
+            let newest = match deltas.newest() {
+                Some(Delta::Deleted(_)) | None => None,
+                Some(delta) => delta.object().cloned(),
+            };
+            Some(InFlightKey {
+                key: Key::clone(deltas.key()?),
+                newest,
+                deferred_deletion: None,
+            })
+        };
+        self.in_flight = deltas.iter().filter_map(in_flight).collect();
+        self.order.shrink_after_peak();
+        self.items.shrink_after_peak();
+    }
 }
 
 pub(super) struct InFlightKey<T> {
@@ -25,41 +94,21 @@ pub(super) struct InFlightKey<T> {
     pub(super) deferred_deletion: Option<(Deleted<T>, u64)>,
 }
 
-/// The items of one pop, as passed to its callback.
-pub(super) struct Batch<T> {
-    pub(super) deltas: Vec<Deltas<T>>,
-    pub(super) is_in_initial_list: bool,
-    /// Whether `initial_population` counts the keys. The value is set when the keys are taken,
-    /// because a first list that arrives after the pop does not count them.
-    pub(super) is_initial: bool,
-    /// The number of keys that remain in the queue.
-    pub(super) depth: usize,
-}
-
 impl<T> State<T> {
-    pub(super) fn synced(&self) -> bool {
-        self.populated && self.initial_population == 0
-    }
-
-    pub(super) fn in_flight_key(&self, key: &str) -> Option<&InFlightKey<T>> {
-        let keys = self.in_flight.as_ref().map(|in_flight| &in_flight.keys);
-        keys?.iter().find(|taken| &*taken.key == key)
-    }
-
     /// Appends a delta to the deltas of its key.
     pub(super) fn push(
         &mut self,
         key: &Key,
         delta: Delta<T>,
-        digest: Digest,
+        origin: Origin,
         dropped: &mut Vec<Arc<T>>,
     ) {
-        if let Some(deltas) = self.items.get_mut(key) {
-            return deltas.push_and_merge(delta, digest, dropped);
+        if let Some(deltas) = self.waiting.items.get_mut(key) {
+            return deltas.push_and_merge(delta, origin, dropped);
         }
-        let deltas = Deltas::one(self.versions.begin(), Some(Key::clone(key)), delta, digest);
-        self.order.push_back(Key::clone(key));
-        self.items.insert(Key::clone(key), deltas);
+        let deltas = Deltas::one(self.versions.begin(), Some(Key::clone(key)), delta, origin);
+        self.waiting.order.push_back(Key::clone(key));
+        self.waiting.items.insert(Key::clone(key), deltas);
     }
 
     /// Appends tombstones to the deltas of all queued keys that are gone.
@@ -68,10 +117,11 @@ impl<T> State<T> {
         is_gone: impl Fn(&Key) -> bool,
         dropped: &mut Vec<Arc<T>>,
     ) {
-        for (key, deltas) in self.items.iter_mut().filter(|(key, _)| is_gone(key)) {
+        let items = self.waiting.items.iter_mut();
+        for (key, deltas) in items.filter(|(key, _)| is_gone(key)) {
             let last_known = deltas.newest().and_then(Delta::object).cloned();
             let gone = tombstone(key, last_known);
-            deltas.push_and_merge(Delta::Deleted(gone), Digest::NONE, dropped);
+            deltas.push_and_merge(Delta::Deleted(gone), Origin::default(), dropped);
         }
     }
 
@@ -83,11 +133,8 @@ impl<T> State<T> {
         gone: Deleted<T>,
         dropped: &mut Vec<Arc<T>>,
     ) {
-        let keys = self
-            .in_flight
-            .iter_mut()
-            .flat_map(|in_flight| &mut in_flight.keys);
-        let Some(taken) = keys.into_iter().find(|taken| taken.key == *key) else {
+        let mut in_flight = self.waiting.in_flight.iter_mut();
+        let Some(taken) = in_flight.find(|taken| taken.key == *key) else {
             return;
         };
         let unused = match &mut taken.deferred_deletion {
@@ -100,45 +147,6 @@ impl<T> State<T> {
         dropped.extend(unused.object().cloned());
     }
 
-    /// Removes up to `most` keys. Either all of them belong to the initial list or none.
-    pub(super) fn take(&mut self, most: usize, thread: ThreadId) -> Batch<T> {
-        let is_initial = self.initial_population > 0;
-        let most = if is_initial {
-            most.min(self.initial_population)
-        } else {
-            most
-        };
-        let keys = self.order.drain(..most.min(self.order.len()));
-        let items = &mut self.items;
-        let deltas: Vec<Deltas<T>> = keys.filter_map(|key| items.remove(&key)).collect();
-        if self.resyncs > 0 {
-            self.popped
-                .extend(deltas.iter().filter_map(Deltas::key).cloned());
-        }
-        let taken = |deltas: &Deltas<T>| {
-            let newest = match deltas.newest() {
-                Some(Delta::Deleted(_)) | None => None,
-                Some(delta) => delta.object().cloned(),
-            };
-            let key = Key::clone(deltas.key()?);
-            Some(InFlightKey {
-                key,
-                newest,
-                deferred_deletion: None,
-            })
-        };
-        let keys = deltas.iter().filter_map(taken).collect();
-        self.in_flight = Some(InFlight { thread, keys });
-        self.order.shrink_after_peak();
-        self.items.shrink_after_peak();
-        Batch {
-            deltas,
-            is_in_initial_list: !self.synced(),
-            is_initial,
-            depth: self.order.len(),
-        }
-    }
-
     /// Queues a deferred deletion, before newer deltas of its key.
     pub(super) fn push_deferred(
         &mut self,
@@ -148,20 +156,20 @@ impl<T> State<T> {
         dropped: &mut Vec<Arc<T>>,
     ) {
         let gone = Delta::Deleted(gone);
-        let mut all = Deltas::one(since, Some(Key::clone(key)), gone, Digest::NONE);
-        match self.items.remove(key) {
-            None => self.order.push_back(Key::clone(key)),
+        let mut all = Deltas::one(since, Some(Key::clone(key)), gone, Origin::default());
+        match self.waiting.items.remove(key) {
+            None => self.waiting.order.push_back(Key::clone(key)),
             Some(newer) => {
                 // The merged deltas are tracked under the older sequence number.
                 self.versions.end(since.max(newer.since));
                 all.since = since.min(newer.since);
-                let digest = newer.digest;
+                let origin = newer.origin.clone();
                 for delta in newer.into_vec() {
-                    all.push_and_merge(delta, digest, dropped);
+                    all.push_and_merge(delta, origin.clone(), dropped);
                 }
             }
         }
-        self.items.insert(Key::clone(key), all);
+        self.waiting.items.insert(Key::clone(key), all);
     }
 }
 
@@ -201,8 +209,8 @@ mod tests {
         for _ in 10..100_000 {
             queue.pop(&mut |_, _| Ok(())).unwrap();
         }
-        let state = queue.state.lock();
-        let capacities = [state.items.capacity(), state.order.capacity()];
+        let waiting = &queue.body.lock().waiting;
+        let capacities = [waiting.items.capacity(), waiting.order.capacity()];
         assert!(capacities.iter().all(|it| *it < 10_000), "{capacities:?}");
     }
 
@@ -212,6 +220,6 @@ mod tests {
         for version in 1..10_000 {
             write(&queue, ["a", "b", "c"][version % 3], version);
         }
-        assert!(queue.state.lock().versions.len() <= 3);
+        assert!(queue.body.lock().versions.len() <= 3);
     }
 }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use super::known::{Known, KnownSnapshot};
 use super::state::tombstone;
 use super::{DeltaFifo, State};
-use crate::base::digest::Digest;
 use crate::object::{Deleted, Key};
 use crate::queue::Delta;
-use crate::queue::version_tracker;
+use crate::queue::delta::{self, Origin};
 use crate::store::{Change, Entry, EntryChange, Gaps, StoreError};
 
 impl<T> DeltaFifo<T> {
@@ -18,15 +17,10 @@ impl<T> DeltaFifo<T> {
         let populates = change.is_write();
         let entered = self.enter(change);
         let mut dropped = Vec::new();
-        let mut state = self.state.lock();
-        let result = match entered {
-            Ok(change) => self.put(&mut state, change, &mut dropped),
-            Err(error) => {
-                state.populated |= populates;
-                Err(error)
-            }
-        };
-        self.unlock(state);
+        let mut state = self.body.lock();
+        let result = entered.and_then(|change| self.put(&mut state, change, &mut dropped));
+        state.populated |= populates || !matches!(result, Err(StoreError::Key(_)));
+        self.body.unlock(state);
         result
     }
 
@@ -34,19 +28,19 @@ impl<T> DeltaFifo<T> {
     /// deletion will be queued (D3).
     fn enter(&self, change: Change<T>) -> Result<EntryChange<T>, StoreError> {
         if let Change::Delete(gone @ Deleted::Final(object)) = &change
-            && self.door.transform().is_some()
+            && self.body.door.transform().is_some()
         {
-            let key = self.door.accessor().key(object)?;
+            let key = self.body.door.accessor().key(object)?;
             let mut dropped = Vec::new();
-            let state = self.state.lock();
+            let state = self.body.lock();
             let known = self.is_known(&state, &key, &mut dropped);
             drop(state);
             if matches!(known?, Known::No) {
-                let version = self.door.version(object);
+                let version = self.body.door.version(object);
                 return Ok(EntryChange::Delete(key, gone.clone(), version));
             }
         }
-        self.door.change(change)
+        self.body.door.change(change)
     }
 
     /// Queues a change. `dropped` collects objects that must be dropped without the lock.
@@ -57,35 +51,22 @@ impl<T> DeltaFifo<T> {
         change: EntryChange<T>,
         dropped: &mut Vec<Arc<T>>,
     ) -> Result<(), StoreError> {
-        let (Entry { key, digest, .. }, version, delta) = match change {
-            EntryChange::Add(entry, version) => {
-                let delta = Delta::Added(Arc::clone(&entry.object));
-                (entry, version, delta)
-            }
-            EntryChange::Update(entry, version) => {
-                let delta = Delta::Updated(Arc::clone(&entry.object));
-                (entry, version, delta)
-            }
-            EntryChange::Delete(key, gone, version) => {
-                state.populated = true;
-                match self.is_known(state, &key, dropped)? {
-                    Known::Yes => state.push(&key, Delta::Deleted(gone), Digest::NONE, dropped),
-                    Known::BeingDeleted => state.defer_deletion(&key, gone, dropped),
-                    // Unknown (D3).
-                    Known::No => dropped.extend(gone.object().cloned()),
-                }
-                state.versions.record_event(version);
-                return Ok(());
-            }
-            EntryChange::Bookmark(version) => {
-                let version = version_tracker::version(&version);
-                state.versions.record_event(version);
-                return Ok(());
-            }
+        let (key, delta, origin) = delta::of_change(change);
+        let (version, is_added) = (origin.version.clone(), matches!(delta, Delta::Added(_)));
+        let Some(key) = key else {
+            state.versions.record_event(version);
+            return Ok(());
         };
-        let is_added = matches!(delta, Delta::Added(_));
         state.populated = true;
-        state.push(&key, delta, digest, dropped);
+        match delta {
+            Delta::Deleted(gone) => match self.is_known(state, &key, dropped)? {
+                Known::Yes => state.push(&key, Delta::Deleted(gone), origin, dropped),
+                Known::BeingDeleted => state.defer_deletion(&key, gone, dropped),
+                // Unknown (D3).
+                Known::No => dropped.extend(gone.object().cloned()),
+            },
+            delta => state.push(&key, delta, origin, dropped),
+        }
         state.versions.record_object(version, is_added);
         Ok(())
     }
@@ -97,14 +78,18 @@ impl<T> DeltaFifo<T> {
         entries: Vec<Entry<T>>,
         dropped: &mut Vec<Arc<T>>,
     ) {
-        state.items.reserve(entries.len());
-        state.order.reserve(entries.len());
+        state.waiting.items.reserve(entries.len());
+        state.waiting.order.reserve(entries.len());
         for entry in entries {
             let delta = match self.emit_replaced {
                 true => Delta::Replaced(entry.object),
                 false => Delta::Sync(entry.object),
             };
-            state.push(&entry.key, delta, entry.digest, dropped);
+            let origin = Origin {
+                version: None,
+                digest: entry.digest,
+            };
+            state.push(&entry.key, delta, origin, dropped);
         }
     }
 
@@ -120,10 +105,10 @@ impl<T> DeltaFifo<T> {
         };
         // On a relist, the set of keys is built before the lock is taken. In any case, it is
         // dropped after the lock is released.
-        let is_relist = self.state.lock().populated;
+        let is_relist = self.body.lock().populated;
         let mut listed = is_relist.then(keys);
         let (mut known, mut dropped) = (KnownSnapshot::default(), Vec::new());
-        let mut state = self.state.lock();
+        let mut state = self.body.lock();
         if listed.is_none() && self.has_objects(&state)? {
             listed = Some(keys());
         }
@@ -133,15 +118,15 @@ impl<T> DeltaFifo<T> {
                 let may_exist = |key: &Key| listed.contains(key) || gaps.cover(key);
                 // Read the known objects before anything changes: `KnownObjects` is user code and
                 // may fail or panic.
-                let skip = |key: &Key| may_exist(key) || state.items.contains_key(key);
+                let skip = |key: &Key| may_exist(key) || state.waiting.items.contains_key(key);
                 self.known(&state, skip, &mut known)?;
                 self.push_list(&mut state, entries, &mut dropped);
-                if state.items.len() > listed.len() {
+                if state.waiting.items.len() > listed.len() {
                     state.add_tombstones(|key| !may_exist(key), &mut dropped);
                 }
                 for (key, last_known) in known.objects.drain(..) {
                     let gone = Delta::Deleted(tombstone(&key, last_known));
-                    state.push(&key, gone, Digest::NONE, &mut dropped);
+                    state.push(&key, gone, Origin::default(), &mut dropped);
                 }
                 for (key, last_known) in known.being_deleted.drain(..) {
                     let gone = tombstone(&key, Some(last_known));
@@ -150,11 +135,8 @@ impl<T> DeltaFifo<T> {
             }
         }
         state.versions.record_list(resource_version.into());
-        if !state.populated {
-            state.populated = true;
-            state.initial_population = state.order.len();
-        }
-        self.unlock(state);
+        state.replaced();
+        self.body.unlock(state);
         Ok(())
     }
 }

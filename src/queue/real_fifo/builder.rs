@@ -1,19 +1,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{RealFifo, State};
+use super::{InOrder, RealFifo};
 use crate::base::derive::debug_fields;
-use crate::base::sync::{Condvar, Mutex};
+use crate::base::sync::Condvar;
 use crate::object::Accessor;
-use crate::queue::options::{QueueOptions, option_setters};
-use crate::queue::version_tracker::VersionTracker;
-use crate::stop::Done;
+use crate::queue::body::Body;
+use crate::queue::options::builder_methods;
 use crate::store::KnownObjects;
 
 /// Options for a [`RealFifo`]. client-go's `RealFIFOOptions`.
 #[must_use]
 pub struct RealFifoBuilder<T> {
-    options: QueueOptions<T>,
+    queue: RealFifo<T>,
 }
 
 impl<T> RealFifo<T> {
@@ -30,8 +29,15 @@ impl<T> RealFifo<T> {
     /// assert_eq!(queue.synced().name(), "pods");
     /// ```
     pub fn builder(accessor: Accessor<T>) -> RealFifoBuilder<T> {
+        let waiting = InOrder {
+            items: VecDeque::new(),
+            is_exclusive: false,
+        };
         RealFifoBuilder {
-            options: QueueOptions::new(accessor, "RealFifo"),
+            queue: Self {
+                body: Body::new(accessor, "RealFifo", waiting),
+                flight_ended: Condvar::new(),
+            },
         }
     }
 }
@@ -40,37 +46,11 @@ impl<T> RealFifoBuilder<T> {
     /// Sets the store of the consumer. On a relist, a reflector takes unchanged objects from it
     /// instead of decoding them. By default there is none.
     pub fn known_objects(mut self, known_objects: Arc<dyn KnownObjects<T>>) -> Self {
-        self.options.known_objects = Some(known_objects);
+        self.queue.body.known_objects = Some(known_objects);
         self
     }
 
-    option_setters! {}
-
-    /// Creates the queue, empty and open.
-    pub fn build(self) -> RealFifo<T> {
-        let QueueOptions {
-            door,
-            known_objects,
-            timing,
-        } = self.options;
-        RealFifo {
-            door,
-            known_objects,
-            synced: Done::new(timing.name.as_str()),
-            timing,
-            state: Mutex::new(State {
-                items: VecDeque::new(),
-                in_flight: None,
-                populated: false,
-                initial_population: 0,
-                synced: false,
-                closed: false,
-                versions: VersionTracker::default(),
-            }),
-            changed: Condvar::new(),
-            flight_ended: Condvar::new(),
-        }
-    }
+    builder_methods!(RealFifo);
 }
 
-debug_fields!(RealFifoBuilder<T>, this, name: this.options.timing.name);
+debug_fields!(RealFifoBuilder<T>, this, name: this.queue.body.timing.name);

@@ -1,26 +1,22 @@
 mod builder;
 mod pop;
-mod read;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 pub use builder::RealFifoBuilder;
 
-use super::timing::Timing;
-use super::version_tracker::{self, VersionTracker};
+use super::body::{self, Accumulator, Body};
+use super::delta::{self, Origin};
 use super::{Delta, Deltas, ReplacedAll};
 use crate::base::derive::debug_fields;
 use crate::base::digest::Digest;
 use crate::base::panic::catch;
-use crate::base::sync::thread::{self, ThreadId};
-use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::sync::{Condvar, MutexGuard, thread};
 use crate::object::{Accessor, Deleted, Key};
 use crate::resource_version::ResourceVersion;
-use crate::stop::Done;
 use crate::store::{
-    Change, Door, Entry, EntryChange, Gaps, KnownObjects, ReflectorStore, Staging, StoreError,
-    Transform,
+    Change, Door, Entry, EntryChange, Gaps, ReflectorStore, Staging, StoreError, Transform,
 };
 
 /// The maximum number of changes in a batch (R14). Under shuttle, whose queues are short, it is
@@ -71,44 +67,27 @@ const BATCH: usize = if cfg!(shuttle) { 2 } else { 1000 };
 /// ```
 #[doc(alias = "RealFIFO")]
 pub struct RealFifo<T> {
-    door: Door<T>,
-    known_objects: Option<Arc<dyn KnownObjects<T>>>,
-    synced: Done,
-    timing: Timing,
-    /// Guards all mutable state. The innermost lock: while it is held, no user code runs and
-    /// `synced` is not set.
-    state: Mutex<State<T>>,
-    /// Pops wait here until there is an item and nothing is in flight. [`unlock`](RealFifo::unlock)
-    /// wakes one of them when both hold, and all of them once the queue is closed. `close` also
-    /// wakes all of them.
-    changed: Condvar,
+    body: Body<T, InOrder<T>>,
     /// Writers wait here until an exclusive flight has ended. The end of a flight wakes all of
     /// them.
     flight_ended: Condvar,
 }
 
-struct State<T> {
+type State<T> = body::State<InOrder<T>>;
+
+/// The waiting changes.
+struct InOrder<T> {
     /// Entries with one delta each. The key is that of the transformed object, or `None` if the
     /// object has no key.
     items: VecDeque<Deltas<T>>,
-    in_flight: Option<InFlight>,
-    /// Whether there has been a write or a successful replace.
-    populated: bool,
-    /// The number of items at the head of the queue that were there after the first replace,
-    /// including those in flight (R8).
-    initial_population: usize,
-    /// Whether the queue has synced. Never becomes false again.
-    synced: bool,
-    closed: bool,
-    /// Tracks each entry of `items` and each change in flight.
-    versions: VersionTracker,
+    /// Whether a pop is in flight and other threads must wait until it ends before they write.
+    is_exclusive: bool,
 }
 
-/// A pop that is processing.
-struct InFlight {
-    thread: ThreadId,
-    /// Whether other threads must wait before they write.
-    exclusive: bool,
+impl<T> Accumulator for InOrder<T> {
+    fn len(&self) -> usize {
+        self.items.len()
+    }
 }
 
 impl<T> RealFifo<T> {
@@ -119,70 +98,61 @@ impl<T> RealFifo<T> {
 
     /// Returns the transform, if there is one. client-go's `Transformer`.
     pub fn transformer(&self) -> Option<&Transform<T>> {
-        self.door.transform()
+        self.body.door.transform()
+    }
+
+    /// Returns the number of waiting changes, without those that are being processed.
+    pub fn len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Whether no change is waiting.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns all waiting changes in order, one for each entry.
+    pub fn list(&self) -> Vec<Deltas<T>> {
+        self.body.lock().waiting.items.iter().cloned().collect()
+    }
+
+    /// Returns the keys of all waiting changes, each once, in the order of their first change.
+    pub fn list_keys(&self) -> Vec<Key> {
+        let items = &self.body.lock().waiting.items;
+        let mut seen = HashSet::new();
+        let keys = items.iter().filter_map(Deltas::key);
+        keys.filter(|key| seen.insert(*key)).cloned().collect()
     }
 
     /// Takes the lock for a write, after any exclusive flight of another thread has ended.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        let this = thread::current().id();
-        let mut state = self.state.lock();
-        while state
-            .in_flight
-            .as_ref()
-            .is_some_and(|in_flight| in_flight.exclusive && in_flight.thread != this)
-        {
+        let this = Some(thread::current().id());
+        let mut state = self.body.lock();
+        while state.waiting.is_exclusive && state.in_flight != this {
             self.flight_ended.wait(&mut state);
         }
         state
     }
 
-    /// Publishes and unlocks, then reports the depth.
-    fn unlock(&self, state: MutexGuard<'_, State<T>>) {
-        self.publish(state);
-        self.timing.depth(|| self.len());
-    }
-
-    /// Updates the watermark, wakes pops and unlocks. Then sets `synced` if due.
-    fn publish(&self, mut state: MutexGuard<'_, State<T>>) {
-        state.versions.publish();
-        state.synced |= state.populated && state.initial_population == 0;
-        let synced = state.synced;
-        if state.in_flight.is_none() {
-            if !state.items.is_empty() {
-                self.changed.notify_one();
-            } else if state.closed {
-                self.changed.notify_all();
-            }
-        }
-        drop(state);
-        if synced && !self.synced.is_done() {
-            self.synced.set();
-        }
-    }
-
     fn write(&self, change: Change<T>) -> Result<(), StoreError> {
-        let entered = self.door.change(change).map(|change| {
-            let key = self.key_after_transform(&change);
-            (change, key)
+        let entered = self.body.door.change(change).map(|change| {
+            let (key, delta, origin) = delta::of_change(change);
+            (self.key_after_transform(key, &delta), delta, origin)
         });
         let mut state = self.lock();
         // After a failed write, the queue also counts as populated (R2, R3).
         state.populated = true;
-        let result = entered.map(|(change, key)| state.put(change, key));
-        self.unlock(state);
+        let result = entered.map(|(key, delta, origin)| state.put(key, delta, origin));
+        self.body.unlock(state);
         result
     }
 
     /// Returns the key of the transformed object (R3).
-    fn key_after_transform(&self, change: &EntryChange<T>) -> Option<Key> {
-        let object = match change {
-            EntryChange::Add(entry, _) | EntryChange::Update(entry, _) => Some(&entry.object),
-            EntryChange::Delete(_, Deleted::Final(object), _) => Some(object),
-            _ => None,
-        };
-        match (object, self.door.transform()) {
-            (Some(object), Some(_)) => self.door.accessor().key(object).ok(),
-            _ => change.key().cloned(),
+    fn key_after_transform(&self, key: Option<Key>, delta: &Delta<T>) -> Option<Key> {
+        match delta {
+            Delta::Deleted(Deleted::FinalStateUnknown { .. }) => key,
+            _ if self.transformer().is_none() => key,
+            delta => self.body.door.accessor().key(delta.object()?).ok(),
         }
     }
 
@@ -190,45 +160,25 @@ impl<T> RealFifo<T> {
     fn push_list(&self, list: ReplacedAll<T>) {
         let version = ResourceVersion::from(&*list.resource_version);
         let mut state = self.lock();
-        state.push(None, Delta::ReplacedAll(Arc::new(list)), Digest::NONE);
+        state.push(None, Delta::ReplacedAll(Arc::new(list)), Origin::default());
         state.versions.record_list(version);
         state.replaced();
-        self.unlock(state);
+        self.body.unlock(state);
     }
 }
 
 impl<T> State<T> {
-    /// Queues a change under this key.
-    fn put(&mut self, change: EntryChange<T>, key: Option<Key>) {
-        let (version, digest, delta) = match change {
-            EntryChange::Add(entry, version) => (version, entry.digest, Delta::Added(entry.object)),
-            EntryChange::Update(entry, version) => {
-                (version, entry.digest, Delta::Updated(entry.object))
-            }
-            EntryChange::Delete(_, gone, version) => (version, Digest::NONE, Delta::Deleted(gone)),
-            EntryChange::Bookmark(version) => {
-                let delta = Delta::Bookmark(version.as_str().into());
-                (version_tracker::version(&version), Digest::NONE, delta)
-            }
-        };
-        let is_added = matches!(delta, Delta::Added(_));
+    fn put(&mut self, key: Option<Key>, delta: Delta<T>, origin: Origin) {
+        let (version, is_added) = (origin.version.clone(), matches!(delta, Delta::Added(_)));
         self.populated |= !matches!(delta, Delta::Bookmark(_));
-        self.push(key, delta, digest);
+        self.push(key, delta, origin);
         self.versions.record_object(version, is_added);
     }
 
-    fn push(&mut self, key: Option<Key>, delta: Delta<T>, digest: Digest) {
+    fn push(&mut self, key: Option<Key>, delta: Delta<T>, origin: Origin) {
         let since = self.versions.begin();
-        self.items.push_back(Deltas::one(since, key, delta, digest));
-    }
-
-    /// Completes a replace. If the queue was not populated, all waiting items form the initial list
-    /// (R8).
-    fn replaced(&mut self) {
-        if !self.populated {
-            self.populated = true;
-            self.initial_population = self.items.len();
-        }
+        let deltas = Deltas::one(since, key, delta, origin);
+        self.waiting.items.push_back(deltas);
     }
 }
 
@@ -268,8 +218,8 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// Returns [`StoreError::Transform`] if the transform fails on an object. Nothing is queued
     /// then.
     fn replace(&self, mut objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
-        let accessor = self.door.accessor();
-        if let Some(transform) = self.door.transform() {
+        let accessor = self.body.door.accessor();
+        if let Some(transform) = self.body.door.transform() {
             for object in &mut objects {
                 let transformed = transform.apply(Arc::clone(object));
                 *object = transformed.map_err(|message| StoreError::Transform {
@@ -295,8 +245,8 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// Never returns an error.
     fn resync(&self) -> Result<(), StoreError> {
         let mut state = self.lock();
-        state.push(None, Delta::SyncAll, Digest::NONE);
-        self.unlock(state);
+        state.push(None, Delta::SyncAll, Origin::default());
+        self.body.unlock(state);
         Ok(())
     }
 
@@ -306,11 +256,9 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// Never returns an error.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        let mut state = self.lock();
-        state.put(EntryChange::Bookmark(resource_version.to_owned()), None);
-        // Use `publish`, which does not report the depth: client-go does not report it after a
-        // bookmark either (R22).
-        self.publish(state);
+        self.apply_entries(&mut vec![EntryChange::Bookmark(
+            resource_version.to_owned(),
+        )]);
         Ok(())
     }
 
@@ -321,16 +269,16 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
 
 impl<T: Send + Sync> Staging<T> for RealFifo<T> {
     fn door(&self) -> &Door<T> {
-        &self.door
+        &self.body.door
     }
 
     /// Returns the state in the [known objects](RealFifoBuilder::known_objects).
     fn known(&self, key: &str) -> Option<Entry<T>> {
-        catch(|| self.known_objects.as_ref()?.entry(key)).ok()?
+        catch(|| self.body.known_objects.as_ref()?.entry(key)).ok()?
     }
 
     fn is_settled(&self) -> bool {
-        self.state.lock().versions.is_settled()
+        self.body.lock().versions.is_settled()
     }
 
     /// Queues all changes under one lock and wakes one pop.
@@ -338,14 +286,15 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
         let mut state = self.lock();
         let mut has_items = false;
         for change in changes.drain(..) {
-            has_items |= !matches!(change, EntryChange::Bookmark(_));
-            let key = change.key().cloned();
-            state.put(change, key);
+            let (key, delta, origin) = delta::of_change(change);
+            has_items |= key.is_some();
+            state.put(key, delta, origin);
         }
         if has_items {
-            self.unlock(state);
+            self.body.unlock(state);
         } else {
-            self.publish(state);
+            // client-go does not report the depth after a bookmark (R22).
+            self.body.publish(state);
         }
         Vec::new()
     }
@@ -373,6 +322,6 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
 
 debug_fields!(RealFifo<T>, this,
     len: this.len(),
-    synced: this.synced.is_done(),
-    closed: this.state.lock().closed
+    synced: this.body.synced().is_done(),
+    closed: this.body.is_closed()
 );

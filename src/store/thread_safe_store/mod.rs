@@ -140,12 +140,16 @@ impl<T> ThreadSafeStore<T> {
     /// [`StoreError::Index`] if an index function fails or panics, or another [`StoreError`] if the
     /// resource version function panics. Then nothing has changed.
     pub fn add(&self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
-        self.put(Entry::of(key, object))
+        let version = self.version_of(&object)?;
+        self.put(Entry::of(key, object), version)
     }
 
     /// Stores an entry and returns the object that it replaced.
-    pub(crate) fn put(&self, entry: Entry<T>) -> Result<Option<Arc<T>>, StoreError> {
-        let resource_version = self.version_of(&entry.object)?;
+    pub(super) fn put(
+        &self,
+        entry: Entry<T>,
+        resource_version: Option<ResourceVersion>,
+    ) -> Result<Option<Arc<T>>, StoreError> {
         let (mut state, computed) =
             self.write(|functions| compute(functions, &entry.key, &*entry.object))?;
         state.set_resource_version(resource_version);
@@ -178,19 +182,37 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// [`StoreError`] if the resource version function panics. Then nothing has changed.
     pub fn delete_with_object(&self, key: &str, gone: &Deleted<T>) -> Result<(), StoreError> {
-        self.delete_at(key, self.version_of_deleted(gone)?);
+        drop(self.delete_at(key, self.version_of_deleted(gone)?));
         Ok(())
     }
 
-    /// Removes an object and records the resource version of its deletion.
-    pub(super) fn delete_at(&self, key: &str, resource_version: Option<ResourceVersion>) {
+    /// Removes and returns an object, and records the resource version of its deletion.
+    pub(super) fn delete_at(
+        &self,
+        key: &str,
+        resource_version: Option<ResourceVersion>,
+    ) -> Option<Arc<T>> {
         let removed = {
             let mut state = self.state.write();
             state.set_resource_version(resource_version);
             state.slots.remove(key)
         };
-        drop(removed);
         self.report_version();
+        removed.map(|slot| slot.entry.object)
+    }
+
+    /// Applies a change and returns the object that was stored before.
+    pub(crate) fn apply(&self, change: &EntryChange<T>) -> Result<Option<Arc<T>>, StoreError> {
+        match change {
+            EntryChange::Add(new, version) | EntryChange::Update(new, version) => {
+                self.put(new.clone(), version.clone())
+            }
+            EntryChange::Delete(key, _, version) => Ok(self.delete_at(key, version.clone())),
+            EntryChange::Bookmark(version) => {
+                self.bookmark(version);
+                Ok(None)
+            }
+        }
     }
 
     /// Removes `object` only if it is still the stored one. Returns whether it was removed.
@@ -253,105 +275,106 @@ impl<T> ThreadSafeStore<T> {
     /// [`TransactionError`] lists the changes that failed because an index function or the resource
     /// version function failed or panicked. The others have been applied.
     pub fn transaction(&self, changes: Vec<(Key, Change<T>)>) -> Result<(), TransactionError> {
-        let total = changes.len();
-        let entry = |(key, change)| match change {
-            Change::Add(object) | Change::Update(object) => {
-                EntryChange::Update(Entry::of(key, object), None)
+        self.transact_all(changes.into_iter().map(|(key, change)| {
+            Ok(match change {
+                Change::Add(object) | Change::Update(object) => {
+                    let version = self.version_of(&object)?;
+                    EntryChange::Update(Entry::of(key, object), version)
+                }
+                Change::Delete(gone) => {
+                    let version = self.version_of_deleted(&gone)?;
+                    EntryChange::Delete(key, gone, version)
+                }
+                Change::Bookmark(version) => EntryChange::Bookmark(version),
+            })
+        }))
+    }
+
+    /// Like [`transact`](Self::transact), with one error for all changes that fail.
+    pub(super) fn transact_all(
+        &self,
+        changes: impl Iterator<Item = Result<EntryChange<T>, StoreError>>,
+    ) -> Result<(), TransactionError> {
+        let changes: Vec<_> = changes.collect();
+        let outcomes = self.transact(&changes);
+        let (total, mut successful, mut errors) = (outcomes.len(), Vec::new(), Vec::new());
+        for (position, outcome) in outcomes.into_iter().enumerate() {
+            match outcome {
+                Ok(_) => successful.push(position),
+                Err(error) => errors.push(error),
             }
-            Change::Delete(gone) => EntryChange::Delete(key, gone, None),
-            Change::Bookmark(version) => EntryChange::Bookmark(version),
-        };
-        let changes = changes.into_iter().map(entry);
-        let (applied, errors) = self.transact(changes.enumerate().collect());
+        }
         if errors.is_empty() {
             return Ok(());
         }
         Err(TransactionError {
-            successful: applied,
+            successful,
             total,
-            errors: errors.into_iter().map(|(_, error)| error).collect(),
+            errors,
         })
     }
 
-    /// Applies changes that carry their positions. Returns the positions of the applied changes,
-    /// and the errors of the others with their positions.
+    /// Applies the changes that are not errors, in one step. Returns the object that was stored
+    /// before each change, or the error of the change.
     pub(crate) fn transact(
         &self,
-        mut changes: Vec<(usize, EntryChange<T>)>,
-    ) -> (Vec<usize>, Vec<(usize, StoreError)>) {
-        let mut errors = Vec::new();
-        let mut versions = Vec::with_capacity(changes.len());
-        changes.retain(|(position, change)| {
-            let version = match change {
-                EntryChange::Add(entry, _) | EntryChange::Update(entry, _) => {
-                    self.version_of(&entry.object)
-                }
-                EntryChange::Delete(_, gone, _) => self.version_of_deleted(gone),
-                EntryChange::Bookmark(version) => Ok(Some((&**version).into())),
-            };
-            let version = version.map(|version| versions.push(version));
-            version
-                .map_err(|error| errors.push((*position, error)))
-                .is_ok()
-        });
+        changes: &[Result<EntryChange<T>, StoreError>],
+    ) -> Vec<Result<Option<Arc<T>>, StoreError>> {
         let written = self.write(|functions| {
-            let computed = changes.iter().map(|(_, change)| match change {
-                EntryChange::Add(entry, _) | EntryChange::Update(entry, _) => {
-                    compute(functions, &entry.key, &*entry.object)
+            let computed = changes.iter().map(|change| match change {
+                Ok(EntryChange::Add(new, _) | EntryChange::Update(new, _)) => {
+                    compute(functions, &new.key, &*new.object)
                 }
-                EntryChange::Delete(..) | EntryChange::Bookmark(_) => Ok(Computed::new()),
+                Ok(EntryChange::Delete(..) | EntryChange::Bookmark(_)) => Ok(Computed::new()),
+                Err(error) => Err(error.clone()),
             });
             Ok(computed.collect::<Vec<_>>())
         });
-        let mut applied = Vec::with_capacity(changes.len());
-        // These vectors are declared outside the block that holds the lock, so that they are dropped
-        // after the lock is released.
-        let mut replaced = Vec::with_capacity(changes.len());
-        let (mut removed, mut refused) = (Vec::new(), Vec::new());
+        let mut outcomes = Vec::with_capacity(changes.len());
+        // Declared outside the block that holds the lock, so that it is dropped after the lock is
+        // released.
+        let mut removed = Vec::new();
         let began = Instant::now();
         if let Ok((mut state, computed)) = written {
             let mut last = None;
-            for (((position, change), version), computed) in
-                changes.into_iter().zip(versions).zip(computed)
-            {
-                let computed = match computed {
-                    Ok(computed) => computed,
-                    Err(error) => {
-                        errors.push((position, error));
-                        refused.push(change);
-                        continue;
+            for (change, computed) in changes.iter().zip(computed) {
+                outcomes.push(computed.map(|computed| match change {
+                    Ok(EntryChange::Add(new, version) | EntryChange::Update(new, version)) => {
+                        last = version.clone();
+                        state.slots.put(new.clone(), computed)
                     }
-                };
-                applied.push(position);
-                last = version;
-                match change {
-                    EntryChange::Add(entry, _) | EntryChange::Update(entry, _) => {
-                        replaced.push(state.slots.put(entry, computed));
+                    Ok(EntryChange::Delete(key, _, version)) => {
+                        last = version.clone();
+                        let slot = state.slots.remove(key);
+                        let object = slot.as_ref().map(|slot| Arc::clone(&slot.entry.object));
+                        removed.push(slot);
+                        object
                     }
-                    EntryChange::Delete(key, gone, _) => {
-                        removed.push((state.slots.remove(&key), gone));
+                    Ok(EntryChange::Bookmark(version)) => {
+                        last = Some(version.as_str().into());
+                        None
                     }
-                    EntryChange::Bookmark(_) => {}
-                }
+                    // `computed` has the error.
+                    Err(_) => None,
+                }));
             }
             state.set_resource_version(last);
         }
         let took = began.elapsed();
+        let applied = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
         if took
             > slow_threshold(
-                applied.len().max(1),
+                applied.max(1),
                 Duration::from_millis(500),
                 Duration::from_secs(5),
             )
         {
             log::info!(
-                "a transaction of {} changes took {took:?}; use smaller transactions",
-                applied.len()
+                "a transaction of {applied} changes took {took:?}; use smaller transactions"
             );
         }
         self.report_version();
-        errors.sort_by_key(|(position, _)| *position);
-        (applied, errors)
+        outcomes
     }
 
     /// Sets the resource version: all changes up to it have been delivered.

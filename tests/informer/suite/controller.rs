@@ -12,11 +12,12 @@ use k8s_informer::informer::{
 };
 use k8s_informer::object::Accessor;
 use k8s_informer::queue::{DeltaFifo, Deltas, PopError, Process, Queue, RealFifo};
-use k8s_informer::store::{IndexFunc, Indexers, ReflectorStore, StoreError};
+use k8s_informer::store::{IndexFunc, Indexers, ReflectorStore, StoreError, Transform};
 use k8s_informer::time::Backoff;
 use k8s_informer::{Deleted, Done, DynamicObject, Indexer, Object, SharedIndexInformer, Stop};
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use serde::{Deserialize, Deserializer};
+use serde_json::json;
 
 use super::{informer, informer_options, informer_with, one_item_per_change, queue_kind};
 use crate::informer::support::{
@@ -403,6 +404,29 @@ fn p1_rejected_change_does_not_affect_later_ones() {
     assert_eq!(events.next(), "add good@13");
     assert!(store.get_by_key("bad").is_some());
     logged(&["p1 objects", "an event was lost", "not this one"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn x9_cache_has_the_version_before_the_transform() {
+    let feed = Feed::new("x9");
+    feed.list("10", &[("a", "1")]);
+    let (recorder, events) = recorder();
+    let mut options = InformerOptions::new(Arc::new(feed.clone()), recorder);
+    options.queue = queue_kind();
+    options.transform = Some(Transform::try_in_place(|object: &mut DynamicObject| {
+        let name = object.name().to_owned();
+        object.edit(|fields| fields["metadata"] = json!({ "name": name }))
+    }));
+    let (indexer, controller) = new_indexer_informer(options);
+    let (_controller, running) = run_controller(controller);
+    assert_eq!(events.next(), "add a@ initial");
+    feed.event("ADDED", "b", "11");
+    assert_eq!(events.next(), "add b@");
+    assert_eq!(indexer.last_store_sync_resource_version(), "11");
+    feed.event("DELETED", "a", "12");
+    assert_eq!(events.next(), "delete a@");
+    assert_eq!(indexer.last_store_sync_resource_version(), "12");
     running.end().unwrap();
 }
 
