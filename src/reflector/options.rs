@@ -148,7 +148,7 @@ pub struct ReflectorOptions {
     /// The back-off after failures resets when a watch proves healthy, by an event or by lasting a
     /// second. A successful list does not reset it.
     pub backoff: Backoff,
-    /// The clock, which provides the time and waits.
+    /// The clock, which provides the time and waits, also for the informer and its handlers.
     pub clock: Arc<dyn Clock>,
     /// A callback that replaces the log messages for failed lists and failed watch requests. It
     /// runs on the reflector's thread.

@@ -148,6 +148,7 @@ impl<T> Decoder<T> {
         }
     }
 
+    #[cfg(feature = "client")]
     pub(crate) fn limits(&self) -> DecodeLimits {
         self.options.limits
     }

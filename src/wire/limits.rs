@@ -1,7 +1,7 @@
 use super::SplitError;
 use crate::json::{MAX_NESTING, nesting};
 
-/// Limits on the data from a server. A request whose response exceeds a limit ends with an error.
+/// Limits on the data from a server.
 ///
 /// The head of a response is limited to 32 KiB by the client, not by these options.
 ///
@@ -16,11 +16,12 @@ use crate::json::{MAX_NESTING, nesting};
 #[non_exhaustive]
 pub struct DecodeLimits {
     /// The maximum size in bytes of an object in a list, of a watch event, and of a list without
-    /// its objects. The default is 32 MiB. etcd accepts 1.5 MiB by default, and the API server 3
-    /// MiB.
+    /// its objects. A larger one fails the whole list, or ends the watch. The default is 32 MiB. etcd
+    /// accepts 1.5 MiB by default, and the API server 3 MiB.
     pub object_bytes: usize,
-    /// The maximum nesting depth of arrays and objects in an object. The default is 127, which is
-    /// also the maximum. Fields that a type does not decode may be nested deeper, unless you set a
+    /// The maximum nesting depth of arrays and objects in an object. A deeper object is reported and
+    /// left out, like any other that cannot be decoded. The default is 127, which is also the
+    /// maximum. Fields that a type does not decode may be nested deeper, unless you set a
     /// lower limit.
     ///
     /// With the default, the most deeply nested types of Kubernetes, the schemas of

@@ -12,7 +12,7 @@
 //! | [`WatchEvents`] | a watch | `watch.Interface` |
 //! | [`Api::wait_for`], [`Api::wait_for_condition`] and others | wait for a state of one object | `kubectl wait` |
 //! | [`DeleteOptions`], [`LogOptions`] | options | `metav1.DeleteOptions`, `PodLogOptions` |
-//! | [`Scale`], [`Subresource`] | `scale`, `status` | `autoscaling/v1.Scale` |
+//! | [`Subresource`] | `scale`, `status` and others | `GetScale`, `UpdateStatus` |
 //! | [`retry_on_conflict`] | reads and writes again after a conflict | `retry.RetryOnConflict` |
 
 mod delete;

@@ -380,7 +380,7 @@ fn run<T>(
         {
             let is_in_initial_list = notification.event.is_in_initial_list();
             let waiting = counters.begin();
-            // Catch panics of the clock, which is user code as well.
+            // Reads the clock only if SP14 needs it. Catches its panics, because it is user code as well.
             let now = || panic::catch(|| callee.clock.now()).ok();
             let began = (waiting > MANY).then(now).flatten();
             let called = panic::catch(|| notification.event.deliver(&mut *callee.handler));

@@ -43,17 +43,18 @@ pub struct HandlerStats {
     pub panics: u64,
 }
 
-/// The counters behind [`HandlerStats`]. The adding thread writes the first one, the pop thread the
-/// next four, and the run thread the others. They are read one by one, not as a consistent
-/// snapshot.
+/// The counters behind [`HandlerStats`]. They are read one by one, not as a consistent snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
+    // Written by the adding thread.
     received: AtomicU64,
+    // Written by the pop thread.
     buffered: AtomicUsize,
     most_waiting: AtomicUsize,
     merged: AtomicU64,
     /// The number of events that the run thread has taken out of the buffer.
     taken: AtomicUsize,
+    // Written by the run thread.
     /// The number of taken events for which the call has begun.
     begun: AtomicUsize,
     delivered: AtomicU64,

@@ -48,7 +48,8 @@ const BATCH: usize = if cfg!(shuttle) { 2 } else { 64 };
 /// [`synced`](super::Queue::synced) is set after the last item of the initial list has been
 /// *processed*.
 ///
-/// **User code.** Key functions and transforms run without any lock. [`KnownObjects`] is called
+/// **User code.** Key functions and transforms run without any lock.
+/// [`KnownObjects`](crate::store::KnownObjects) is called
 /// under the lock of the queue, so an implementation must not call the queue. A panic in any of
 /// this code becomes an error.
 ///

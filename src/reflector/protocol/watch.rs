@@ -29,7 +29,7 @@ pub(super) struct WatchStream {
     pub(super) started: Instant,
     /// The time of the last event, or of the request.
     pub(super) last_event: Instant,
-    /// The number of events since `started`.
+    /// The number of events and bookmarks since `started`.
     pub(super) events: u64,
     /// The silence after which the watch is considered dead.
     pub(super) idle_timeout: Duration,

@@ -13,7 +13,7 @@ use crate::object::Key;
 /// A read of at most this many items holds the lock, for a few tens of microseconds. A longer one
 /// shares the content with the store, and writes then copy what they change. In interleaving tests,
 /// where stores are small, the number is two.
-const FEW: usize = if cfg!(shuttle) { 2 } else { 4096 };
+const MOST_UNDER_LOCK: usize = if cfg!(shuttle) { 2 } else { 4096 };
 
 impl<T> ThreadSafeStore<T> {
     /// Returns the object stored under `key`.
@@ -120,7 +120,7 @@ impl<T> ThreadSafeStore<T> {
             return Ok(Vec::new());
         };
         let count = index.len();
-        if count <= FEW {
+        if count <= MOST_UNDER_LOCK {
             return Ok(index.keys().cloned().collect());
         }
         let index = index.clone();
@@ -165,7 +165,7 @@ impl<T> ThreadSafeStore<T> {
         let count = sets.iter().map(|set| set.len()).sum();
         let mut found = Vec::with_capacity(count);
         if let [set] = sets[..]
-            && count <= FEW
+            && count <= MOST_UNDER_LOCK
         {
             let slots = set
                 .iter()
@@ -191,7 +191,7 @@ impl<T> ThreadSafeStore<T> {
         count: usize,
         read: impl FnOnce(&Pages<Slot<T>>) -> R,
     ) -> R {
-        if count <= FEW {
+        if count <= MOST_UNDER_LOCK {
             return read(state.slots.pages());
         }
         let pages = state.slots.pages().clone();
