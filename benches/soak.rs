@@ -19,12 +19,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::Jump;
+use common::custom::Pod;
 use common::pods::Pods;
 use k8s_informer::handler::{HandlerBuffer, HandlerFuncs, HandlerOptions};
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::time::Backoff;
-use k8s_informer::{Client, Config, Object, ObjectMeta, SharedInformerFactory, Stop, impl_object};
-use serde::Deserialize;
+use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 
 /// The limit of writable memory of the informer process in KiB, for `ulimit -d`.
 const LIMIT: usize = 64 << 10;
@@ -41,29 +41,6 @@ const BOUND: f64 = 1.05;
 
 /// The first version of the server. All later versions have the same number of digits.
 const FIRST_VERSION: usize = 2_000_000;
-
-#[derive(Deserialize)]
-#[allow(dead_code)] // A cache only holds the fields.
-struct Pod {
-    metadata: ObjectMeta,
-    spec: Spec,
-    status: Status,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[allow(dead_code)]
-struct Spec {
-    node_name: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[allow(dead_code)]
-struct Status {
-    phase: Option<String>,
-}
-
-impl_object!(Pod, "v1", "Pod", "pods", Namespaced);
 
 fn main() {
     let arguments: Vec<String> = std::env::args()

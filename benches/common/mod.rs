@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod bare;
+pub(crate) mod custom;
 pub(crate) mod pods;
 pub(crate) mod replay;
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::time::Backoff;
-use k8s_informer::{Client, Config, ObjectMeta, SharedInformerFactory, Stop, impl_object};
-use serde::Deserialize;
+use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 
+use super::common::custom::Pod;
 use super::common::replay::Replay;
 
 /// The argument of the informer process, before the address of the server.
@@ -23,29 +23,6 @@ const INFORMER: &str = "--informer";
 const PODS: usize = 10_000;
 const RELISTS: usize = 100;
 const LIMIT: usize = 16 << 20;
-
-#[derive(Deserialize)]
-#[allow(dead_code)] // A cache only holds the fields.
-struct Pod {
-    metadata: ObjectMeta,
-    spec: Spec,
-    status: Status,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[allow(dead_code)]
-struct Spec {
-    node_name: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[allow(dead_code)]
-struct Status {
-    phase: Option<String>,
-}
-
-impl_object!(Pod, "v1", "Pod", "pods", Namespaced);
 
 /// Runs the relists, or the informer process, if the arguments say so. Returns whether they do.
 pub(crate) fn run_if_requested(arguments: &[String]) -> bool {

@@ -49,9 +49,8 @@ const BATCH: usize = if cfg!(shuttle) { 2 } else { 64 };
 /// *processed*.
 ///
 /// **User code.** Key functions and transforms run without any lock.
-/// [`KnownObjects`](crate::store::KnownObjects) is called
-/// under the lock of the queue, so an implementation must not call the queue. A panic in any of
-/// this code becomes an error.
+/// [`KnownObjects`](crate::store::KnownObjects) is called under the lock of the queue, so an
+/// implementation must not call the queue. A panic in any of this code becomes an error.
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};
