@@ -555,11 +555,11 @@ impl Model {
             }
             Read::Nothing | Read::Broken => self.miss("", now),
         }
-        watching.counts |= !added;
-        // The version of an object without a name does not count.
-        let is_nameless = served.spoil == Spoil::NoName;
-        let version = if is_nameless { "" } else { &thing.version };
-        self.count(version, !added, watching);
+        // An object without a name does not count as an event.
+        if served.spoil != Spoil::NoName {
+            watching.counts |= !added;
+            self.count(&thing.version, !added, watching);
+        }
         Ok(())
     }
 

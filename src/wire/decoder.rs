@@ -85,7 +85,8 @@ pub(crate) struct Unreadable {
     is_identified: bool,
     /// The key of the object in the store, if the store returned it.
     pub(crate) key: Option<Key>,
-    pub(crate) resource_version: String,
+    /// The version of the object. `None` if an event with it does not count as one (W9).
+    pub(crate) resource_version: Option<String>,
     /// The error, without the name of the object.
     pub(crate) error: Error,
 }
@@ -466,7 +467,7 @@ impl Unreadable {
             name: peek.name.clone().into_owned(),
             is_identified: !peek.is_ambiguous && !peek.name.is_empty(),
             key: None,
-            resource_version: peek.resource_version.clone().into_owned(),
+            resource_version: Some(peek.resource_version.clone().into_owned()),
             error,
         }
     }
@@ -478,15 +479,15 @@ impl Unreadable {
             name: object.name().to_owned(),
             is_identified: !object.name().is_empty(),
             key: None,
-            resource_version: object.resource_version().to_owned(),
+            resource_version: Some(object.resource_version().to_owned()),
             error,
         }
     }
 
-    /// Creates the error of an object without a name. Its version does not count (W9).
+    /// Creates the error of an object without a name.
     pub(crate) fn nameless<T: Object>(object: &T) -> Self {
         Self {
-            resource_version: String::new(),
+            resource_version: None,
             ..Self::of(object, Error::invalid("the object has no name"))
         }
     }

@@ -252,7 +252,8 @@ impl<T: Object> WatchEvents<T> {
                 })
             }
             Decoded::Change(kind, DecodedObject::Unreadable(object)) => {
-                self.unreadable(kind, &object.resource_version, &object)
+                let version = object.resource_version.as_deref().unwrap_or_default();
+                self.unreadable(kind, version, &object)
             }
             // The watch must not resume from the version of an object of another kind (W9).
             Decoded::OtherKind(kind, other) => self.unreadable(kind, "", &other),

@@ -28,7 +28,9 @@ impl<T: Object> Session<'_, T> {
             }
             DecodedObject::Unreadable(unreadable) => {
                 self.unreadable_change(kind, &unreadable);
-                self.protocol.event(kind, &unreadable.resource_version);
+                if let Some(version) = &unreadable.resource_version {
+                    self.protocol.event(kind, version);
+                }
             }
             // Only the objects of a list are compared with the store.
             DecodedObject::Unchanged(..) => {}

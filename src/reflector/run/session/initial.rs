@@ -69,7 +69,9 @@ impl<T: Object> Session<'_, T> {
             }
             DecodedObject::Unreadable(unreadable) => {
                 self.unreadable_initial_event(kind, &unreadable);
-                self.protocol.event(kind, &unreadable.resource_version);
+                if let Some(version) = &unreadable.resource_version {
+                    self.protocol.event(kind, version);
+                }
             }
         }
     }
