@@ -82,6 +82,8 @@ pub struct Model {
 /// The relists while objects are missing.
 struct Repair {
     missed: BTreeSet<String>,
+    /// The keys missed since the last list began.
+    recorded: BTreeSet<String>,
     left: u32,
     due: Option<u64>,
     wait: Duration,
@@ -91,6 +93,7 @@ impl Repair {
     fn new() -> Self {
         Self {
             missed: BTreeSet::new(),
+            recorded: BTreeSet::new(),
             left: 0,
             due: None,
             wait: FIRST_BACKOFF,
@@ -106,6 +109,7 @@ impl Repair {
 
     /// An empty key means an object with an unreadable key.
     fn missed(&mut self, key: &str, now: u64) {
+        self.recorded.insert(key.to_owned());
         if self.missed.insert(key.to_owned()) {
             self.left = RELISTS;
             self.schedule(now);
@@ -123,6 +127,7 @@ impl Repair {
         if complete {
             *self = Self::new();
         }
+        self.missed.retain(|key| self.recorded.contains(key));
         self.due = None;
         self.schedule(now);
     }
@@ -254,6 +259,9 @@ impl Model {
 
     /// Requests a list or its next page.
     fn list(&mut self) {
+        if self.listing.token.is_none() {
+            self.repair.recorded.clear();
+        }
         let Listing {
             version,
             token,
@@ -449,6 +457,9 @@ impl Model {
         if !initial && self.repair.take_due(stream.started) {
             return self.new_cycle(stream.started);
         }
+        if initial {
+            self.repair.recorded.clear();
+        }
         let ended = self.stream(&stream, initial);
         if self.next == Step::Watch && self.repair.take_due(ended) {
             self.new_cycle(ended);
@@ -477,8 +488,12 @@ impl Model {
                 () => self.event(frame, &mut watching, stream.started),
             };
             if let Err(broken) = result {
-                self.broken(broken, &watching, stream.started);
-                return stream.started;
+                let now = match received < length && !too_large {
+                    true => stream.ended,
+                    false => stream.started,
+                };
+                self.broken(broken, &watching, stream.started, now);
+                return now;
             }
         }
         let is_silent = stream.end == End::Silent && watching.initial.is_none();
@@ -546,7 +561,8 @@ impl Model {
         }
         let is_live = watching.initial.is_none();
         match read {
-            Read::Whole => self.repair.received(&thing.key, now),
+            Read::Whole if is_live => self.repair.received(&thing.key, now),
+            Read::Whole => {}
             Read::Key => {
                 self.miss(&thing.key, now);
                 if deleted && is_live {
@@ -581,7 +597,7 @@ impl Model {
         }
     }
 
-    fn broken(&mut self, broken: Broken, watching: &Watching, now: u64) {
+    fn broken(&mut self, broken: Broken, watching: &Watching, started: u64, now: u64) {
         self.note_health(watching);
         match broken {
             Broken::Error(failure) if watching.initial.is_some() => {
@@ -602,7 +618,7 @@ impl Model {
             }
             Broken::Frame => {
                 self.broken_at = Some(self.version.clone());
-                self.reopen_watch(0);
+                self.reopen_watch(now - started);
             }
         }
     }

@@ -101,7 +101,8 @@ pub enum Garbage {
 impl Garbage {
     fn text(self) -> &'static str {
         match self {
-            Self::Text => "garbage",
+            // Without the newline, the text would end at the end of the stream.
+            Self::Text => "garbage\n",
             Self::Brackets => r#"{"type":"ADDED","object":{"metadata":[}]}"#,
             Self::Type => r#"{"type":"added","object":{"metadata":{"name":"a"}}}"#,
             Self::Null => r#"{"type":"DELETED","object":null}"#,
