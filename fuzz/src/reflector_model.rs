@@ -477,8 +477,8 @@ impl Model {
         };
         for (frame, &(received, length)) in stream.frames.iter().zip(&stream.received) {
             let too_large = self.settings.small && received > Settings::BYTES;
-            // Text that is not an object ends at the end of the stream, so even a part of it is an
-            // error. Any other frame that is cut off is ignored.
+            // Text without a newline ends at the end of the stream, so even a part of it is an
+            // error then. Any other frame that is cut off is ignored.
             let is_text = matches!(frame, Frame::Garbage(Garbage::Text));
             let is_cut =
                 received < length && !(is_text && received > 0 && stream.end != End::Silent);

@@ -311,10 +311,11 @@ impl<T: Object> Decoder<T> {
         }
         let peek = Peek::of_valid(object).map_err(bad_frame)?;
         if let Err(error) = self.check_kind(&peek) {
-            return Ok(Decoded::OtherKind(
-                kind,
-                Unreadable::undecoded(&peek, error),
-            ));
+            let other = Unreadable {
+                resource_version: None,
+                ..Unreadable::undecoded(&peek, error)
+            };
+            return Ok(Decoded::OtherKind(kind, other));
         }
         if kind == EventKind::Bookmark {
             return Ok(Decoded::Bookmark {

@@ -129,6 +129,34 @@ fn watch_resumes_from_the_newest_version() {
 }
 
 #[test]
+fn w9_skipped_events_do_not_count() {
+    let other = json!({"kind": "Other", "apiVersion": "v1", "metadata": {"name": "o", "resourceVersion": "9"}});
+    let lines = [
+        event("MODIFIED", &counted("", "8", 1)),
+        event("MODIFIED", &other),
+        // Without an earlier change, this is one of the unordered initial events.
+        event("ADDED", &counted("a", "7", 1)),
+        event("MODIFIED", &counted("a", "10", 1)),
+    ];
+    let server = Server::start(move |_| stream(&lines));
+    let mut events = counteds(&server).watch(&all(), &Stop::new()).unwrap();
+    let mut results = Vec::new();
+    while let Some(event) = events.next() {
+        results.push((event.is_ok(), events.resource_version().to_owned()));
+    }
+    let result = |is_ok, version: &str| (is_ok, version.to_owned());
+    assert_eq!(
+        results,
+        [
+            result(false, ""),
+            result(false, ""),
+            result(true, ""),
+            result(true, "10")
+        ]
+    );
+}
+
+#[test]
 fn error_event_or_broken_frame_ends_watch() {
     type ErrorCheck = fn(&Error) -> bool;
     let expired: Value = serde_json::from_str(&status(410, "Expired", "too old")).unwrap();

@@ -139,7 +139,9 @@ fn wl8_l6_http_error_lists_now_and_retries_in_next_cycle() {
 
 #[test]
 fn wl8_watch_list_ending_at_once_falls_back_to_list() {
-    for end in [Answer::body(""), Answer::broken("")] {
+    // An object without a name does not count as an event (W9).
+    let nameless = Answer::body(event("ADDED", "", "1"));
+    for end in [Answer::body(""), Answer::broken(""), nameless] {
         let it = Running::watch_list([end, list("10", &[])]);
         assert_eq!(
             it.requests(3),

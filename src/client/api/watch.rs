@@ -251,12 +251,8 @@ impl<T: Object> WatchEvents<T> {
                     _ => WatchEvent::Modified(object),
                 })
             }
-            Decoded::Change(kind, DecodedObject::Unreadable(object)) => {
-                let version = object.resource_version.as_deref().unwrap_or_default();
-                self.unreadable(kind, version, &object)
-            }
-            // The watch must not resume from the version of an object of another kind (W9).
-            Decoded::OtherKind(kind, other) => self.unreadable(kind, "", &other),
+            Decoded::Change(kind, DecodedObject::Unreadable(object))
+            | Decoded::OtherKind(kind, object) => self.unreadable(kind, &object),
             // Unreachable: this decoder has no store to compare with and no shard selector.
             Decoded::Change(..) => return Ok(None),
         }))
@@ -285,13 +281,10 @@ impl<T: Object> WatchEvents<T> {
         }
     }
 
-    fn unreadable(
-        &mut self,
-        kind: EventKind,
-        version: &str,
-        object: &Unreadable,
-    ) -> Result<WatchEvent<T>, Error> {
-        self.advance(kind, version);
+    fn unreadable(&mut self, kind: EventKind, object: &Unreadable) -> Result<WatchEvent<T>, Error> {
+        if let Some(version) = &object.resource_version {
+            self.advance(kind, version);
+        }
         let what = match kind {
             EventKind::Deleted => "a deletion",
             _ => "an event",
