@@ -165,7 +165,10 @@ pub mod __private {
     pub use crate::__debug_as_display as debug_as_display;
     pub use crate::base::panic::catch;
     #[cfg(feature = "client")]
-    pub use crate::client::auth::exec::exec_credential;
+    pub mod client {
+        pub use crate::client::auth::exec::exec_credential;
+        pub use crate::client::transport::cancel::ignore_shutdowns;
+    }
     pub use crate::informer::listener::RingGrowing;
     pub use crate::metrics::meter::Meter;
     pub use crate::queue::sealed::Sealed;

@@ -4,7 +4,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use arbitrary::Unstructured;
-use k8s_informer::__private::exec_credential;
+use k8s_informer::__private::client::exec_credential;
 use serde_json::{Map, Value, json};
 
 use super::serving::plain;

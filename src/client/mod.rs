@@ -40,7 +40,7 @@ mod request;
 mod resource;
 mod response;
 mod response_checks;
-mod transport;
+pub(crate) mod transport;
 mod wait;
 #[cfg(feature = "kubeconfig")]
 mod yaml;

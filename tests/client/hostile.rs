@@ -2,7 +2,7 @@
 //! response.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, Error, Stop};
 
-use super::server::{Reply, SOON, Server, read_request, reply};
+use super::server::{Reply, SOON, Server, listen, read_request, reply};
 
 /// Far more than the buffers of the client and the sockets hold.
 const ENDLESS_BYTES: usize = 64 << 20;
@@ -32,7 +32,7 @@ fn list(address: SocketAddr, response_timeout: Duration) -> Result<u64, Error> {
 /// Answers one request with `first`, then with `rest` repeatedly until the client closes. The
 /// receiver gets the number of bytes that the server wrote after `first`.
 fn hostile(first: &str, rest: &str) -> (SocketAddr, Receiver<usize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = listen();
     let address = listener.local_addr().unwrap();
     let (first, rest) = (first.to_owned(), rest.repeat(10_000 / rest.len().max(1)));
     let (sender, written) = channel();
@@ -178,7 +178,7 @@ fn endless_interim_responses_hit_the_response_timeout() {
         "HTTP/1.1 100 Continue\r\n\r\n",
         "HTTP/1.1 103 Early Hints\r\ns3cret: s3cret\r\n\r\n",
     ] {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = listen();
         let address = listener.local_addr().unwrap();
         let flood = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();

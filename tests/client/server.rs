@@ -8,10 +8,31 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::__private::client::ignore_shutdowns;
+use k8s_informer::Stop;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// The time limit for a test that hangs. Every other wait is far shorter.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// Marks a child process in which a shutdown of a socket has no effect, as on Windows.
+pub(crate) const IGNORE_SHUTDOWNS: &str = "TEST_WITH_IGNORED_SHUTDOWNS";
+
+/// Returns whether this process is marked with [`IGNORE_SHUTDOWNS`], and makes it so.
+pub(crate) fn ignores_shutdowns() -> bool {
+    let is_marked = std::env::var_os(IGNORE_SHUTDOWNS).is_some();
+    if is_marked {
+        ignore_shutdowns();
+    }
+    is_marked
+}
+
+/// Listens on a free port. All servers of the tests begin here, so it also prepares a process that
+/// [ignores shutdowns](ignores_shutdowns).
+pub(crate) fn listen() -> TcpListener {
+    ignores_shutdowns();
+    TcpListener::bind("127.0.0.1:0").unwrap()
+}
 
 pub(crate) enum Reply {
     Write(Vec<u8>),
@@ -44,7 +65,7 @@ impl Server {
         tls: Option<Arc<ServerConfig>>,
         script: impl Fn(&str) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), tls, script)
+        Self::on(listen(), tls, script)
     }
 
     pub(crate) fn on(
@@ -92,7 +113,7 @@ impl Server {
 
     /// Accepts connections and reads, but never responds.
     pub(crate) fn mute() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = listen();
         let address = listener.local_addr().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
         let (sender, events) = channel();
@@ -228,7 +249,7 @@ pub(crate) fn read_request(stream: &mut impl Read) -> io::Result<String> {
     }
 }
 
-/// A listener with a full backlog, so that another connect blocks.
+/// An address that does not respond, so that a connect blocks: a listener with a full backlog.
 pub(crate) struct FullBacklog {
     pub(crate) address: SocketAddr,
     _listener: socket2::Socket,
@@ -237,28 +258,54 @@ pub(crate) struct FullBacklog {
 
 impl FullBacklog {
     pub(crate) fn new() -> Self {
+        Self::find().expect("every address responds")
+    }
+
+    /// Returns `None` if every address responds at once, which only the network of a Windows machine
+    /// can cause.
+    pub(crate) fn find() -> Option<Self> {
+        ignores_shutdowns();
+        let connect =
+            |address: &SocketAddr| TcpStream::connect_timeout(address, Duration::from_millis(200));
+        let is_timeout = |error: io::Error| error.kind() == io::ErrorKind::TimedOut;
         let listener =
             socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         listener
             .bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into())
             .unwrap();
-        listener.listen(0).unwrap();
-        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        // Not 0, for which macOS uses its largest backlog.
+        listener.listen(1).unwrap();
+        let mut address = listener.local_addr().unwrap().as_socket().unwrap();
         let mut queued = Vec::new();
-        while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
-            queued.push(stream);
+        let error = loop {
+            match connect(&address) {
+                Ok(stream) => queued.push(stream),
+                Err(error) => break error,
+            }
             assert!(queued.len() < 100, "the backlog does not fill");
+        };
+        if !is_timeout(error) {
+            // Windows refuses connections above the backlog. TEST-NET-1 (RFC 5737) has no hosts, and
+            // most networks drop what is sent there.
+            address = SocketAddr::from(([192, 0, 2, 1], 9));
+            if !connect(&address).is_err_and(is_timeout) {
+                return None;
+            }
         }
-        Self {
+        Some(Self {
             address,
             _listener: listener,
             _queued: queued,
-        }
+        })
     }
 
     /// Waits until a client is connecting.
-    #[cfg(target_os = "linux")]
     pub(crate) fn wait_for_connect(&self) {
+        if !cfg!(target_os = "linux") {
+            // Nothing shows a connect. If this is too short, the stop comes before the connect.
+            Stop::new().wait_timeout(Duration::from_millis(100));
+            return;
+        }
         // The format of /proc: remote address and port in hex. State 02 is SYN_SENT.
         let syn_sent = format!("0100007F:{:04X} 02", self.address.port());
         let deadline = std::time::Instant::now() + SOON;

@@ -1,6 +1,7 @@
 //! A stop ends a request in every phase.
 
 use std::io::Read;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +9,10 @@ use std::time::{Duration, Instant};
 use k8s_informer::client::{Request, Response};
 use k8s_informer::{Client, Config, Error, Stop};
 
-use super::server::{FullBacklog, Reply, SOON, Server, ServerEvent, first_chunk, reply};
+use super::server::{
+    FullBacklog, IGNORE_SHUTDOWNS, Reply, SOON, Server, ServerEvent, first_chunk,
+    ignores_shutdowns, listen, reply,
+};
 
 /// The longest time from a stop to its effect. This is generous for a loaded machine; it usually
 /// takes far less than a millisecond.
@@ -57,37 +61,37 @@ fn stop_before_request_sends_nothing() {
     assert_eq!(server.accepted(), 0);
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn stop_ends_connecting() {
-    let listener = FullBacklog::new();
+    let Some(listener) = FullBacklog::find() else {
+        return;
+    };
     let error = stop_during(Config::new(format!("http://{}", listener.address)), || {
         listener.wait_for_connect();
     });
     assert!(error.to_string().ends_with(": stopped"), "{error}");
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn connect_timeout_includes_tls_handshake() {
-    let listener = FullBacklog::new();
-    let config = Config::new(format!("http://{}", listener.address))
-        .connect_timeout(Duration::from_millis(50));
-    let error = Client::new(config)
-        .unwrap()
-        .request(&Request::get("/"), &Stop::new())
-        .unwrap_err();
-    assert!(error.is_timeout(), "{error:?}");
-    // The connect timeout includes the TLS handshake.
     let mute = Server::mute();
-    let config = Config::new(mute.https())
-        .insecure_skip_tls_verify(true)
-        .connect_timeout(Duration::from_millis(50));
-    let error = Client::new(config)
-        .unwrap()
-        .request(&Request::get("/"), &Stop::new())
-        .unwrap_err();
-    assert!(error.is_timeout(), "{error:?}");
+    let mut urls = vec![mute.https()];
+    let listener = FullBacklog::find();
+    urls.extend(
+        listener
+            .as_ref()
+            .map(|listener| format!("http://{}", listener.address)),
+    );
+    for url in urls {
+        let config = Config::new(url)
+            .insecure_skip_tls_verify(true)
+            .connect_timeout(Duration::from_millis(50));
+        let error = Client::new(config)
+            .unwrap()
+            .request(&Request::get("/"), &Stop::new())
+            .unwrap_err();
+        assert!(error.is_timeout(), "{error:?}");
+    }
 }
 
 #[test]
@@ -107,7 +111,7 @@ fn stop_ends_tls_handshake() {
 
 #[test]
 fn stop_ends_sending_of_unread_body() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = listen();
     let client = Client::new(Config::new(format!(
         "http://{}",
         listener.local_addr().unwrap()
@@ -287,4 +291,45 @@ fn stops_at_any_moment_do_not_affect_other_requests() {
             stopping.join().unwrap()
         );
     });
+}
+
+/// Repeats the tests whose reads, writes or connects block, in a child process.
+#[test]
+fn stops_and_timeouts_work_without_shutdowns() {
+    if ignores_shutdowns() {
+        return;
+    }
+    let modules = [
+        "client::stop::",
+        "client::stop_anytime::",
+        "client::hostile",
+        "client::timeouts::",
+        "client::proxy::stop",
+    ];
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(modules)
+        .env(IGNORE_SHUTDOWNS, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = child.stdout.take().unwrap();
+    let (sender, text) = channel();
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        let _ = output.read_to_string(&mut text);
+        sender.send(()).unwrap();
+        text
+    });
+    // A test that hangs would block its process.
+    let ended = text.recv_timeout(12 * SOON);
+    let _ = child.kill();
+    let (status, text) = (child.wait().unwrap(), reader.join().unwrap());
+    assert!(ended.is_ok() && status.success(), "{text}");
+    for module in modules {
+        let is_there = text.contains(&format!("test {module}"));
+        assert!(
+            is_there || cfg!(not(target_os = "linux")),
+            "no test of {module}"
+        );
+    }
 }

@@ -1,7 +1,7 @@
 //! Idle timeouts of a body. A read that times out loses nothing.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -13,7 +13,7 @@ use k8s_informer::reflector::{Body, ListOptions};
 use k8s_informer::{Client, Config, Error, Stop};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::server::{Reply, Server, first_chunk, read_request};
+use super::server::{Reply, Server, first_chunk, listen, read_request};
 use super::tls::Authority;
 use super::tunnels::{Kind, Tunnels};
 
@@ -56,7 +56,7 @@ impl Write for SlowStream {
 
 /// Answers requests on one connection: the head at once, the body byte by byte.
 fn slow_server(tls: Option<Arc<ServerConfig>>) -> (SocketAddr, Sender<Receiver<()>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = listen();
     let address = listener.local_addr().unwrap();
     let (bodies, next) = channel::<Receiver<()>>();
     // The thread ends with its client.
@@ -174,7 +174,7 @@ fn body_through_proxies_is_complete_despite_read_timeouts() {
 #[test]
 fn idle_timeout_ignores_bytes_of_endless_trailers() {
     // Endless trailers: the socket is never silent, but the body is.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = listen();
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || -> io::Result<()> {
         let (mut stream, _) = listener.accept()?;
@@ -234,7 +234,7 @@ fn silent_list_times_out_but_silent_watch_does_not() {
 #[test]
 fn endless_error_body_ends_at_the_response_timeout() {
     // The server sends a byte now and then: each read succeeds, but the body never ends.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = listen();
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || -> io::Result<()> {
         let (mut stream, _) = listener.accept()?;

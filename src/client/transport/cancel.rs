@@ -4,11 +4,16 @@
 //! values through its calls. Therefore a thread-local holds the current request of a thread while
 //! ureq runs. ureq connects and writes on the calling thread. A socket records this request when it
 //! is created and whenever a request is written to it.
+//!
+//! The stop shuts the socket down, which ends a blocked read, write or connect. Where it may not,
+//! they run in [slices](in_slices).
 
 use std::cell::RefCell;
+use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use super::deadline::ReadDeadline;
 use crate::base::sync::Mutex;
@@ -16,6 +21,86 @@ use crate::stop::{Stop, Subscription};
 
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Call>>> = const { RefCell::new(None) };
+}
+
+/// Whether a shutdown is known to end a read or write that another thread is blocked in. On Windows
+/// it does not (rust-lang/rust#121594).
+const SHUTDOWN_ENDS_READS: bool = cfg!(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "macos",
+    target_os = "ios",
+    target_os = "freebsd",
+    target_os = "netbsd",
+    target_os = "openbsd",
+    target_os = "dragonfly",
+));
+
+/// Whether a shutdown also ends a connect that begins after it. Other systems may refuse to shut
+/// down an unconnected socket (rust-lang/socket2#48).
+const SHUTDOWN_ENDS_CONNECTS: bool = cfg!(any(target_os = "linux", target_os = "android"));
+
+/// The longest time to block without a look at the stop.
+pub(super) const SLICE: Duration = Duration::from_millis(50);
+
+/// Only tests set this. A static, because it replaces a property of the system.
+static SHUTDOWN_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Simulates a system whose shutdown ends nothing, for the whole process: stops no longer shut
+/// sockets down. For tests.
+#[doc(hidden)]
+pub fn ignore_shutdowns() {
+    SHUTDOWN_IGNORED.store(true, Ordering::Relaxed);
+}
+
+pub(super) fn reads_need_slices() -> bool {
+    !SHUTDOWN_ENDS_READS || SHUTDOWN_IGNORED.load(Ordering::Relaxed)
+}
+
+pub(super) fn connects_need_slices() -> bool {
+    !SHUTDOWN_ENDS_CONNECTS || SHUTDOWN_IGNORED.load(Ordering::Relaxed)
+}
+
+/// Calls `attempt` with the time for which it may block, at most [`SLICE`], until it returns a
+/// value. Returns `None` after `limit`, and an error if `stop` is set.
+pub(super) fn in_slices<T>(
+    stop: &Stop,
+    limit: Option<Duration>,
+    mut attempt: impl FnMut(Duration) -> io::Result<Option<T>>,
+) -> io::Result<Option<T>> {
+    let start = Instant::now();
+    loop {
+        if stop.is_stopped() {
+            return Err(io::Error::other("stopped"));
+        }
+        let slice = limit.map_or(SLICE, |limit| {
+            limit.saturating_sub(start.elapsed()).min(SLICE)
+        });
+        if slice.is_zero() {
+            return Ok(None);
+        }
+        if let Some(value) = attempt(slice)? {
+            return Ok(Some(value));
+        }
+    }
+}
+
+/// Like [`in_slices`], for an `attempt` that does not block. The pauses between the attempts grow
+/// from 1 ms to [`SLICE`], and a stop ends them.
+pub(super) fn retry_in_slices<T>(
+    stop: &Stop,
+    limit: Option<Duration>,
+    mut attempt: impl FnMut() -> io::Result<Option<T>>,
+) -> io::Result<Option<T>> {
+    let mut pause = Duration::from_millis(1);
+    in_slices(stop, limit, |slice| {
+        let value = attempt()?;
+        if value.is_none() {
+            stop.wait_timeout(slice.min(pause));
+            pause = SLICE.min(2 * pause);
+        }
+        Ok(value)
+    })
 }
 
 /// A TCP socket. It exists before it is connected.
@@ -38,8 +123,9 @@ impl Socket {
 
     fn shut_down_if_owned_by(&self, call: u64) {
         let owner = self.owner.lock();
-        if *owner == call {
-            // An error means that the socket is already closed.
+        if *owner == call && !SHUTDOWN_IGNORED.load(Ordering::Relaxed) {
+            // An error means that the socket is closed, or that it is not connected. In the second
+            // case, Linux still ends the connect, and on other systems the connect runs in slices.
             let _ = self.stream.shutdown(Shutdown::Both);
         }
     }
@@ -52,7 +138,7 @@ pub(in crate::client) struct Call {
     /// The sockets to shut down on stop. Locked by the stopping thread and by the connecting
     /// thread, never while either of them blocks.
     sockets: Mutex<Vec<Weak<Socket>>>,
-    deadline: Arc<ReadDeadline>,
+    deadline: ReadDeadline,
     fresh: bool,
     reused: AtomicBool,
 }
@@ -68,8 +154,8 @@ impl Call {
     }
 
     /// The deadline for reads of the response body.
-    pub(in crate::client) fn deadline(&self) -> Arc<ReadDeadline> {
-        Arc::clone(&self.deadline)
+    pub(in crate::client) fn deadline(&self) -> &ReadDeadline {
+        &self.deadline
     }
 
     /// Whether the call must not use a pooled connection.
@@ -121,7 +207,7 @@ impl Running {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             stop: stop.clone(),
             sockets: Mutex::default(),
-            deadline: Arc::default(),
+            deadline: ReadDeadline::default(),
             fresh,
             reused: AtomicBool::new(false),
         });
@@ -152,7 +238,7 @@ impl Running {
 
     /// The deadline for reads of the response body.
     pub(in crate::client) fn deadline(&self) -> &ReadDeadline {
-        &self.call.deadline
+        self.call.deadline()
     }
 
     /// Whether the call used a pooled connection.

@@ -21,7 +21,7 @@
 
 mod authority;
 mod buffers;
-pub(super) mod cancel;
+pub(crate) mod cancel;
 mod connector;
 mod deadline;
 pub(super) mod error;

@@ -2,17 +2,19 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, TcpKeepalive, Type};
 use ureq::unversioned::transport::{Buffers, NextTimeout, Transport, time};
 
 use super::buffers::ConnectionBuffers;
-use super::cancel::{Call, Socket};
-use super::deadline::ReadDeadline;
+use super::cancel::{
+    Call, SLICE, Socket, connects_need_slices, in_slices, reads_need_slices, retry_in_slices,
+};
 use super::sizes::{BUFFER, RECORD_BUFFER, RECORD_INPUT, SMALL_INPUT};
 use crate::base::derive::debug_fields;
+use crate::stop::Stop;
 
 /// TCP keepalive: the first probe after 30 s without data, then every 10 s, three in total. A dead
 /// peer is detected after a minute. TCP_USER_TIMEOUT is not set, because it would override the
@@ -120,20 +122,83 @@ fn connect(
         call.adopt(&socket);
     }
     let options = SockRef::from(&socket.stream);
-    match timeout {
-        Some(timeout) => options.connect_timeout(&address.into(), timeout)?,
-        None => options.connect(&address.into())?,
+    if connects_need_slices() {
+        let stop = call.map(|call| call.stop().clone()).unwrap_or_default();
+        connect_in_slices(&socket.stream, address, timeout, &stop)?;
+    } else {
+        // Without a limit as well, because a shutdown does not end a `connect` that comes after it.
+        options.connect_timeout(&address.into(), timeout.unwrap_or(Duration::MAX))?;
     }
     options.set_tcp_nodelay(true)?;
     options.set_tcp_keepalive(&KEEPALIVE)?;
     Ok(socket)
 }
 
+fn connect_in_slices(
+    stream: &TcpStream,
+    address: SocketAddr,
+    timeout: Option<Duration>,
+    stop: &Stop,
+) -> io::Result<()> {
+    let options = SockRef::from(stream);
+    let mut started = false;
+    let connected = retry_in_slices(stop, timeout, || {
+        if !started {
+            started = true;
+            let slice = timeout.map_or(SLICE, |timeout| timeout.min(SLICE));
+            return match options.connect_timeout(&address.into(), slice) {
+                // The system continues to connect, unless the error is its own.
+                Err(error)
+                    if error.kind() == io::ErrorKind::TimedOut
+                        && error.raw_os_error().is_none() =>
+                {
+                    Ok(None)
+                }
+                connected => connected.map(Some),
+            };
+        }
+        match options.take_error()? {
+            Some(error) => Err(error),
+            // A socket has no peer before it is connected.
+            None => Ok(stream.peer_addr().ok().map(drop)),
+        }
+    })?;
+    connected.ok_or(io::ErrorKind::TimedOut)?;
+    // socket2 does not guarantee the mode of the socket after a timeout.
+    stream.set_nonblocking(false)
+}
+
+/// Writes all bytes. Returns `None` if the peer does not accept them before `limit`.
+///
+/// The socket is in nonblocking mode, because Windows does not define what a write that timed out
+/// has written.
+fn write_in_slices(
+    mut stream: &TcpStream,
+    mut bytes: &[u8],
+    limit: Option<Duration>,
+    stop: &Stop,
+) -> io::Result<Option<()>> {
+    stream.set_nonblocking(true)?;
+    let written = retry_in_slices(stop, limit, || {
+        while !bytes.is_empty() {
+            match stream.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if is_unfinished(&error) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(()))
+    });
+    stream.set_nonblocking(false)?;
+    written
+}
+
 pub(super) struct TcpTransport {
     socket: Arc<Socket>,
     buffers: ConnectionBuffers,
-    /// The deadline of the call that wrote last.
-    deadline: Arc<ReadDeadline>,
+    /// The call that wrote last. Its deadline and its stop apply to reads.
+    call: Weak<Call>,
     /// The current timeouts of the socket, kept to avoid system calls.
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
@@ -150,10 +215,38 @@ impl TcpTransport {
         Self {
             socket,
             buffers,
-            deadline: Arc::default(),
+            call: Weak::new(),
             read_timeout: None,
             write_timeout: None,
         }
+    }
+
+    /// The stop of the call that wrote last.
+    fn stop(&self) -> Stop {
+        let call = self.call.upgrade();
+        call.map(|call| call.stop().clone()).unwrap_or_default()
+    }
+
+    /// Blocks until there is input, or the connection ends. Returns whether this was before `limit`.
+    ///
+    /// This peeks, because a read that times out may lose data on Windows.
+    fn wait_for_input(&mut self, limit: Option<Duration>) -> io::Result<bool> {
+        let peeked = in_slices(&self.stop(), limit, |slice| {
+            self.set_read_timeout(Some(slice))?;
+            match self.socket.stream.peek(&mut [0]) {
+                Err(error) if is_unfinished(&error) => Ok(None),
+                peeked => peeked.map(Some),
+            }
+        });
+        Ok(peeked?.is_some())
+    }
+
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if timeout != self.read_timeout {
+            self.socket.stream.set_read_timeout(timeout)?;
+            self.read_timeout = timeout;
+        }
+        Ok(())
     }
 
     /// Whether the connection is open and has no input. A connection with unexpected input is
@@ -183,6 +276,11 @@ fn is_timeout(error: &io::Error) -> bool {
         || cfg!(windows) && error.kind() == io::ErrorKind::TimedOut
 }
 
+/// Whether a read or write ended without a result and can be repeated.
+fn is_unfinished(error: &io::Error) -> bool {
+    is_timeout(error) || error.kind() == io::ErrorKind::Interrupted
+}
+
 impl Transport for TcpTransport {
     fn buffers(&mut self) -> &mut dyn Buffers {
         &mut self.buffers
@@ -191,9 +289,14 @@ impl Transport for TcpTransport {
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
         if let Some(call) = Call::current() {
             call.adopt_if_new(&self.socket);
-            self.deadline = call.deadline();
+            self.call = Arc::downgrade(&call);
         }
         let limit = limit(timeout)?;
+        if reads_need_slices() {
+            let (stop, output) = (self.stop(), &self.buffers.output()[..amount]);
+            let written = write_in_slices(&self.socket.stream, output, limit, &stop)?;
+            return written.ok_or(ureq::Error::Timeout(timeout.reason));
+        }
         if limit != self.write_timeout {
             self.socket.stream.set_write_timeout(limit)?;
             self.write_timeout = limit;
@@ -205,7 +308,8 @@ impl Transport for TcpTransport {
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
-        let timeout = match self.deadline.left() {
+        let call = self.call.upgrade();
+        let timeout = match call.and_then(|call| call.deadline().left()) {
             Some(left) => NextTimeout {
                 after: time::Duration::Exact(left),
                 reason: ureq::Timeout::PerRead,
@@ -214,11 +318,16 @@ impl Transport for TcpTransport {
             None => timeout,
         };
         let limit = limit(timeout)?;
-        let free = free_input(&mut self.buffers)?;
-        if limit != self.read_timeout {
-            self.socket.stream.set_read_timeout(limit)?;
-            self.read_timeout = limit;
+        if reads_need_slices() {
+            // A full input is an error before a wait.
+            free_input(&mut self.buffers)?;
+            if !self.wait_for_input(limit)? {
+                return Err(ureq::Error::Timeout(timeout.reason));
+            }
+        } else {
+            self.set_read_timeout(limit)?;
         }
+        let free = free_input(&mut self.buffers)?;
         let amount = loop {
             match (&self.socket.stream).read(free) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -255,26 +364,35 @@ debug_fields!(TcpTransport:);
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::mpsc::channel;
     use std::time::Instant;
 
     use super::*;
     use crate::client::transport::cancel::Running;
-    use crate::stop::Stop;
 
-    /// A listener whose queue is full, so that connection attempts get no response.
-    fn silent() -> (socket2::Socket, Vec<TcpStream>, SocketAddr) {
+    /// The time limit for a test that hangs.
+    const SOON: Duration = Duration::from_secs(5);
+
+    /// A listener whose queue is full, so that connection attempts get no response. `None` on a
+    /// system that refuses them, such as Windows.
+    fn silent() -> Option<(socket2::Socket, Vec<TcpStream>, SocketAddr)> {
         let listener = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         listener
             .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
             .unwrap();
-        listener.listen(0).unwrap();
+        // Not 0, for which macOS uses its largest queue.
+        listener.listen(1).unwrap();
         let address = listener.local_addr().unwrap().as_socket().unwrap();
         let mut queued = Vec::new();
-        while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
-            queued.push(stream);
+        loop {
+            match TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+                Ok(stream) => queued.push(stream),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => break,
+                Err(_) => return None,
+            }
             assert!(queued.len() < 100, "the accept queue did not fill up");
         }
-        (listener, queued, address)
+        Some((listener, queued, address))
     }
 
     /// A bound socket that does not listen, so that connections are refused.
@@ -307,10 +425,12 @@ mod tests {
         assert!(alternate_families(&[]).is_empty());
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn dial_skips_silent_and_refusing_addresses() {
-        let ((_full, _queued, silent), (_refusing, refusing)) = (silent(), refusing());
+        let Some((_full, _queued, silent)) = silent() else {
+            return;
+        };
+        let (_refusing, refusing) = refusing();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let good = listener.local_addr().unwrap();
         // The first round has short delays, so a silent address delays the call only a little, even
@@ -335,22 +455,105 @@ mod tests {
         assert!(error.to_string().contains(&refusing.to_string()), "{error}");
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn stop_ends_wait_for_silent_addresses() {
-        let (_full, _queued, silent) = silent();
-        let stop = Stop::new();
-        let running = Running::begin(&stop, false);
-        std::thread::scope(|scope| {
-            let dialing = scope.spawn(|| {
-                running.enter(|| {
-                    dial(&[silent, silent], || Ok(None), Call::current().as_deref()).is_err()
-                })
+        let Some((_full, _queued, silent)) = silent() else {
+            return;
+        };
+        // The second stop comes before the connect.
+        for (count, wait) in [(2, Duration::from_millis(50)), (1, Duration::ZERO)] {
+            let stop = Stop::new();
+            let running = Running::begin(&stop, false);
+            let (sender, failed) = channel();
+            if wait.is_zero() {
+                stop.stop();
+            }
+            let dialing = std::thread::spawn(move || {
+                let addresses = &[silent; 2][..count];
+                let dialed =
+                    running.enter(|| dial(addresses, || Ok(None), Call::current().as_deref()));
+                sender.send(dialed.is_err()).unwrap();
             });
-            stop.wait_timeout(Duration::from_millis(50));
+            stop.wait_timeout(wait);
             stop.stop();
-            assert!(dialing.join().unwrap());
-        });
+            assert!(failed.recv_timeout(SOON).unwrap());
+            dialing.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn connect_in_slices_ends_like_any_connect() {
+        let connect = |address, timeout, stop: &Stop| {
+            let socket = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            let stream = TcpStream::from(socket);
+            connect_in_slices(&stream, address, timeout, stop).map(|()| stream)
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut stream = connect(address, None, &Stop::new()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.write_all(b"x").unwrap();
+        // The stream is in blocking mode again.
+        assert_eq!(stream.read(&mut [0]).unwrap(), 1);
+
+        let (_refusing, refusing) = refusing();
+        let error = connect(refusing, None, &Stop::new()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+
+        let Some((full, _queued, silent)) = silent() else {
+            return;
+        };
+        let mut full = Some(full);
+        for limit in [1, 120].map(Duration::from_millis) {
+            let (start, result) = (Instant::now(), connect(silent, Some(limit), &Stop::new()));
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            assert!(start.elapsed() >= limit);
+        }
+        for end in ["stopped", "accepted", "refused"] {
+            let stop = Stop::new();
+            let (sender, result) = channel();
+            let connecting = std::thread::spawn({
+                let stop = stop.clone();
+                move || sender.send(connect(silent, None, &stop)).unwrap()
+            });
+            let early = result.recv_timeout(3 * SLICE);
+            assert!(early.is_err(), "{early:?}");
+            // The system repeats its attempt to connect after a second or two.
+            match end {
+                "stopped" => stop.stop(),
+                "accepted" => drop(full.as_ref().unwrap().accept().unwrap()),
+                _ => drop(full.take()),
+            }
+            let connected = result.recv_timeout(SOON).unwrap();
+            assert_eq!(connected.is_ok(), end == "accepted", "{end}: {connected:?}");
+            connecting.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn writes_in_slices_are_complete_and_limited() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // More than the buffers of two sockets hold.
+        let bytes: Vec<u8> = (0..32 << 20).map(|n: u32| (n % 251) as u8).collect();
+        for (reads, limit) in [(false, 2 * SLICE), (true, 4 * SOON)] {
+            let socket = connect(listener.local_addr().unwrap(), None, None).unwrap();
+            let (mut peer, _) = listener.accept().unwrap();
+            let writer = Arc::clone(&socket);
+            std::thread::scope(|scope| {
+                let writing = scope
+                    .spawn(|| write_in_slices(&writer.stream, &bytes, Some(limit), &Stop::new()));
+                if !reads {
+                    assert_eq!(writing.join().unwrap().unwrap(), None);
+                    return;
+                }
+                // The peer reads after the writer has waited.
+                Stop::new().wait_timeout(2 * SLICE);
+                let mut read = vec![0; bytes.len()];
+                peer.read_exact(&mut read).unwrap();
+                assert!(read == bytes);
+                assert_eq!(writing.join().unwrap().unwrap(), Some(()));
+            });
+        }
     }
 
     // Not on Windows, where socket2 cannot read the keepalive settings.
