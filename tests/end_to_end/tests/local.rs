@@ -115,15 +115,6 @@ impl Local {
         }
     }
 
-    /// Whether the kube-apiserver supports the feature gate for sharded lists and watches.
-    pub(crate) fn supports_shards(&self) -> bool {
-        let help = Command::new(self.assets.join("kube-apiserver"))
-            .arg("--help")
-            .output()
-            .unwrap();
-        String::from_utf8_lossy(&help.stdout).contains("ShardedListAndWatch=true|false")
-    }
-
     /// Compacts etcd at its current revision.
     pub(crate) fn compact(&self) {
         let etcd =
@@ -236,6 +227,16 @@ impl Local {
         );
         keeper
     }
+}
+
+/// Whether the kube-apiserver supports the feature gate for sharded lists and watches. Does not
+/// start it, because another test may have killed it.
+pub(crate) fn supports_shards(assets: &Path) -> bool {
+    let help = Command::new(assets.join("kube-apiserver"))
+        .arg("--help")
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&help.stdout).contains("ShardedListAndWatch=true|false")
 }
 
 pub(crate) fn lock(local: &Mutex<Local>) -> MutexGuard<'_, Local> {
