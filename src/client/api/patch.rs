@@ -63,7 +63,8 @@ impl<B: Serialize> Patch<B> {
     /// A JSON patch (RFC 6902): a list of operations.
     ///
     /// The server executes them in order, either all or none. A failed `test` is an
-    /// [`is_invalid`](Error::is_invalid) error.
+    /// [`is_invalid`](Error::is_invalid) error. Before 1.35, a kube-apiserver closes the connection
+    /// if a `test` has no `value`, not even `null`, or a path below a field that is `null`.
     pub fn json(operations: B) -> Self {
         Self {
             kind: Kind::Json,

@@ -27,7 +27,8 @@ pub(crate) fn add_patch(metadata: &FullObjectMeta, name: &str) -> Option<Value> 
         return None;
     }
     let (list, add) = if finalizers.is_empty() {
-        // An absent field passes a test for `null`.
+        // An absent field passes a test for `null`. A test without a value makes servers before
+        // 1.35 close the connection.
         let add = json!({"op": "add", "path": "/metadata/finalizers", "value": [name]});
         (Value::Null, add)
     } else {
@@ -174,6 +175,28 @@ mod tests {
         let remove = |name: &str| remove_patch(&metadata, |finalizer| finalizer == name);
         assert_eq!(remove("b.example/x"), Some(expected));
         assert_eq!(remove("c.example/x"), None);
+    }
+
+    /// Before 1.35, a kube-apiserver closes the connection on a `test` without a value of an absent
+    /// field, and on a path below a field that is `null`. Metadata is never `null`.
+    #[test]
+    fn wr6_each_test_has_a_value_and_an_existing_parent() {
+        let former = ["x".to_owned()];
+        for finalizers in [&[][..], &["x"], &["a.example/x"], &["a.example/x", "x"]] {
+            let metadata = metadata(finalizers);
+            let patches = [
+                add_patch(&metadata, "a.example/x"),
+                rename_patch(&metadata, &former, "a.example/x"),
+                remove_patch(&metadata, |_| true),
+            ];
+            let operations = patches.iter().flatten().filter_map(Value::as_array);
+            for test in operations.flatten().filter(|one| one["op"] == "test") {
+                let path = test["path"].as_str().unwrap();
+                assert!(test.get("value").is_some(), "{test}");
+                assert!(!test["value"].is_null() || path == "/metadata/finalizers");
+                assert!(path.starts_with("/metadata/"), "{test}");
+            }
+        }
     }
 
     #[test]
