@@ -27,6 +27,26 @@ fn configmaps() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "configmaps")
 }
 
+/// `.ci/kubernetes_versions` sets the version. Without this check, it could test one version twice.
+#[test]
+fn server_has_the_expected_version() {
+    let Some(main) = existing_cluster() else {
+        return;
+    };
+    let Ok(expected) = std::env::var("EXPECTED_KUBERNETES") else {
+        println!("skipped: EXPECTED_KUBERNETES is not set");
+        return;
+    };
+    let client = Client::new(Config::from_kubeconfig(&main, None).unwrap()).unwrap();
+    let version: serde_json::Value = client
+        .request(&Request::get("/version"), &Stop::new())
+        .unwrap()
+        .json()
+        .unwrap();
+    let version = version["gitVersion"].as_str().unwrap();
+    assert!(version.starts_with(&format!("v{expected}.")), "{version}");
+}
+
 #[test]
 fn kubeconfig_keys_of_all_formats_and_token_authenticate() {
     let Some(main) = existing_cluster() else {

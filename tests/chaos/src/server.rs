@@ -74,6 +74,13 @@ impl Server {
             api: None,
         };
         server.up();
+        if let Ok(expected) = std::env::var("EXPECTED_KUBERNETES") {
+            let version = Request::get("/version");
+            let version = server.client().request(&version, &Stop::new());
+            let version: Value = version.expect("a version").json().expect("JSON");
+            let version = version["gitVersion"].as_str().unwrap_or_default();
+            assert!(version.starts_with(&format!("v{expected}.")), "{version}");
+        }
         server
     }
 

@@ -136,7 +136,7 @@ pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
     }) = Real::from_environment()
     {
         let gates = Gates {
-            watch_list: false,
+            without_watch_list: true,
             ..Gates::default()
         };
         with_gates(&assets, gates, || Cluster::local(&assets).run(&test));
@@ -398,14 +398,26 @@ impl Cluster {
         SharedInformerFactory::builder(self.client()).reflector_options(self.options())
     }
 
-    /// Whether the server supports watch-lists.
-    fn has_watch_lists(&self) -> bool {
+    /// Whether the server supports watch-lists. Only a rejection of the parameters means that it
+    /// does not: a server that has just started can respond with other errors.
+    pub(crate) fn has_watch_lists(&self) -> bool {
         let request = Request::get("/api/v1/namespaces/default/configmaps")
             .query("watch", "true")
             .query("sendInitialEvents", "true")
             .query("resourceVersionMatch", "NotOlderThan")
             .query("timeoutSeconds", "1");
-        self.client.request(&request, &Stop::new()).is_ok()
+        wait_until("the server starts or rejects a watch-list", || {
+            match self.client.request(&request, &Stop::new()) {
+                Ok(_) => Some(true),
+                Err(error) => error.is_invalid().then_some(false),
+            }
+        })
+    }
+
+    /// The minor version of Kubernetes, such as 36.
+    pub(crate) fn minor(&self) -> u32 {
+        let version = server_version(&self.client);
+        version.split('.').nth(1).unwrap().parse().unwrap()
     }
 
     /// Whether the server filters by shard, because its gate ShardedListAndWatch is on (SH3).
@@ -690,6 +702,25 @@ impl Drop for Namespace<'_> {
         if let Err(error) = clean() {
             println!("namespace {name} was not deleted: {error}");
         }
+    }
+}
+
+/// Returns the version of a server, such as `v1.36.3`.
+fn server_version(client: &Client) -> String {
+    let request = Request::get("/version");
+    let version: Value = client
+        .request(&request, &Stop::new())
+        .unwrap()
+        .json()
+        .unwrap();
+    version["gitVersion"].as_str().unwrap().to_owned()
+}
+
+/// Checks the version that `.ci/kubernetes_versions` expects.
+pub(crate) fn assert_expected_version(client: &Client) {
+    if let Ok(expected) = env::var("EXPECTED_KUBERNETES") {
+        let version = server_version(client);
+        assert!(version.starts_with(&format!("v{expected}.")), "{version}");
     }
 }
 

@@ -25,6 +25,7 @@ const ONCE: &[ListMethod] = &[ListMethod::List];
 struct Maps {
     client: Client,
     api: Api<ConfigMap>,
+    minor: u32,
     stop: Stop,
 }
 
@@ -62,6 +63,7 @@ fn on_every_server(purpose: &str, test: impl Fn(&Maps)) {
         let client = cluster.client();
         test(&Maps {
             api: client.api(Some(&namespace.name)),
+            minor: cluster.minor(),
             client,
             stop: Stop::new(),
         });
@@ -110,8 +112,11 @@ fn test_for_null_passes_only_for_absent_fields() {
         for absent in ["/metadata/annotations", "/metadata/anything", "/data"] {
             maps.patch("a", test(absent)).unwrap();
         }
-        maps.patch("a", json!([{"op": "test", "path": "/data"}]))
-            .unwrap();
+        // Without a value, servers before 1.35 close the connection.
+        if maps.minor >= 35 {
+            maps.patch("a", json!([{"op": "test", "path": "/data"}]))
+                .unwrap();
+        }
         for other in [
             "/metadata/finalizers",
             "/metadata/finalizers/1",

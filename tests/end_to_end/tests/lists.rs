@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace as CoreNamespace, Node};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::cluster::{on_every_cluster, on_the_embedded_server};
+use crate::cluster::{WATCH_LIST, on_every_cluster, on_the_embedded_server};
 use crate::support::PATIENCE;
 use crate::verbs::{ONCE, Slim, all, configmaps, labelled, maps, names};
 
@@ -363,8 +363,21 @@ fn watch_without_a_version_starts_with_existing_objects() {
             events.resource_version(),
             api.get("a", &stop).unwrap().resource_version()
         );
+    });
+}
 
-        // The same watch as a watch-list receives a bookmark after the initial events.
+/// The watch receives a bookmark after the initial events.
+#[test]
+fn watch_list_marks_the_end_of_the_initial_events() {
+    on_every_cluster(WATCH_LIST, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("marked");
+        let api = maps(&client, &namespace);
+        for name in ["a", "b"] {
+            namespace.create(name, json!({"mine": "yes"}));
+        }
+        let mut options = labelled("mine");
+        options.timeout_seconds = Some(20);
         options.send_initial_events = true;
         options.allow_watch_bookmarks = true;
         options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);

@@ -15,6 +15,7 @@ use rcgen::{
 };
 use serde_json::{Value, json};
 
+use crate::cluster::assert_expected_version;
 use crate::support::{free_port, new_folder, wait_until};
 
 pub(crate) struct Local {
@@ -31,31 +32,20 @@ pub(crate) struct Local {
     api: Option<Keeper>,
 }
 
-/// The feature gates of the kube-apiserver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The feature gates that differ from the defaults of the kube-apiserver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gates {
-    pub(crate) watch_list: bool,
+    pub(crate) without_watch_list: bool,
     pub(crate) shards: bool,
 }
 
-impl Default for Gates {
-    fn default() -> Self {
-        Self {
-            watch_list: true,
-            shards: false,
-        }
-    }
-}
-
 impl Gates {
-    fn flag(self) -> String {
-        // Set only if needed: versions before 1.36 do not have this gate.
-        let shards = if self.shards {
-            ",ShardedListAndWatch=true"
-        } else {
-            ""
-        };
-        format!("--feature-gates=WatchList={}{shards}", self.watch_list)
+    /// Names only gates that differ, because not every version has each gate.
+    fn flag(self) -> Option<String> {
+        let watch_list = self.without_watch_list.then_some("WatchList=false");
+        let shards = self.shards.then_some("ShardedListAndWatch=true");
+        let gates: Vec<_> = watch_list.into_iter().chain(shards).collect();
+        (!gates.is_empty()).then(|| format!("--feature-gates={}", gates.join(",")))
     }
 }
 
@@ -216,8 +206,8 @@ impl Local {
             "--disable-admission-plugins=ServiceAccount".to_owned(),
             "--allow-privileged=true".to_owned(),
             "--shutdown-delay-duration=0s".to_owned(),
-            self.gates.flag(),
         ];
+        let arguments: Vec<_> = arguments.into_iter().chain(self.gates.flag()).collect();
         let log = self.folder.join("kube-apiserver.log");
         let keeper = Keeper::start(&self.assets.join("kube-apiserver"), &arguments, &log, None);
         let client = self.client(port);
@@ -225,6 +215,7 @@ impl Local {
             &format!("kube-apiserver is ready; its log is {}", log.display()),
             || client.request(&Request::get("/readyz"), &Stop::new()).ok(),
         );
+        assert_expected_version(&client);
         keeper
     }
 }

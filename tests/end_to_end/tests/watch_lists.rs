@@ -1,5 +1,6 @@
 //! The initial objects come from a watch-list, or from a LIST where watch-lists fail.
 
+use std::env;
 use std::time::Duration;
 
 use k8s_informer::reflector::ReflectorState;
@@ -9,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::cluster::{
-    BOTH, Cluster, ListMethod, Namespace, WATCH_LIST, on_every_cluster,
+    BOTH, Cluster, LIST, ListMethod, Namespace, WATCH_LIST, on_every_cluster,
     on_every_cluster_without_watch_lists, on_the_embedded_server,
 };
 use crate::interceptor::{Interceptor, RequestKind};
@@ -24,6 +25,18 @@ fn through(
 ) -> SharedInformerFactory {
     let builder = SharedInformerFactory::builder(source).namespace(&namespace.name);
     builder.reflector_options(cluster.options()).build()
+}
+
+/// Where a server lacks watch-lists, their tests are skipped. This test fails if they are skipped
+/// on a version of `.ci/kubernetes_versions` that has them by default.
+#[test]
+fn watch_lists_are_supported_as_in_the_version() {
+    on_every_cluster(LIST, |cluster| {
+        if env::var_os("EXPECTED_KUBERNETES").is_some() {
+            let minor = cluster.minor();
+            assert_eq!(cluster.has_watch_lists(), minor == 32 || minor >= 34);
+        }
+    });
 }
 
 #[test]
