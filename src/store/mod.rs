@@ -7,7 +7,6 @@
 //! | [`Store`] | the operations that every cache has | `Store` |
 //! | [`ReflectorStore`] | the operations that a reflector needs: caches and queues implement it | `ReflectorStore` |
 //! | [`ThreadSafeStore`] | an indexer without a key function | `ThreadSafeStore` |
-//! | [`ExpirationCache`] | drops entries after a time | `ExpirationCache` |
 //!
 //! ```
 //! use k8s_informer::Indexer;
@@ -27,7 +26,6 @@
 
 pub(crate) mod entry;
 mod error;
-mod expiration_cache;
 mod index;
 mod indexer;
 mod lister;
@@ -48,7 +46,6 @@ use crate::object::{Deleted, Key};
 
 pub(crate) use entry::{Door, Entry, EntryChange};
 pub use error::{AddIndexersError, IndexError, StoreError, TransactionError};
-pub use expiration_cache::{ExpirationCache, ExpirationCacheBuilder, TimestampedEntry};
 use index::NAMESPACE_INDEX;
 pub use index::{IndexFunc, Indexers};
 pub use indexer::Indexer;
@@ -214,8 +211,7 @@ pub trait KnownObjects<T>: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Returns an error if the lookup fails. Among the stores of this crate, only an
-    /// [`ExpirationCache`] can fail: when its policy panics.
+    /// The implementation defines when this fails. The stores of this crate never return an error.
     fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError>;
 
     /// Returns the entry of the object stored under `key`.
@@ -232,8 +228,8 @@ pub trait KnownObjects<T>: Send + Sync {
 
 /// A store that a reflector or controller writes to and any thread reads. client-go's `Store`.
 ///
-/// Use an `Arc<dyn Store<T>>` where the kind of store does not matter: [`Indexer`],
-/// [`ExpirationCache`] or a custom one. Each implementation documents its side effects.
+/// Use an `Arc<dyn Store<T>>` where the kind of store does not matter: an [`Indexer`] or a custom
+/// one. Each implementation documents its side effects.
 ///
 /// The stores of this crate have these properties:
 ///
