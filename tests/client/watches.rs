@@ -229,19 +229,14 @@ fn watch_times_out_only_with_idle_timeout() {
         Server::start(|_| Reply::WriteAndHang(first_chunk(&event("ADDED", &counted("a", "7", 1)))));
     let stop = Stop::new();
     // The watch may be silent for longer than the response timeout.
-    let config = Config::new(server.url()).response_timeout(Duration::from_millis(50));
+    let config = Config::new(server.url()).response_timeout(Duration::from_millis(500));
     let api = Client::new(config).unwrap().api::<Counted>(Some("n"));
-    let mut events = api
-        .watch(&all(), &stop)
-        .unwrap()
-        .idle_timeout(Duration::from_millis(200));
+    let idle = Duration::from_millis(600);
+    let mut events = api.watch(&all(), &stop).unwrap().idle_timeout(idle);
     let start = Instant::now();
     assert!(events.next().unwrap().is_ok());
     let error = events.next().unwrap().unwrap_err();
-    assert!(
-        error.is_timeout() && start.elapsed() >= Duration::from_millis(200),
-        "{error:?}"
-    );
+    assert!(error.is_timeout() && start.elapsed() >= idle, "{error:?}");
     assert!(events.next().is_none());
 
     // Without a limit, the watch waits until the stop.
@@ -258,7 +253,7 @@ fn watch_times_out_only_with_idle_timeout() {
     });
     results.recv_timeout(SOON).unwrap().unwrap();
     assert!(
-        results.recv_timeout(Duration::from_millis(100)).is_err(),
+        results.recv_timeout(idle).is_err(),
         "the watch returned before the stop"
     );
     let start = Instant::now();
