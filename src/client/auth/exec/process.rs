@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{display_name, exec_info};
+use crate::base::text::EscapedText;
 use crate::client::config::ExecConfig;
 use crate::client::credential_data::credentials_error;
 use crate::error::Error;
@@ -145,26 +146,8 @@ fn missing(config: &ExecConfig) -> Error {
     if hint.is_empty() {
         return credentials_error(format!("{name}: {problem}"));
     }
-    let hint = printable(hint.trim());
+    let hint = EscapedText(hint.trim());
     credentials_error(format!("{name}: {problem}; {hint}"))
-}
-
-/// Escapes characters that could change the state of a terminal: each character that is not
-/// printable becomes its code point. The clientcmd counterpart is `cleanANSIEscapeCodes`.
-fn printable(text: &str) -> String {
-    let mut printable = String::with_capacity(text.len());
-    for character in text.chars() {
-        let plain = matches!(character, '\t'..='\r' | '\'' | '"' | '\\')
-            || character.is_alphanumeric()
-            || (character.is_whitespace() && !character.is_control())
-            // `escape_debug` uses the Unicode tables of printable characters.
-            || character.escape_debug().len() == 1;
-        match plain {
-            true => printable.push(character),
-            false => printable.push_str(&format!("U+{:04X}", u32::from(character))),
-        }
-    }
-    printable
 }
 
 /// Finds the executable. As in Go, the lookup uses the `PATH` of this process, not that of the
@@ -361,22 +344,5 @@ impl Drop for Running {
         if let Err(error) = reaper.spawn(move || child.wait()) {
             log::error!("can't reap a killed exec plugin: {error}");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_characters_of_install_hint_are_escaped() {
-        assert_eq!(
-            printable("brew install \"aws\" \\\n\tnow – é 日本 ✓"),
-            "brew install \"aws\" \\\n\tnow – é 日本 ✓"
-        );
-        assert_eq!(
-            printable("\x1b[1mbold\u{7}\u{202e}\u{feff}\u{e000}"),
-            "U+001B[1mboldU+0007U+202EU+FEFFU+E000"
-        );
     }
 }

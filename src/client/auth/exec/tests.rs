@@ -392,7 +392,7 @@ fn missing_command_error_contains_install_hint() {
         let hinted = config.install_hint("brew install it,\nand \u{1b}[31mlog in\n");
         assert_eq!(
             failure(&hinted),
-            format!("{expected}; brew install it,\nand U+001B[31mlog in")
+            format!("{expected}; brew install it, and \\u{{1b}}[31mlog in")
         );
     }
 }
