@@ -232,6 +232,17 @@ impl Clock for CallingClock {
 }
 
 #[test]
+fn skipped_pem_block_is_logged_with_its_number() {
+    let logged = on_log("the CA: skipped block 2: not valid PEM", || {});
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["a".to_owned()]).unwrap();
+    let ca = params.self_signed(&key).unwrap().pem();
+    let ca = format!("{ca}-----BEGIN CERTIFICATE-----\n%\n-----END CERTIFICATE-----\n{ca}");
+    Client::new(Config::new("https://a").ca_pem(ca)).unwrap();
+    logged.recv_timeout(SOON).unwrap();
+}
+
+#[test]
 fn clock_may_call_informer() {
     let clock = Arc::new(CallingClock::default());
     let mut options = SharedIndexInformerOptions::default();

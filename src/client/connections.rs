@@ -10,6 +10,7 @@ use super::credential_data::{Pem, PemSource, Secret, config_error, credentials_e
 use super::transport;
 use super::transport::proxy::Proxy;
 use super::transport::tls_config::{Peer, Pems, server_tls};
+use super::transport::tls_error::PeerKind;
 use crate::base::sync::Mutex;
 use crate::error::Error;
 use crate::log;
@@ -173,6 +174,7 @@ impl Current {
 impl TlsSettings {
     fn new(config: &Config, host: &str) -> Result<Self, Error> {
         let peer = Peer::new(
+            PeerKind::Server,
             config.tls_server_name.as_deref().unwrap_or(host),
             config.insecure,
         )?;

@@ -37,6 +37,7 @@ mod stop;
 mod stop_anytime;
 mod timeouts;
 mod tls;
+mod tls_cases;
 mod tunnels;
 mod verbs;
 mod waits;

@@ -11,9 +11,7 @@ use k8s_informer::client::Request;
 use k8s_informer::{Client, Config, Error, Stop};
 use rcgen::PKCS_ED25519;
 
-#[cfg(target_os = "linux")]
-use super::server::FullBacklog;
-use super::server::{Reply, Server, ServerEvent, first_chunk, hang, reply};
+use super::server::{FullBacklog, Reply, Server, ServerEvent, first_chunk, hang, reply};
 use super::stop::stop_during;
 use super::tls::Authority;
 use super::tunnels::{Kind, Tunnels};
@@ -444,9 +442,7 @@ fn configured_proxy_takes_precedence_over_environment() {
 #[test]
 fn stop_ends_every_phase_of_a_proxied_request() {
     let config = || Config::new("https://kube.invalid").insecure_skip_tls_verify(true);
-    #[cfg(target_os = "linux")]
-    {
-        let full = FullBacklog::new();
+    if let Some(full) = FullBacklog::find() {
         stop_during(
             config().proxy_url(format!("http://{}", full.address)),
             || full.wait_for_connect(),

@@ -187,14 +187,14 @@ impl Config {
         infer::in_cluster(&Environment::from_process()).map_err(config_error)
     }
 
-    /// Trusts only the certificate authorities in this PEM text. By default, the authorities of the
-    /// system are trusted.
+    /// Trusts only the certificates in this PEM text: the authorities sign others, and a server may
+    /// present any of them itself. By default, the authorities of the system are trusted.
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.ca = Some(PemSource::bytes("the CA", pem));
         self
     }
 
-    /// Trusts only the certificate authorities in this PEM file.
+    /// Like [`ca_pem`](Self::ca_pem), with the certificates in this PEM file.
     /// [`Client::new`](crate::Client::new) reads the file, and the client reads it again for every
     /// request.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {

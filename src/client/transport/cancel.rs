@@ -53,12 +53,14 @@ pub fn ignore_shutdowns() {
     SHUTDOWN_IGNORED.store(true, Ordering::Relaxed);
 }
 
+/// Whether reads and writes run in slices.
 pub(super) fn reads_need_slices() -> bool {
     !SHUTDOWN_ENDS_READS || SHUTDOWN_IGNORED.load(Ordering::Relaxed)
 }
 
+/// Whether connects run in slices.
 pub(super) fn connects_need_slices() -> bool {
-    !SHUTDOWN_ENDS_CONNECTS || SHUTDOWN_IGNORED.load(Ordering::Relaxed)
+    !SHUTDOWN_ENDS_CONNECTS || reads_need_slices()
 }
 
 /// Calls `attempt` with the time for which it may block, at most [`SLICE`], until it returns a

@@ -1,4 +1,4 @@
-//! Converts the errors of ureq, rustls and sockets to [`Error`].
+//! Converts the errors of ureq and sockets to [`Error`].
 
 use std::io;
 
@@ -44,23 +44,20 @@ pub(in crate::client) fn from_ureq(error: ureq::Error) -> Error {
     Error::new(kind)
 }
 
-/// Converts an IO error. ureq, rustls and our proxies wrap their errors in IO errors, so a wrapped
+/// Converts an IO error. ureq and our own transports wrap their errors in IO errors, so a wrapped
 /// error is unwrapped first.
 pub(in crate::client) fn from_io(error: io::Error) -> Error {
     let error = match error.downcast::<Error>() {
         Ok(original) => return original,
         Err(error) => error,
     };
-    if let Some(inner) = error.get_ref() {
-        if let Some(error) = inner.downcast_ref::<rustls::Error>() {
-            return Error::new(ErrorKind::Tls(explain(error)));
-        }
-        if inner.is::<ureq::Error>() {
-            // This conversion returns the ureq error that is wrapped in the IO error.
-            match ureq::Error::from(error) {
-                ureq::Error::Io(error) => return Error::connection(error.to_string()),
-                error => return from_ureq(error),
-            }
+    if let Some(inner) = error.get_ref()
+        && inner.is::<ureq::Error>()
+    {
+        // This conversion returns the ureq error that is wrapped in the IO error.
+        match ureq::Error::from(error) {
+            ureq::Error::Io(error) => return Error::connection(error.to_string()),
+            error => return from_ureq(error),
         }
     }
     match error.kind() {
@@ -80,38 +77,4 @@ pub(in crate::client) fn is_broken_connection(error: &ureq::Error) -> bool {
         error.kind(),
         Kind::UnexpectedEof | Kind::ConnectionReset | Kind::ConnectionAborted | Kind::BrokenPipe | Kind::NotConnected
     ))
-}
-
-/// Describes the error and suggests what to check.
-fn explain(error: &rustls::Error) -> String {
-    use rustls::CertificateError as Certificate;
-    let advice = match error {
-        // A bad signature usually means a different authority with the same name: the authorities
-        // of two clusters are both called "kubernetes".
-        rustls::Error::InvalidCertificate(
-            Certificate::UnknownIssuer | Certificate::BadSignature,
-        ) => {
-            "the server's certificate is not signed by a trusted authority: the configured CA \
-             (certificate-authority in a kubeconfig), or the system's authorities if no CA is configured"
-        }
-        rustls::Error::InvalidCertificate(
-            Certificate::NotValidForName | Certificate::NotValidForNameContext { .. },
-        ) => {
-            "the server's certificate is for another name; if this is the right server, set tls-server-name to a name in the certificate"
-        }
-        rustls::Error::InvalidCertificate(
-            Certificate::Expired | Certificate::ExpiredContext { .. },
-        ) => "the server's certificate has expired, or this machine's clock is wrong",
-        rustls::Error::InvalidCertificate(
-            Certificate::NotValidYet | Certificate::NotValidYetContext { .. },
-        ) => "the server's certificate is not valid yet, or this machine's clock is wrong",
-        rustls::Error::InvalidMessage(_) => {
-            "the server does not speak TLS on this port; should its URL start with http:// instead of https://?"
-        }
-        rustls::Error::AlertReceived(_) => {
-            "the server ended the handshake; it may require a client certificate, or a different one"
-        }
-        _ => return error.to_string(),
-    };
-    format!("{advice} ({error})")
 }

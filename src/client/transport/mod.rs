@@ -17,20 +17,26 @@
 //! | accepts no addresses from our `Resolver`, and leaves names and proxies to our `Connector` | `proxy::localhost_is_reached_at_its_ipv6_address`, `proxy::names_are_resolved_by_the_proxy` |
 //!
 //! Each file imports only files that come before it in this order: sizes, authority; buffers,
-//! deadline, cancel; resolve, tcp, tls_config; error, tls_transport; proxy; connector.
+//! deadline, cancel, der; pem, certificate, resolve, tcp, tls_error; verifier; tls_config; error,
+//! tls_transport; proxy; connector.
 
 mod authority;
 mod buffers;
 pub(crate) mod cancel;
+mod certificate;
 mod connector;
 mod deadline;
+mod der;
 pub(super) mod error;
+mod pem;
 pub(super) mod proxy;
 mod resolve;
 mod sizes;
 mod tcp;
 pub(super) mod tls_config;
+pub(super) mod tls_error;
 mod tls_transport;
+mod verifier;
 
 use std::time::Duration;
 

@@ -1,21 +1,22 @@
 //! Creates rustls configurations from PEM data. No rustls type is part of the public API.
 
+#[cfg(all(unix, not(target_os = "macos")))]
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::WantsClientCert;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{
-    ClientConfig, ConfigBuilder, DigitallySignedStruct, InconsistentKeys, RootCertStore,
-    SignatureScheme,
-};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::ServerName;
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, InconsistentKeys};
 
 use super::authority::without_brackets;
-use crate::client::credential_data::{Pem, PemSource, config_error};
+use super::certificate::Certificate;
+use super::pem::{certificates, private_key};
+use super::tls_error::{Identity, PeerKind};
+use super::verifier::{NOT_A_CERTIFICATE, Trusted, Verifier};
+#[cfg(all(unix, not(target_os = "macos")))]
+use crate::client::credential_data::PemSource;
+use crate::client::credential_data::{Pem, config_error};
 use crate::error::Error;
 use crate::log;
 
@@ -24,21 +25,13 @@ use crate::log;
 pub(in crate::client) struct Tls {
     pub(in crate::client) config: Arc<ClientConfig>,
     pub(in crate::client) server_name: ServerName<'static>,
-}
-
-impl Tls {
-    fn new(mut config: ClientConfig, peer: &Peer) -> Self {
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Self {
-            config: Arc::new(config),
-            server_name: peer.server_name.clone(),
-        }
-    }
+    pub(super) identity: Arc<Identity>,
 }
 
 /// The name that the server's certificate must match, and the other settings that never change.
 #[derive(Debug)]
 pub(in crate::client) struct Peer {
+    kind: PeerKind,
     server_name: ServerName<'static>,
     insecure: bool,
 }
@@ -46,16 +39,22 @@ pub(in crate::client) struct Peer {
 impl Peer {
     /// Creates the settings. `name` is a host as written in a URL. With `insecure`, any certificate
     /// is accepted.
-    pub(in crate::client) fn new(name: &str, insecure: bool) -> Result<Self, Error> {
+    pub(in crate::client) fn new(
+        kind: PeerKind,
+        name: &str,
+        insecure: bool,
+    ) -> Result<Self, Error> {
         // Removes the zone, which is meaningful only on this machine and never part of a
         // certificate.
         let host = without_brackets(name).split('%').next().unwrap_or_default();
         let server_name = ServerName::try_from(host.to_owned()).map_err(|_| {
             config_error(format!(
-                "{name:?} is not a valid server name for a certificate"
+                "{name:?} is not a valid server name for a certificate: it must be an address, or \
+                 a DNS name in ASCII"
             ))
         })?;
         Ok(Self {
+            kind,
             server_name,
             insecure,
         })
@@ -72,215 +71,188 @@ pub(in crate::client) struct Pems {
 }
 
 pub(in crate::client) fn server_tls(peer: &Peer, pems: &Pems) -> Result<Tls, Error> {
-    let builder = builder_with_roots(peer, || match &pems.ca {
-        Some(ca) => authorities(ca),
-        None => system_authorities(),
-    })?;
-    let tls = match &pems.identity {
-        None => builder.with_no_client_auth(),
-        Some((certificate, key)) => {
-            let identity = identity(builder.crypto_provider(), certificate, key)?;
-            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)))
-        }
-    };
-    Ok(Tls::new(tls, peer))
+    tls(peer, pems.identity.as_ref(), || match &pems.ca {
+        Some(ca) => configured(ca),
+        None => system(),
+    })
 }
 
-/// Loads a client certificate and checks that the key belongs to it.
+/// Loads a client certificate, with its description for messages. Checks that the key belongs to
+/// it.
 ///
-/// Only the server decides whether the certificate is valid. A certificate that this code can't
-/// parse, such as X.509 version 1, may be valid for the server.
-fn identity(
+/// Only the server decides whether the certificate is valid.
+fn load(
     provider: &CryptoProvider,
     certificate: &Pem,
     key: &Pem,
-) -> Result<CertifiedKey, Error> {
-    let chain = certificates(certificate)?;
-    let parsed = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|error| match error {
-        _ if is_encrypted(&key.bytes) => {
-            config_error(format!("{key}: encrypted keys are not supported"))
-        }
-        pem::Error::NoItemsFound => config_error(format!("{key}: no private key in PEM form")),
-        // The message of the original error is omitted, because it would quote the data.
-        _ => config_error(format!("{key}: not valid PEM")),
+) -> Result<(Arc<CertifiedKey>, String), Error> {
+    let chain = certificates(certificate, |der| match Certificate::read(&der) {
+        Some(_) => Ok(der),
+        None => Err(NOT_A_CERTIFICATE),
     })?;
-    let parsed = provider
+    let loaded = provider
         .key_provider
-        .load_private_key(parsed)
+        .load_private_key(private_key(key)?)
         .map_err(|_| {
-            let other = if cfg!(feature = "ring") {
-                "; P-521 needs the feature aws-lc-rs instead of ring"
-            } else {
-                ""
-            };
             config_error(format!(
-                "{key}: the type or size of the key is not supported; use RSA, P-256, P-384 or Ed25519{other}"
+                "{key}: the key is not supported in this form; use RSA with 2048, 3072 or 4096 \
+                 bits, P-256, P-384 or Ed25519 (P-521 and other RSA need k8s-informer's feature \
+                 aws-lc-rs), or try `openssl pkey`"
             ))
         })?;
-    let identity = CertifiedKey::new(chain, parsed);
-    match identity.keys_match() {
-        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => Err(config_error(
-            format!("{key} is not the key of {certificate}"),
-        )),
-        _ => Ok(identity),
+    let identity = CertifiedKey::new(chain, loaded);
+    if let Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) =
+        identity.keys_match()
+    {
+        return Err(config_error(format!(
+            "{key} is not the key of {certificate}"
+        )));
     }
+    let leaf = identity
+        .cert
+        .first()
+        .and_then(|leaf| Certificate::read(leaf));
+    let description = leaf.map_or_else(String::new, |leaf| leaf.describe(certificate));
+    Ok((Arc::new(identity), description))
 }
 
 /// Returns the TLS settings for an `https` proxy. `host` is its host as written in the URL.
 ///
-/// The certificate must match this host and be signed by an authority of the system or by the
-/// configured authority. The client certificate and `tls-server-name` apply only to the server.
-/// insecure-skip-tls-verify applies to the proxy and the server.
+/// The certificate must match this host and be trusted by the system or configured. The client
+/// certificate and `tls-server-name` apply only to the server. insecure-skip-tls-verify applies to
+/// the proxy and the server.
 pub(in crate::client) fn proxy_tls(
     host: &str,
     insecure: bool,
     ca: Option<&Pem>,
 ) -> Result<Tls, Error> {
-    let peer = Peer::new(host, insecure)?;
-    let builder = builder_with_roots(&peer, || match (ca, system_authorities()) {
+    let peer = Peer::new(PeerKind::Proxy, host, insecure)?;
+    tls(&peer, None, || match (ca, system()) {
         (None, system) => system,
-        (Some(ca), Err(_)) => authorities(ca),
-        (Some(ca), Ok(mut system)) => {
-            system.roots.extend(authorities(ca)?.roots);
-            Ok(system)
+        (Some(ca), Err(_)) => configured(ca),
+        (Some(ca), Ok((mut trusted, from))) => {
+            trusted.extend(configured(ca)?.0);
+            Ok((trusted, format!("{ca} and {from}")))
         }
-    })?;
-    Ok(Tls::new(builder.with_no_client_auth(), &peer))
-}
-
-/// Returns a builder that trusts these authorities, or any certificate if the peer is
-/// [insecure](Peer::new).
-fn builder_with_roots(
-    peer: &Peer,
-    authorities: impl FnOnce() -> Result<RootCertStore, Error>,
-) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
-    let provider = provider()?;
-    let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| config_error(format!("TLS: {error}")))?;
-    Ok(match peer.insecure {
-        true => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AcceptAny(provider))),
-        false => builder.with_root_certificates(authorities()?),
     })
 }
 
-/// Returns the crypto provider of the enabled feature; `ring` if both are enabled. It is always set
-/// explicitly, because rustls panics if it has to choose between two linked providers.
+/// Returns settings with this client certificate. They trust these certificates, or any certificate
+/// if the peer is [insecure](Peer::new).
+fn tls(
+    peer: &Peer,
+    identity: Option<&(Pem, Pem)>,
+    trusted: impl FnOnce() -> Result<Trust, Error>,
+) -> Result<Tls, Error> {
+    let provider = provider()?;
+    let (algorithms, trust) = match peer.insecure {
+        true => (None, Trust::default()),
+        false => (Some(provider.signature_verification_algorithms), trusted()?),
+    };
+    let verifier = Verifier::new(peer.kind, algorithms, trust);
+    let key = identity.map(|(certificate, key)| load(&provider, certificate, key));
+    let identity = Arc::new(Identity::new(peer.kind, key.transpose()?));
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| config_error(format!("TLS: {error}")))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_client_cert_resolver(identity.clone());
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Tls {
+        config: Arc::new(config),
+        server_name: peer.server_name.clone(),
+        identity,
+    })
+}
+
+/// Returns the crypto provider that the program has installed, or else that of the enabled feature.
+/// If both features are enabled, that is `aws-lc-rs`, because it supports all that `ring` does.
+///
+/// The provider is always set explicitly, because rustls panics if it has to choose.
 fn provider() -> Result<Arc<CryptoProvider>, Error> {
-    #[cfg(feature = "ring")]
-    return Ok(Arc::new(rustls::crypto::ring::default_provider()));
-    #[cfg(all(feature = "aws-lc-rs", not(feature = "ring")))]
+    if let Some(installed) = CryptoProvider::get_default() {
+        return Ok(installed.clone());
+    }
+    #[cfg(feature = "aws-lc-rs")]
     return Ok(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    #[cfg(all(feature = "ring", not(feature = "aws-lc-rs")))]
+    return Ok(Arc::new(rustls::crypto::ring::default_provider()));
     #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
     Err(config_error(
-        "https needs k8s-informer's feature `ring` or `aws-lc-rs`; this program has neither",
+        "https needs k8s-informer's feature `ring` or `aws-lc-rs`, or an installed CryptoProvider \
+         of rustls; this program has none",
     ))
 }
 
-fn is_encrypted(key: &[u8]) -> bool {
-    let key = String::from_utf8_lossy(key);
-    key.contains("BEGIN ENCRYPTED PRIVATE KEY") || key.contains("Proc-Type: 4,ENCRYPTED")
+/// Trusted certificates, and their source for messages.
+type Trust = (Vec<Trusted>, String);
+
+fn configured(ca: &Pem) -> Result<Trust, Error> {
+    let from = ca.to_string();
+    let shared = from.as_str().into();
+    Ok((certificates(ca, |it| Trusted::new(it, &shared))?, from))
 }
 
-fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem.bytes).collect();
-    match certificates {
-        Ok(certificates) if certificates.is_empty() => {
-            Err(config_error(format!("{pem}: no certificate in PEM form")))
-        }
-        Ok(certificates) => Ok(certificates),
-        Err(_) => Err(config_error(format!("{pem}: not valid PEM"))),
-    }
-}
-
-fn authorities(pem: &Pem) -> Result<RootCertStore, Error> {
-    let mut roots = RootCertStore::empty();
-    let (_, ignored) = roots.add_parsable_certificates(certificates(pem)?);
-    if roots.is_empty() {
+fn system() -> Result<Trust, Error> {
+    let mut trusted = system_certificates();
+    // The folders usually have the certificates of the bundle, each under several names.
+    trusted.sort_unstable_by(|one, other| one.der().cmp(other.der()));
+    trusted.dedup_by(|one, other| one.der() == other.der());
+    if trusted.is_empty() {
         return Err(config_error(format!(
-            "{pem}: no certificate can be used as an authority"
+            "no certificate authority is configured, and {SYSTEM} have no certificate; configure \
+             a CA, or set SSL_CERT_FILE or SSL_CERT_DIR"
         )));
     }
-    if ignored > 0 {
-        log::warn!(
-            "{pem}: certificates ignored because they can't be used as an authority: {ignored}"
-        );
-    }
-    Ok(roots)
+    Ok((trusted, SYSTEM.to_owned()))
 }
 
-/// Loads the system's bundle of certificate authorities from the file in `SSL_CERT_FILE`, or else
-/// from the first of the usual paths that exists.
-fn system_authorities() -> Result<RootCertStore, Error> {
-    const BUNDLES: [&str; 6] = [
-        "/etc/ssl/certs/ca-certificates.crt",
-        "/etc/pki/tls/certs/ca-bundle.crt",
-        "/etc/ssl/ca-bundle.pem",
-        "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-        "/etc/ssl/cert.pem",
-        "/usr/local/etc/ssl/cert.pem",
-    ];
-    const WHAT: &str = "the certificate authorities of the system";
-    if let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) {
-        return authorities(&PemSource::file(format!("{WHAT} (SSL_CERT_FILE)"), file).read()?);
+const SYSTEM: &str = "the authorities of the system";
+
+/// Reads the system's bundle and folders. As in Go, `SSL_CERT_FILE` replaces only the bundle, and
+/// `SSL_CERT_DIR` only the folders. Files that can't be read are skipped.
+#[cfg(all(unix, not(target_os = "macos")))]
+fn system_certificates() -> Vec<Trusted> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let mut found = Vec::<Trusted>::new();
+    let mut read = |path: &Path| {
+        let read = PemSource::file(SYSTEM, path).read();
+        read.and_then(|pem| configured(&pem))
+            .map(|(trusted, _)| found.extend(trusted))
+    };
+    let bundle = match variable("SSL_CERT_FILE") {
+        Some(file) => Some(file.into()),
+        None => openssl_probe::probe().cert_file,
+    };
+    if let Some(Err(error)) = bundle.map(|bundle| read(&bundle)) {
+        log::warn!("{error}");
     }
-    match BUNDLES.iter().find(|bundle| Path::new(bundle).exists()) {
-        Some(bundle) => authorities(&PemSource::file(WHAT, *bundle).read()?),
-        None => Err(config_error(
-            "no certificate authority is configured, and no certificate bundle of the system was found \
-             (/etc/ssl/certs/ca-certificates.crt, /etc/pki/tls/certs/ca-bundle.crt, /etc/ssl/cert.pem …); configure a CA or set SSL_CERT_FILE",
-        )),
+    let folders = match variable("SSL_CERT_DIR") {
+        Some(folders) => std::env::split_paths(&folders).collect(),
+        None => openssl_probe::probe().cert_dir,
+    };
+    for folder in folders {
+        match std::fs::read_dir(&folder) {
+            // A folder can have other files.
+            Ok(files) => files.flatten().for_each(|file| drop(read(&file.path()))),
+            Err(error) => log::warn!("{SYSTEM} ({}): {error}", folder.display()),
+        }
     }
+    found
 }
 
-/// insecure-skip-tls-verify: accepts any certificate of any authority for any name, as long as the
-/// server has the certificate's key.
-#[derive(Debug)]
-struct AcceptAny(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAny {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+/// Reads the keychain of macOS or the certificate stores of Windows, or only what `SSL_CERT_FILE`
+/// and `SSL_CERT_DIR` name.
+#[cfg(not(all(unix, not(target_os = "macos"))))]
+fn system_certificates() -> Vec<Trusted> {
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        log::warn!("{SYSTEM}: {error}");
     }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signed,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signed,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+    let from = SYSTEM.into();
+    let certificates = found.certs.into_iter();
+    certificates
+        .filter_map(|certificate| Trusted::new(certificate, &from).ok())
+        .collect()
 }

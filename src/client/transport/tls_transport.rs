@@ -1,6 +1,7 @@
 //! TLS over a socket or over a tunnel through a proxy.
 
 use std::io::{self, Read, Write};
+use std::sync::Arc;
 
 use rustls::{ClientConnection, StreamOwned};
 use ureq::unversioned::transport::{
@@ -12,7 +13,9 @@ use super::deadline::left_to_connect;
 use super::sizes::SMALL_INPUT;
 use super::tcp::{TcpTransport, free_input};
 use super::tls_config::Tls;
+use super::tls_error::Identity;
 use crate::base::derive::debug_fields;
+use crate::error::Error;
 
 /// The connection to the server below TLS: a socket, or a tunnel through a proxy, which may use TLS
 /// with the proxy.
@@ -26,13 +29,22 @@ pub(super) fn handshake<T: Transport>(
     details: &ConnectionDetails<'_>,
     output: usize,
 ) -> Result<TlsTransport<T>, ureq::Error> {
+    let identity = tls.identity.clone();
+    identity.begin();
     let mut connection = ClientConnection::new(tls.config.clone(), tls.server_name.clone())
-        .map_err(io::Error::other)?;
+        .map_err(|error| identity.explain(io::Error::other(error)))?;
     let mut inner = adapter(inner, details)?;
-    connection.complete_io(&mut inner)?;
-    let stream = StreamOwned::new(connection, inner);
+    let done = connection.complete_io(&mut inner);
+    done.map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            let text = "the connection was closed during the TLS handshake";
+            io::Error::other(Error::connection(text))
+        }
+        _ => identity.explain(alert_before(error, &mut connection, &mut inner)),
+    })?;
     Ok(TlsTransport {
-        stream,
+        stream: StreamOwned::new(connection, inner),
+        identity,
         buffers: ConnectionBuffers::new(SMALL_INPUT, output),
     })
 }
@@ -52,8 +64,31 @@ pub(super) fn adapter<T: Transport>(
     Ok(adapter)
 }
 
+/// Returns the alert that the server sent before it closed the connection, if a write failed
+/// because of that.
+fn alert_before(
+    error: io::Error,
+    connection: &mut ClientConnection,
+    stream: &mut impl Read,
+) -> io::Error {
+    use io::ErrorKind as Kind;
+    if matches!(
+        error.kind(),
+        Kind::BrokenPipe | Kind::ConnectionReset | Kind::ConnectionAborted
+    ) {
+        while connection.read_tls(stream).is_ok_and(|read| read > 0) {
+            if let Err(alert) = connection.process_new_packets() {
+                return io::Error::other(alert);
+            }
+        }
+    }
+    error
+}
+
 pub(super) struct TlsTransport<T: Transport> {
     stream: StreamOwned<ClientConnection, TransportAdapter<T>>,
+    /// Explains errors. In TLS 1.3, the server rejects a client certificate after the handshake.
+    identity: Arc<Identity>,
     buffers: ConnectionBuffers,
 }
 
@@ -64,13 +99,17 @@ impl<T: Transport> Transport for TlsTransport<T> {
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
         self.stream.sock.set_timeout(timeout);
-        self.stream.write_all(&self.buffers.output()[..amount])?;
-        Ok(())
+        let written = self.stream.write_all(&self.buffers.output()[..amount]);
+        Ok(written.map_err(|error| {
+            let StreamOwned { conn, sock } = &mut self.stream;
+            self.identity.explain(alert_before(error, conn, sock))
+        })?)
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         self.stream.sock.set_timeout(timeout);
-        let amount = self.stream.read(free_input(&mut self.buffers)?)?;
+        let read = self.stream.read(free_input(&mut self.buffers)?);
+        let amount = read.map_err(|error| self.identity.explain(error))?;
         self.buffers.input_appended(amount);
         Ok(amount > 0)
     }

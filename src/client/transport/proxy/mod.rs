@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ureq::unversioned::transport::{ConnectionDetails, Either, Transport};
 
 use super::authority::host_and_port;
-use super::error::from_ureq;
+use super::error::{from_io, from_ureq};
 use super::sizes::{BUFFER, RECORD_BUFFER};
 use super::tcp::TcpTransport;
 use super::tls_config::{self, Tls};
@@ -89,23 +89,20 @@ impl Proxy {
             ureq::Error::HostNotFound => {
                 ErrorKind::Connection(format!("the name of the proxy {self} has no address"))
             }
-            ureq::Error::Io(error) => {
-                match error.get_ref().and_then(|inner| inner.downcast_ref()) {
-                    Some(rustls::Error::InvalidMessage(_)) => ErrorKind::Tls(format!(
-                        "the proxy {self} does not speak TLS; should its URL start with http://?"
-                    )),
-                    Some(error) => ErrorKind::Tls(format!("the proxy {self}: {error}")),
-                    None => match error.kind() {
-                        io::ErrorKind::ConnectionRefused => {
-                            ErrorKind::Refused(format!("the proxy {self}: {error}"))
-                        }
-                        io::ErrorKind::UnexpectedEof => ErrorKind::Connection(format!(
-                            "the proxy {self} closed the connection before it responded"
-                        )),
-                        _ => ErrorKind::Connection(format!("the proxy {self}: {error}")),
-                    },
-                }
+            // An error of TLS.
+            ureq::Error::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<Error>()) => {
+                let error = from_io(error).context(format!("the proxy {self}"));
+                return io::Error::other(error).into();
             }
+            ureq::Error::Io(error) => match error.kind() {
+                io::ErrorKind::ConnectionRefused => {
+                    ErrorKind::Refused(format!("the proxy {self}: {error}"))
+                }
+                io::ErrorKind::UnexpectedEof => ErrorKind::Connection(format!(
+                    "the proxy {self} closed the connection before it responded"
+                )),
+                _ => ErrorKind::Connection(format!("the proxy {self}: {error}")),
+            },
             other => ErrorKind::Connection(format!("the proxy {self}: {other}")),
         };
         io::Error::other(Error::new(kind)).into()
