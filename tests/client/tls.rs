@@ -8,9 +8,11 @@ use rcgen::{
     PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, SignatureAlgorithm,
 };
 use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use super::server::{Reply, Server, reply};
 
@@ -73,31 +75,50 @@ impl Authority {
 }
 
 fn server_config((chain, key): (String, String), clients: Option<&Authority>) -> Arc<ServerConfig> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    tls(&chain, &key, clients.map(|clients| &*clients.pem))
+}
+
+/// The provider of the servers. It supports the same keys as that of the client.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    #[cfg(feature = "aws-lc-rs")]
+    return Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    #[cfg(not(feature = "aws-lc-rs"))]
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// A server with this chain and key. They are not checked. With `clients`, it requires client
+/// certificates of this authority.
+pub(crate) fn tls(chain: &str, key: &str, clients: Option<&str>) -> Arc<ServerConfig> {
+    tls_with(provider(), chain, key, clients)
+}
+
+pub(crate) fn tls_with(
+    provider: Arc<CryptoProvider>,
+    chain: &str,
+    key: &str,
+    clients: Option<&str>,
+) -> Arc<ServerConfig> {
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    let key = provider.key_provider.load_private_key(key).unwrap();
+    let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
+    let identity = CertifiedKey::new(chain.collect::<Result<_, _>>().unwrap(), key);
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .unwrap();
     let builder = match clients {
         None => builder.with_no_client_auth(),
-        Some(authority) => {
+        Some(clients) => {
             let mut roots = rustls::RootCertStore::empty();
-            roots
-                .add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap())
-                .unwrap();
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .build()
-                .unwrap();
-            builder.with_client_cert_verifier(verifier)
+            let clients = CertificateDer::from_pem_slice(clients.as_bytes()).unwrap();
+            roots.add(clients).unwrap();
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+            builder.with_client_cert_verifier(verifier.build().unwrap())
         }
     };
-    let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
-        .collect::<Result<_, _>>()
-        .unwrap();
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-    Arc::new(builder.with_single_cert(chain, key).unwrap())
+    Arc::new(builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity))))
 }
 
-fn server(tls: Arc<ServerConfig>) -> Server {
+pub(crate) fn server(tls: Arc<ServerConfig>) -> Server {
     Server::with_tls(Some(tls), |_| Reply::Write(reply("200 OK", "", "{}")))
 }
 

@@ -15,28 +15,18 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedCipherSuite,
 };
 
 use super::config::{INSTALL_PROVIDER, run_child_process};
 use super::folder::Folder;
-use super::server::{Reply, Server, reply};
+use super::server::Server;
+use super::tls::{provider, server, tls, tls_with};
 use super::tunnels::{Kind, Tunnels};
-
-/// The provider of the servers. It supports the same keys as that of the client.
-fn provider() -> Arc<CryptoProvider> {
-    #[cfg(feature = "aws-lc-rs")]
-    return Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    #[cfg(not(feature = "aws-lc-rs"))]
-    Arc::new(rustls::crypto::ring::default_provider())
-}
 
 fn is_chacha(suite: &SupportedCipherSuite) -> bool {
     format!("{suite:?}").contains("CHACHA20")
@@ -47,42 +37,6 @@ pub(crate) fn install_provider() {
     let mut chacha = provider();
     Arc::make_mut(&mut chacha).cipher_suites.retain(is_chacha);
     Arc::unwrap_or_clone(chacha).install_default().unwrap();
-}
-
-/// A server with this chain and key. They are not checked. With `clients`, it requires client
-/// certificates of this authority.
-fn tls(chain: &str, key: &str, clients: Option<&str>) -> Arc<ServerConfig> {
-    tls_with(provider(), chain, key, clients)
-}
-
-fn tls_with(
-    provider: Arc<CryptoProvider>,
-    chain: &str,
-    key: &str,
-    clients: Option<&str>,
-) -> Arc<ServerConfig> {
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-    let key = provider.key_provider.load_private_key(key).unwrap();
-    let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
-    let identity = CertifiedKey::new(chain.collect::<Result<_, _>>().unwrap(), key);
-    let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .unwrap();
-    let builder = match clients {
-        None => builder.with_no_client_auth(),
-        Some(clients) => {
-            let mut roots = rustls::RootCertStore::empty();
-            let clients = CertificateDer::from_pem_slice(clients.as_bytes()).unwrap();
-            roots.add(clients).unwrap();
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
-            builder.with_client_cert_verifier(verifier.build().unwrap())
-        }
-    };
-    Arc::new(builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity))))
-}
-
-fn server(tls: Arc<ServerConfig>) -> Server {
-    Server::with_tls(Some(tls), |_| Reply::Write(reply("200 OK", "", "{}")))
 }
 
 fn get(config: Config) -> Result<(), Error> {

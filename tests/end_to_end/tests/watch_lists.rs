@@ -34,7 +34,7 @@ fn watch_lists_are_supported_as_in_the_version() {
     on_every_cluster(LIST, |cluster| {
         if env::var_os("EXPECTED_KUBERNETES").is_some() {
             let minor = cluster.minor();
-            assert_eq!(cluster.has_watch_lists(), minor == 32 || minor >= 34);
+            assert_eq!(cluster.has_watch_lists(), minor > 33);
         }
     });
 }
