@@ -552,6 +552,11 @@ mod tests {
                 peer.read_exact(&mut read).unwrap();
                 assert!(read == bytes);
                 assert_eq!(writing.join().unwrap().unwrap(), Some(()));
+                // The socket blocks again.
+                socket.stream.set_read_timeout(Some(SLICE)).unwrap();
+                let start = Instant::now();
+                socket.stream.peek(&mut [0]).unwrap_err();
+                assert!(start.elapsed() >= SLICE / 2);
             });
         }
     }
