@@ -5,6 +5,7 @@
 //! | [`getting_started`] | Install the crate, write a first informer, and stop it in order |
 //! | [`reading_the_cache`] | Listers, indexes, what "synced" means, and how fresh the cache is |
 //! | [`object_types`] | Types for the cached objects, and what each costs |
+//! | [`custom_resources`] | Custom structs, and kube's derive macro |
 //! | [`tuning`] | Memory, CPU, threads, allocators and compiler profiles, with figures |
 //! | [`operations`] | Errors and recovery, health, metrics, logs, RBAC and limits |
 //! | [`authentication`] | How a client finds its cluster, credentials, TLS and proxies |
@@ -26,6 +27,9 @@ pub mod reading_the_cache {}
 
 #[doc = include_str!("../docs/guide/object_types.md")]
 pub mod object_types {}
+
+#[doc = include_str!("../docs/guide/custom_resources.md")]
+pub mod custom_resources {}
 
 #[doc = include_str!("../docs/guide/tuning.md")]
 pub mod tuning {}

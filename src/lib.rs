@@ -171,6 +171,10 @@ pub mod __private {
     }
     pub use crate::informer::listener::RingGrowing;
     pub use crate::metrics::meter::Meter;
+    #[cfg(feature = "k8s-openapi")]
+    pub mod openapi {
+        pub use crate::object::openapi::{Derived, ScopeOf, converted};
+    }
     pub use crate::queue::sealed::Sealed;
     pub mod staging {
         pub use crate::store::staging::*;

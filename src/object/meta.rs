@@ -71,7 +71,12 @@ impl_object_for_metadata!(ObjectMeta);
 
 /// Implements [`Object`](crate::Object) and [`Resource`](crate::Resource) for a custom struct.
 ///
-/// The arguments are the type, apiVersion, kind, plural and [`Scope`](crate::object::Scope).
+/// For a type of kube's derive macros, write `impl_object!(Website as kube::Resource)`. It takes
+/// everything from the derive, implements [`FullMetadata`](crate::object::FullMetadata) as well, and
+/// needs the feature `k8s-openapi`. [Custom resources](crate::guide::custom_resources) has an
+/// example.
+///
+/// For other structs, the arguments are the type, apiVersion, kind, plural and [`Scope`](crate::object::Scope).
 ///
 /// The struct needs a field `metadata` whose type is an [`Object`](crate::Object):
 /// [`ObjectMeta`](crate::ObjectMeta) or a custom type. A struct that decodes only the fields that
@@ -126,6 +131,107 @@ macro_rules! impl_object {
 
                 fn label(&self, key: &str) -> ::core::option::Option<&str> {
                     $crate::Object::label(metadata(self), key)
+                }
+            }
+        };
+    };
+    // For types with the metadata of k8s-openapi. Without `do_not_recommend`, the error for a type
+    // outside k8s-openapi would say that `Metadata` is missing.
+    (@openapi $metadata:expr, $type:ty, [$($parameter:ident)?] $($where:tt)*) => {
+        #[diagnostic::do_not_recommend]
+        impl<$($parameter)?> $crate::Object for $type $($where)* {
+            fn name(&self) -> &str {
+                $metadata(self).name.as_deref().unwrap_or_default()
+            }
+
+            fn namespace(&self) -> &str {
+                $metadata(self).namespace.as_deref().unwrap_or_default()
+            }
+
+            fn uid(&self) -> &str {
+                $metadata(self).uid.as_deref().unwrap_or_default()
+            }
+
+            fn resource_version(&self) -> &str {
+                $metadata(self).resource_version.as_deref().unwrap_or_default()
+            }
+
+            fn label(&self, key: &str) -> ::core::option::Option<&str> {
+                let labels = $metadata(self).labels.as_ref();
+                labels?.get(key).map(|value| value.as_str())
+            }
+        }
+
+        #[diagnostic::do_not_recommend]
+        impl<$($parameter)?> $crate::object::FullMetadata for $type $($where)* {
+            fn full_metadata(
+                &self,
+            ) -> ::core::result::Result<
+                ::std::borrow::Cow<'_, $crate::object::FullObjectMeta>,
+                $crate::__private::JsonError,
+            > {
+                let full = $crate::__private::openapi::converted($metadata(self));
+                ::core::result::Result::Ok(::std::borrow::Cow::Owned(full))
+            }
+
+            fn is_being_deleted(&self) -> bool {
+                $metadata(self).deletion_timestamp.is_some()
+            }
+
+            fn generation(&self) -> i64 {
+                $metadata(self).generation.unwrap_or_default()
+            }
+        }
+    };
+    ($type:ty as $($resource:tt)+) => {
+        const _: () = {
+            use $crate::__private::openapi;
+
+            #[diagnostic::on_unimplemented(
+                message = "`{Self}` does not implement kube's `Resource`, or not with this version of k8s-openapi",
+                label = "not the type of an object",
+                note = "name the object and not its spec: if `WebsiteSpec` derives `CustomResource`, write `impl_object!(Website as kube::Resource)`",
+                note = "kube and k8s-informer must depend on the same minor version of k8s-openapi"
+            )]
+            trait DerivedObject: Sized {
+                const DERIVED: openapi::Derived<Self>;
+            }
+
+            #[diagnostic::do_not_recommend]
+            impl<T> DerivedObject for T
+            where
+                T: $($resource)+<DynamicType = (), Scope: openapi::ScopeOf>,
+            {
+                const DERIVED: openapi::Derived<Self> = openapi::Derived {
+                    metadata: T::meta,
+                    group_version_kind: || {
+                        $crate::object::GroupVersionKind::new(
+                            T::group(&()),
+                            T::version(&()),
+                            T::kind(&()),
+                        )
+                    },
+                    plural: || T::plural(&()),
+                    scope: <T::Scope as openapi::ScopeOf>::SCOPE,
+                };
+            }
+
+            // The trait is used only here, so that a mistake in the type causes one compiler error.
+            const DERIVED: openapi::Derived<$type> = <$type as DerivedObject>::DERIVED;
+
+            $crate::impl_object!(@openapi (DERIVED.metadata), $type, []);
+
+            impl $crate::Resource for $type {
+                fn group_version_kind() -> $crate::object::GroupVersionKind {
+                    (DERIVED.group_version_kind)()
+                }
+
+                fn plural() -> ::std::borrow::Cow<'static, str> {
+                    (DERIVED.plural)()
+                }
+
+                fn scope() -> $crate::object::Scope {
+                    DERIVED.scope
                 }
             }
         };

@@ -36,7 +36,7 @@ mod full_metadata;
 mod key;
 mod meta;
 #[cfg(feature = "k8s-openapi")]
-mod openapi;
+pub(crate) mod openapi;
 mod outline;
 mod partial;
 mod pointer;

@@ -7,64 +7,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, Metadata, NamespaceResourceScope};
 
 use super::{
-    FullMetadata, FullObjectMeta, GroupVersionKind, Object, OwnerReference, Resource, Scope,
+    FullObjectMeta, GroupVersionKind, OwnerReference, Resource, Scope,
     StringMap,
 };
 
-// Without this attribute, the error for a type outside k8s-openapi would say that `Metadata` is
-// missing.
-#[diagnostic::do_not_recommend]
-impl<T> Object for T
-where
-    T: Metadata<Ty = ObjectMeta> + Send + Sync + 'static,
-{
-    fn name(&self) -> &str {
-        self.metadata().name.as_deref().unwrap_or_default()
-    }
+crate::impl_object!(@openapi Metadata::metadata, T, [T] where T: Metadata<Ty = ObjectMeta> + Send + Sync + 'static);
 
-    fn namespace(&self) -> &str {
-        self.metadata().namespace.as_deref().unwrap_or_default()
-    }
-
-    fn uid(&self) -> &str {
-        self.metadata().uid.as_deref().unwrap_or_default()
-    }
-
-    fn resource_version(&self) -> &str {
-        self.metadata()
-            .resource_version
-            .as_deref()
-            .unwrap_or_default()
-    }
-
-    fn label(&self, key: &str) -> Option<&str> {
-        self.metadata()
-            .labels
-            .as_ref()?
-            .get(key)
-            .map(String::as_str)
-    }
+/// Everything that `impl_object!` needs of a type with kube's trait `Resource`.
+#[allow(missing_docs)]
+pub struct Derived<T> {
+    pub metadata: fn(&T) -> &ObjectMeta,
+    pub group_version_kind: fn() -> GroupVersionKind,
+    pub plural: fn() -> Cow<'static, str>,
+    pub scope: Scope,
 }
 
-#[diagnostic::do_not_recommend]
-impl<T> FullMetadata for T
-where
-    T: Metadata<Ty = ObjectMeta> + Send + Sync + 'static,
-{
-    fn full_metadata(&self) -> Result<Cow<'_, FullObjectMeta>, serde_json::Error> {
-        Ok(Cow::Owned(converted(self.metadata())))
-    }
-
-    fn is_being_deleted(&self) -> bool {
-        self.metadata().deletion_timestamp.is_some()
-    }
-
-    fn generation(&self) -> i64 {
-        self.metadata().generation.unwrap_or_default()
-    }
-}
-
-fn converted(metadata: &ObjectMeta) -> FullObjectMeta {
+/// Returns the metadata in the type of this crate.
+pub fn converted(metadata: &ObjectMeta) -> FullObjectMeta {
     fn text(text: &Option<String>) -> String {
         text.clone().unwrap_or_default()
     }
@@ -124,11 +83,8 @@ where
 
 /// Converts the scopes of k8s-openapi, which are types, to values. The scope of subresources does
 /// not implement this trait, because subresources are not resources in this crate.
-#[expect(
-    unnameable_types,
-    reason = "sealed: only the scopes of k8s-openapi implement it"
-)]
 pub trait ScopeOf {
+    /// The scope.
     const SCOPE: Scope;
 }
 

@@ -18,6 +18,7 @@ mod config;
 mod controllers;
 mod credentials;
 mod deletions;
+mod derived;
 mod discovery;
 mod events;
 mod faults;
