@@ -15,6 +15,9 @@ use std::time::Duration;
 
 use common::{Cache, Function, Jump, Named, Ours, Plain, app, next_version, objects, version};
 use divan::{Bencher, black_box};
+use k8s_informer::SharedIndexInformer;
+use k8s_informer::object::PartialObjectMetadata;
+use k8s_informer_testing::ScriptedListerWatcher;
 
 /// A debug build, as in CI, only checks that the benchmarks run.
 const SCALE: usize = if cfg!(debug_assertions) { 100 } else { 1 };
@@ -117,6 +120,35 @@ fn by_index<C: Cache>(bencher: Bencher, size: usize) {
 #[divan::bench(types = [Ours, Plain], args = SIZES)]
 fn by_index_busy<C: Cache>(bencher: Bencher, size: usize) {
     busy(bencher, size, by_index_one::<C>);
+}
+
+/// Selects the objects with a label value that one object in a thousand, or each, has.
+#[divan::bench(args = ["scan", "index", "scan, all match", "index, all match"])]
+fn select_in_100k(bencher: Bencher, case: &str) {
+    let script = Arc::new(ScriptedListerWatcher::new([]));
+    let pods = SharedIndexInformer::<PartialObjectMetadata>::new(script, Default::default());
+    let pod = |number: usize| {
+        let mut pod = PartialObjectMetadata::default();
+        pod.metadata.name = number.to_string();
+        let app = (number % 1000).to_string();
+        pod.metadata.labels = [("app", app), ("all", "x".to_owned())]
+            .into_iter()
+            .collect();
+        Arc::new(pod)
+    };
+    let all = (0..100_000 / SCALE).map(pod).collect();
+    pods.indexer().replace(all, "1").unwrap();
+    if case.starts_with("index") {
+        pods.add_label_index("app").unwrap();
+        pods.add_label_index("all").unwrap();
+    }
+    let selector = if case.ends_with("match") {
+        "all=x"
+    } else {
+        "app=7"
+    };
+    let (lister, selector) = (pods.lister(), selector.parse().unwrap());
+    bencher.bench_local(|| lister.select(&selector).len());
 }
 
 fn get_one<C: Cache>(store: &C, objects: &[Arc<Named>], jump: &mut Jump) -> usize {

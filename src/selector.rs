@@ -61,6 +61,16 @@ impl Selector {
         self.matches_labels(|key| object.label(key))
     }
 
+    /// Returns the labels for which only a few values match, with these values.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
+        let requirements = self.requirements.iter().flatten();
+        requirements.filter_map(|one| match &one.test {
+            Test::Equals(_, value) => Some((&*one.key, vec![&**value])),
+            Test::In(values) => Some((&*one.key, values.iter().map(|value| &**value).collect())),
+            _ => None,
+        })
+    }
+
     /// Whether the selector selects an object with these labels. `label` returns the value of a
     /// key.
     pub fn matches_labels<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {

@@ -21,7 +21,9 @@ fn errors(program: &str) -> String {
     };
     let mut libraries: Vec<_> = files.filter(is_library).collect();
     libraries.sort_by_key(|path| Reverse(path.metadata().unwrap().modified().unwrap()));
-    let mut all = libraries.iter().map(|library| errors_with(library, program));
+    let mut all = libraries
+        .iter()
+        .map(|library| errors_with(library, program));
     all.find(|text| !text.contains("could not find `openapi` in `__private`"))
         .unwrap()
 }

@@ -6,10 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, Metadata, NamespaceResourceScope};
 
-use super::{
-    FullObjectMeta, GroupVersionKind, OwnerReference, Resource, Scope,
-    StringMap,
-};
+use super::{FullObjectMeta, GroupVersionKind, OwnerReference, Resource, Scope, StringMap};
 
 crate::impl_object!(@openapi Metadata::metadata, T, [T] where T: Metadata<Ty = ObjectMeta> + Send + Sync + 'static);
 

@@ -137,6 +137,11 @@ pub enum AddIndexersError {
         /// The message of the error or panic.
         message: Arc<str>,
     },
+    /// No label can have this name.
+    InvalidLabel {
+        /// The invalid name.
+        label: Arc<str>,
+    },
 }
 
 impl fmt::Display for AddIndexersError {
@@ -147,6 +152,10 @@ impl fmt::Display for AddIndexersError {
                 let separator = separator(message);
                 write!(f, "index function {name:?} on {key}{separator} {message}")
             }
+            Self::InvalidLabel { label } => write!(
+                f,
+                "{label:?} is not the name of a label; use a name such as \"app.kubernetes.io/name\""
+            ),
         }
     }
 }

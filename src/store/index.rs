@@ -2,13 +2,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::StoreError;
+use super::{AddIndexersError, StoreError};
 use crate::base::derive::{clone_fields, debug_fields};
 use crate::base::panic::catch;
 use crate::object::{Key, KeyError, Object};
+use crate::selector::is_qualified_name;
 
 /// The name of the index by namespace, which listers use.
 pub(crate) const NAMESPACE_INDEX: &str = "namespace";
+
+/// Returns the name of the index by a label.
+pub(super) fn label_index(label: &str) -> String {
+    format!("k8s-informer/label/{label}")
+}
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type Function<T> = dyn Fn(&T) -> Result<Vec<String>, Error> + Send + Sync;
@@ -119,6 +125,21 @@ impl<T> Indexers<T> {
     {
         let namespace = IndexFunc::new(|object: &T| vec![object.namespace().to_owned()]);
         self.with(NAMESPACE_INDEX, namespace)
+    }
+
+    /// Creates the index by a label.
+    pub(crate) fn by_label(label: &str) -> Result<Self, AddIndexersError>
+    where
+        T: Object,
+    {
+        if !is_qualified_name(label) {
+            let label = label.into();
+            return Err(AddIndexersError::InvalidLabel { label });
+        }
+        let (name, label) = (label_index(label), label.to_owned());
+        let value = move |object: &T| object.label(&label).map(str::to_owned);
+        let values = IndexFunc::new(move |object| value(object).into_iter().collect());
+        Ok(Self::new().with(name, values))
     }
 
     /// Returns the sorted names.

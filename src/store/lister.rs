@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::index::label_index;
 use super::{IndexError, Indexer, NAMESPACE_INDEX};
 use crate::base::derive::{clone_fields, debug_fields};
 use crate::object::Object;
@@ -18,8 +19,8 @@ use crate::selector::Selector;
 /// locks, and what a list contains during writes.
 ///
 /// The time of a lookup by name or index depends only on the number of objects found.
-/// [`select`](Self::select) checks every object, so add an index for a selection that you make
-/// often.
+/// [`select`](Self::select) checks every object, unless you add an index by a
+/// [label](crate::SharedIndexInformer::add_label_index) of the selector.
 ///
 /// [`SharedIndexInformer::lister`]: crate::SharedIndexInformer::lister
 ///
@@ -67,9 +68,30 @@ impl<T: Object> Lister<T> {
         self.indexer.list()
     }
 
-    /// Returns the objects that match a selector. It checks every object. client-go's `ListAll`.
+    /// Returns the objects that match a selector. client-go's `ListAll`.
+    ///
+    /// If the selector has an `=` or `in` for a label with an
+    /// [index](crate::SharedIndexInformer::add_label_index), it checks only the objects with these
+    /// values. With several such indexes, it uses the one with the fewest objects. Otherwise, it
+    /// checks every object.
     pub fn select(&self, selector: &Selector) -> Vec<Arc<T>> {
-        selected(self.list(), selector)
+        self.select_in("", selector)
+    }
+
+    fn select_in(&self, namespace: &str, selector: &Selector) -> Vec<Arc<T>> {
+        let wanted = selector.wanted();
+        let mut choices: Vec<_> = wanted
+            .map(|(label, values)| (label_index(label), values))
+            .collect();
+        if !namespace.is_empty() {
+            choices.push((NAMESPACE_INDEX.to_owned(), vec![namespace]));
+        }
+        let fewest = self.indexer.keyed().by_fewest(&choices);
+        let mut objects = fewest.unwrap_or_else(|| self.list());
+        objects.retain(|object| {
+            (namespace.is_empty() || object.namespace() == namespace) && selector.matches(&**object)
+        });
+        objects
     }
 
     /// Returns a lister of one namespace, or of all namespaces if `namespace` is empty.
@@ -130,18 +152,11 @@ impl<T: Object> NamespaceLister<'_, T> {
         }
     }
 
-    /// Returns the objects of the namespace that match a selector. client-go's
-    /// `ListAllByNamespace`.
+    /// Returns the objects of the namespace that match a selector, with indexes like
+    /// [`Lister::select`]. client-go's `ListAllByNamespace`.
     pub fn select(&self, selector: &Selector) -> Vec<Arc<T>> {
-        selected(self.list(), selector)
+        self.lister.select_in(self.namespace, selector)
     }
-}
-
-fn selected<T: Object>(mut objects: Vec<Arc<T>>, selector: &Selector) -> Vec<Arc<T>> {
-    if !selector.is_empty() {
-        objects.retain(|object| selector.matches(&**object));
-    }
-    objects
 }
 
 impl<T> fmt::Debug for NamespaceLister<'_, T> {

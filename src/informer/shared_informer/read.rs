@@ -49,6 +49,31 @@ impl<T: Object> SharedIndexInformer<T> {
         self.add_indexers(Indexers::new().with(name, IndexFunc::new(values)))
     }
 
+    /// Adds an index by a label, such as `app`, which [`Lister::select`] uses for selectors such as
+    /// `app=web` and `app in (web, cache)`.
+    ///
+    /// You can call this method before the informer runs or while it runs.
+    ///
+    /// ```
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer};
+    /// use k8s_informer_testing::ScriptedListerWatcher;
+    /// use std::sync::Arc;
+    ///
+    /// let script = Arc::new(ScriptedListerWatcher::new([]));
+    /// let pods = SharedIndexInformer::<DynamicObject>::new(script, Default::default());
+    /// pods.add_label_index("app")?;
+    /// assert!(pods.lister().select(&"app=web".parse()?).is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the informer has stopped, if the label has an index, or if no label can have this
+    /// name.
+    pub fn add_label_index(&self, label: &str) -> Result<(), InformerError> {
+        self.add_indexers(Indexers::by_label(label).map_err(InformerError::Index)?)
+    }
+
     /// Adds several indexes at once; see [`add_index`](Self::add_index). client-go's `AddIndexers`.
     ///
     /// # Errors

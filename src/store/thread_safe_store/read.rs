@@ -159,7 +159,35 @@ impl<T> ThreadSafeStore<T> {
         of: impl Fn(&Slot<T>) -> R,
     ) -> Result<Vec<R>, IndexError> {
         let state = self.state.read();
-        let index = state.slots.index(state.ready(name)?);
+        let id = state.ready(name)?;
+        Ok(Self::visit(state, id, values, of))
+    }
+
+    /// Returns the objects with one of the values of an index: of these indexes, the one with the
+    /// fewest such objects. Returns `None` if there is none of the indexes.
+    pub(crate) fn by_fewest(&self, choices: &[(String, Vec<&str>)]) -> Option<Vec<Arc<T>>> {
+        let state = self.state.read();
+        let count = |id: u32, values: &[&str]| -> usize {
+            let index = state.slots.index(id);
+            let sets = values.iter().filter_map(|value| index?.get(value));
+            sets.map(BTreeSet::len).sum()
+        };
+        let ready = choices
+            .iter()
+            .filter_map(|(name, values)| Some((state.ready(name).ok()?, values)));
+        let (id, values) = ready.min_by_key(|(id, values)| count(*id, values))?;
+        Some(Self::visit(state, id, values, |slot| {
+            Arc::clone(&slot.entry.object)
+        }))
+    }
+
+    fn visit<R>(
+        state: RwLockReadGuard<'_, State<T>>,
+        id: u32,
+        values: &[&str],
+        of: impl Fn(&Slot<T>) -> R,
+    ) -> Vec<R> {
+        let index = state.slots.index(id);
         let sets = values.iter().filter_map(|value| index?.get(value));
         let sets: Vec<&BTreeSet<u32>> = sets.collect();
         let count = sets.iter().map(|set| set.len()).sum();
@@ -171,7 +199,7 @@ impl<T> ThreadSafeStore<T> {
                 .iter()
                 .filter_map(|&at| state.slots.pages().get(at as usize));
             found.extend(slots.map(of));
-            return Ok(found);
+            return found;
         }
         let mut numbers: Vec<u32> = Vec::with_capacity(count);
         sets.iter().for_each(|set| numbers.extend(*set));
@@ -181,7 +209,7 @@ impl<T> ThreadSafeStore<T> {
             let slots = numbers.iter().filter_map(|&at| pages.get(at as usize));
             found.extend(slots.map(of));
         });
-        Ok(found)
+        found
     }
 
     /// Calls `read` with the slots, of which it visits `count`: with the lock if these are few.
