@@ -137,17 +137,17 @@ fn select_in_100k(bencher: Bencher, case: &str) {
         Arc::new(pod)
     };
     let all = (0..100_000 / SCALE).map(pod).collect();
-    pods.indexer().replace(all, "1").unwrap();
+    pods.indexer().replace(all, "1").expect("valid objects");
     if case.starts_with("index") {
-        pods.add_label_index("app").unwrap();
-        pods.add_label_index("all").unwrap();
+        pods.add_label_index("app").expect("a label");
+        pods.add_label_index("all").expect("a label");
     }
     let selector = if case.ends_with("match") {
         "all=x"
     } else {
         "app=7"
     };
-    let (lister, selector) = (pods.lister(), selector.parse().unwrap());
+    let (lister, selector) = (pods.lister(), selector.parse().expect("a selector"));
     bencher.bench_local(|| lister.select(&selector).len());
 }
 

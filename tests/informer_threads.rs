@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::handler::{ChannelHandler, HandlerFuncs, HandlerOptions, HandlerRegistration};
 use k8s_informer::informer::{
-    InformerError, InformerScope, SharedIndexInformerOptions, StackSizes, new_informer,
+    Controller, ControllerConfig, InformerError, InformerScope, SharedIndexInformerOptions,
+    StackSizes,
 };
-use k8s_informer::object::GroupVersionResource;
+use k8s_informer::object::{Accessor, GroupVersionResource};
+use k8s_informer::queue::DeltaFifo;
 use k8s_informer::reflector::{
     ListerWatcher, ListerWatcherSource, ReflectorOptions, ReflectorState,
 };
@@ -356,7 +358,11 @@ fn stop_ends_informer_promptly_in_each_phase() {
 fn controller_leaves_no_thread_behind() {
     let _process = ExclusiveProcess::new();
     let script = ScriptedListerWatcher::new([list(&["a"])]);
-    let (_store, controller) = new_informer(Arc::new(script), HandlerFuncs::<DynamicObject>::new());
+    let controller = Controller::new(ControllerConfig::new(
+        Arc::new(DeltaFifo::<DynamicObject>::new(Accessor::object())),
+        Arc::new(script),
+        |_, _| Ok(()),
+    ));
     let (stop, controller) = (Stop::new(), Arc::new(controller));
     let (end, ended) = mpsc::channel();
     thread::spawn({
@@ -461,7 +467,11 @@ fn run_without_threads() {
     let error = factory.wait_for_cache_sync(&Stop::new()).unwrap_err();
     assert!(error.to_string().contains("not started"), "{error}");
     assert!(factory.shutdown());
-    let (_store, controller) = new_informer(Arc::new(script), HandlerFuncs::<DynamicObject>::new());
+    let controller = Controller::new(ControllerConfig::new(
+        Arc::new(DeltaFifo::<DynamicObject>::new(Accessor::object())),
+        Arc::new(script),
+        |_, _| Ok(()),
+    ));
     assert!(matches!(
         controller.run(&Stop::new()),
         Err(InformerError::Thread { .. })

@@ -16,10 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
-use k8s_informer::handler::HandlerFuncs;
 use k8s_informer::informer::{
-    InformerOptions, InformerQueue, InformerScope, SharedIndexInformerOptions,
-    SharedInformerFactoryBuilder, Source, new_indexer_informer,
+    InformerQueue, InformerScope, SharedIndexInformerOptions, SharedInformerFactoryBuilder, Source,
 };
 use k8s_informer::metrics::{ClientMetrics, InformerMetrics, MetricsProvider};
 use k8s_informer::object::GroupVersionResource;
@@ -299,28 +297,6 @@ fn x13_and_r22_metrics_are_reported_for_every_queue() {
         drop(informer);
         assert_eq!(*provider.recorded.ends.lock().unwrap(), 1);
     }
-}
-
-#[test]
-fn unshared_informer_reports_metrics() {
-    let provider = Arc::new(RecordingProvider::default());
-    let (sender, added) = std::sync::mpsc::channel();
-    let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| sender.send(()).unwrap());
-    let mut options = InformerOptions::new(two_pods(), handler);
-    options.metrics = Some(provider.recorded.clone());
-    let (_store, controller) = new_indexer_informer(options);
-    let stop = Stop::new();
-    thread::scope(|scope| {
-        let _stopping = Stopping(stop.clone());
-        scope.spawn(|| controller.run(&stop).unwrap());
-        added.recv_timeout(SOON).unwrap();
-        wait_until("the version is reported", || {
-            provider.recorded.versions.lock().unwrap().last() == Some(&7)
-        });
-        wait_until("the queue is empty", || {
-            provider.recorded.levels.lock().unwrap().last() == Some(&0)
-        });
-    });
 }
 
 #[test]

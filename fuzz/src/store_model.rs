@@ -62,10 +62,9 @@ impl Index {
 
 /// The user form of the index functions.
 pub fn indexers(indices: &[Index]) -> Indexers<Held> {
-    indices
-        .iter()
-        .map(|index| (index.name(), index.function()))
-        .collect()
+    indices.iter().fold(Indexers::new(), |indexers, index| {
+        indexers.with(index.name(), index.function())
+    })
 }
 
 /// The read access to a store.

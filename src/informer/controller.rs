@@ -49,15 +49,11 @@ pub struct ControllerConfig<T> {
     pub process_batch: Option<ProcessBatchFn<T>>,
     /// The options of the reflector.
     pub reflector: ReflectorOptions,
-    /// Called with the stop signal when the controller starts to run.
-    pub(super) on_start: Option<StartCallback>,
     /// A source of unused objects that the reflector thread frees.
     pub(super) reclaim: Option<Arc<dyn Reclaim>>,
     /// Called with each failure of the reflector.
     pub(super) on_failure: Option<OnFailure>,
 }
-
-type StartCallback = Box<dyn FnOnce(&Stop) + Send>;
 
 impl<T> ControllerConfig<T> {
     /// Creates a configuration with the default options for the reflector.
@@ -73,7 +69,6 @@ impl<T> ControllerConfig<T> {
             process,
             process_batch: None,
             reflector,
-            on_start: None,
             reclaim: None,
             on_failure: None,
         }
@@ -128,7 +123,6 @@ pub struct Controller<T> {
 struct ProcessLoop<T> {
     one: ProcessFn<T>,
     batch: Option<ProcessBatchFn<T>>,
-    on_start: Option<StartCallback>,
 }
 
 impl<T: Object + DeserializeOwned> Controller<T> {
@@ -144,7 +138,6 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             process: Mutex::new(Some(ProcessLoop {
                 one: config.process,
                 batch: config.process_batch,
-                on_start: config.on_start,
             })),
             processing: AtomicBool::new(false),
             has_accepted: AtomicBool::new(false),
@@ -164,9 +157,6 @@ impl<T: Object> Controller<T> {
         let mut process = process.ok_or_else(|| InformerError::AlreadyStarted {
             name: Arc::clone(&self.name),
         })?;
-        if let Some(on_start) = process.on_start.take() {
-            on_start(stop);
-        }
         let queue = Arc::clone(&self.queue);
         let _closes_queue = stop.on_stop(move || queue.close());
         log::debug!("{}: starting", self.name);

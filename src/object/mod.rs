@@ -56,9 +56,9 @@ pub use key::{Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespac
 pub use meta::ObjectMeta;
 pub use partial::{FullObjectMeta, OwnerReference, PartialObjectMetadata};
 pub use reference::{ObjectReference, Referable};
-pub use resource::{GroupVersionKind, GroupVersionResource, Resource, Scope};
 #[cfg(feature = "client")]
-pub(crate) use resource::{group_version_path, path_segment};
+pub(crate) use resource::path_segment;
+pub use resource::{GroupVersionKind, GroupVersionResource, Resource, Scope};
 pub use string_map::{StringMap, StringMapIter};
 pub use whole::WholeObject;
 

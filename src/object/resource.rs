@@ -130,7 +130,7 @@ impl GroupVersionResource {
     }
 }
 
-pub(crate) fn group_version_path(group: &str, version: &str) -> Result<String, Error> {
+fn group_version_path(group: &str, version: &str) -> Result<String, Error> {
     let version = path_segment("version", version)?;
     match group {
         "" => Ok(format!("/api/{version}")),

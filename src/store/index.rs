@@ -158,16 +158,6 @@ impl<T> Default for Indexers<T> {
     }
 }
 
-impl<T, N: Into<Arc<str>>> FromIterator<(N, IndexFunc<T>)> for Indexers<T> {
-    fn from_iter<I: IntoIterator<Item = (N, IndexFunc<T>)>>(functions: I) -> Self {
-        functions
-            .into_iter()
-            .fold(Self::new(), |indexers, (name, function)| {
-                indexers.with(name, function)
-            })
-    }
-}
-
 clone_fields!(Indexers<T>: functions);
 
 impl<T> fmt::Debug for Indexers<T> {

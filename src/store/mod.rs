@@ -4,7 +4,6 @@
 //! |---|---|---|
 //! | [`Indexer`] | stores objects by key, with indexes; the cache of an informer | `Indexer`, `cache` |
 //! | [`Lister`], [`NamespaceLister`] | read an indexer | generated listers |
-//! | [`Store`] | the operations that every cache has | `Store` |
 //! | [`ReflectorStore`] | the operations that a reflector needs: caches and queues implement it | `ReflectorStore` |
 //! | [`ThreadSafeStore`] | an indexer without a key function | `ThreadSafeStore` |
 //!
@@ -226,68 +225,7 @@ pub trait KnownObjects<T>: Send + Sync {
     }
 }
 
-/// A store that a reflector or controller writes to and any thread reads. client-go's `Store`.
-///
-/// Use an `Arc<dyn Store<T>>` where the kind of store does not matter: an [`Indexer`] or a custom
-/// one. Each implementation documents its side effects.
-///
-/// The stores of this crate have these properties:
-///
-/// - Add and update do the same.
-/// - Deleting an object that is not stored is not an error.
-/// - A replace that fails changes nothing.
-/// - Objects are shared, not copied. Lists have no particular order.
-/// - No user code runs under their locks, so locks are held only briefly. No call waits until the
-///   content changes.
-///
-/// ```
-/// use k8s_informer::{Deleted, Indexer};
-/// use k8s_informer::object::Accessor;
-/// use k8s_informer::store::{Change, Indexers, Store};
-/// use std::sync::Arc;
-///
-/// let accessor = Accessor::new(|word: &String| Ok(word.as_str().into()));
-/// let store: Arc<dyn Store<String>> = Arc::new(Indexer::new(accessor, Indexers::new()));
-/// let (pod, node) = (Arc::new("pod".to_owned()), Arc::new("node".to_owned()));
-/// store.add(Arc::clone(&pod))?;
-/// store.transaction(vec![Change::Add(Arc::clone(&node)), Change::Delete(Deleted::Final(pod))])?;
-/// assert_eq!(store.list(), [Arc::clone(&node)]);
-/// store.bookmark("7")?;
-/// assert_eq!(store.last_store_sync_resource_version(), "7");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
-    /// Returns all objects in no particular order.
-    fn list(&self) -> Vec<Arc<T>>;
-
-    /// Returns the object stored under the key of `object`.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Key`] if `object` has no key.
-    fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError>;
-
-    /// Returns the resource version of the last write. It is empty before the first one.
-    fn last_store_sync_resource_version(&self) -> String;
-
-    /// Applies several changes in order, as one atomic step. A read sees all of them or none.
-    ///
-    /// # Errors
-    ///
-    /// [`TransactionError`] lists the changes that failed. The others have been applied. The
-    /// default implementation, for stores without transactions, applies none.
-    fn transaction(&self, changes: Vec<Change<T>>) -> Result<(), TransactionError> {
-        Err(TransactionError {
-            successful: Vec::new(),
-            total: changes.len(),
-            errors: vec![StoreError::other(
-                "this store does not support transactions",
-            )],
-        })
-    }
-}
-
-/// One change of a store, for [`Store::transaction`]. client-go's `Transaction`.
+/// One change of a store, for [`Indexer::transaction`]. client-go's `Transaction`.
 #[derive(Debug)]
 pub enum Change<T> {
     /// An object was added.

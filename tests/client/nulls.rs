@@ -257,23 +257,6 @@ fn discovery_with_nulls_finds_the_resources() {
         _ => None,
     });
     check_widgets(&server.url());
-
-    let group = json!({"name": "example.com", "serverAddressByClientCIDRs": null,
-        "versions": [null, {"groupVersion": null, "version": "v1"}], "preferredVersion": {"version": null}});
-    let groups = json!({"kind": "APIGroupList", "groups": [null, group]});
-    let versions = json!({"kind": "APIVersions", "versions": null});
-    let resources = json!({"kind": "APIResourceList", "groupVersion": null, "resources": [null,
-        {"name": "widgets", "singularName": null, "namespaced": true, "group": null, "version": null,
-            "kind": "Widget", "verbs": ["list", null], "shortNames": [null, "wd"], "categories": null},
-        {"name": "widgets/status", "singularName": "", "namespaced": true, "kind": "Widget", "verbs": null},
-        {"name": "gadgets", "namespaced": null, "kind": "Gadget", "verbs": null, "shortNames": null}]});
-    let server = serve_paths(move |path| match path {
-        "/api" => Some(ok(&versions)),
-        "/apis" => Some(ok(&groups)),
-        "/apis/example.com/v1" => Some(ok(&resources)),
-        _ => None,
-    });
-    check_widgets(&server.url());
 }
 
 #[track_caller]

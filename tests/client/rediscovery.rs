@@ -307,7 +307,9 @@ fn factory_finds_resources_by_name() {
         "the informer must list only the factory's namespace"
     );
 
-    let error = factory.find_resource("deploymnt", &stop).unwrap_err();
+    let error = factory
+        .find_resource("deployments.batch", &stop)
+        .unwrap_err();
     assert!(
         error.is_no_match() && error.to_string().contains("deployments.apps"),
         "{error}"

@@ -10,8 +10,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use k8s_informer::handler::HandlerFuncs;
-use k8s_informer::informer::{InformerOptions, SharedIndexInformerOptions, new_indexer_informer};
-use k8s_informer::object::GroupVersionResource;
+use k8s_informer::informer::{Controller, ControllerConfig, SharedIndexInformerOptions};
+use k8s_informer::object::{Accessor, GroupVersionResource};
+use k8s_informer::queue::DeltaFifo;
 use k8s_informer::reflector::{ReflectorOptions, ReflectorState};
 use k8s_informer::{Client, Config, DynamicObject, SharedIndexInformer, Stop};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -228,14 +229,18 @@ impl Scene {
                 Stop::new().wait_timeout(CALLBACK);
             }
         };
-        let updated = called.clone();
+        let (updated, processed) = (called.clone(), called.clone());
         let handler = HandlerFuncs::<DynamicObject>::new()
             .on_add(move |_, _| called())
             .on_update(move |_, _| updated());
         if self.state == State::BusyQueue {
-            let mut options = InformerOptions::new(pods, handler);
-            options.reflector = reflector;
-            let (_, controller) = new_indexer_informer(options);
+            let queue = DeltaFifo::<DynamicObject>::new(Accessor::object());
+            let mut config = ControllerConfig::new(Arc::new(queue), pods, move |_, _| {
+                processed();
+                Ok(())
+            });
+            config.reflector = reflector;
+            let controller = Controller::new(config);
             return Informer {
                 run: Box::new(move |stop| controller.run(stop).unwrap()),
                 is_backing_off: Box::new(|| false),

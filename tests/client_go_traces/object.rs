@@ -117,8 +117,9 @@ pub(crate) fn indexers(names: &Value) -> Indexers<Obj> {
         .as_array()
         .into_iter()
         .flatten()
-        .map(|name| (text(name), index_func(text(name))))
-        .collect()
+        .fold(Indexers::new(), |indexers, name| {
+            indexers.with(text(name), index_func(text(name)))
+        })
 }
 
 pub(crate) fn sorted(mut objects: Vec<Arc<Obj>>) -> Value {

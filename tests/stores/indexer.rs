@@ -9,8 +9,8 @@ use std::time::Duration;
 use k8s_informer::metrics::InformerMetrics;
 use k8s_informer::object::{Accessor, KeyError};
 use k8s_informer::store::{
-    AddIndexersError, Change, IndexError, IndexFunc, Indexers, KnownObjects, ReflectorStore, Store,
-    StoreError, ThreadSafeStore, TransactionError, Transform,
+    AddIndexersError, Change, IndexError, IndexFunc, Indexers, ReflectorStore, StoreError,
+    ThreadSafeStore, TransactionError, Transform,
 };
 use k8s_informer::{Deleted, Indexer};
 
@@ -304,53 +304,6 @@ fn s6_transaction_reports_failures_and_applies_the_rest() {
     ));
     assert_eq!(keys(&store.list()), ["a", "c"]);
     assert_eq!(store.last_store_sync_resource_version(), "rv-3");
-}
-
-#[test]
-fn s7_default_transaction_fails_and_changes_nothing() {
-    struct WithoutTransactions(Indexer<Thing>);
-    impl ReflectorStore<Thing> for WithoutTransactions {
-        fn add(&self, thing: Arc<Thing>) -> Result<(), StoreError> {
-            self.0.add(thing).map(drop)
-        }
-        fn update(&self, thing: Arc<Thing>) -> Result<(), StoreError> {
-            self.0.update(thing).map(drop)
-        }
-        fn delete(&self, gone: Deleted<Thing>) -> Result<(), StoreError> {
-            self.0.delete(gone)
-        }
-        fn replace(&self, things: Vec<Arc<Thing>>, rv: &str) -> Result<(), StoreError> {
-            self.0.replace(things, rv)
-        }
-    }
-    impl KnownObjects<Thing> for WithoutTransactions {
-        fn list_keys(&self) -> Vec<k8s_informer::object::Key> {
-            self.0.list_keys()
-        }
-        fn lookup(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
-            Ok(self.0.get_by_key(key))
-        }
-    }
-    impl Store<Thing> for WithoutTransactions {
-        fn list(&self) -> Vec<Arc<Thing>> {
-            self.0.list()
-        }
-        fn get(&self, thing: &Thing) -> Result<Option<Arc<Thing>>, StoreError> {
-            self.0.get(thing)
-        }
-        fn last_store_sync_resource_version(&self) -> String {
-            self.0.last_store_sync_resource_version()
-        }
-    }
-    let store: Box<dyn Store<Thing>> = Box::new(WithoutTransactions(by_words()));
-    let error = store
-        .transaction(vec![Change::Add(thing("a", "x"))])
-        .unwrap_err();
-    assert_eq!(
-        (error.successful.len(), error.total, error.errors.len()),
-        (0, 1, 1)
-    );
-    assert!(store.list().is_empty());
 }
 
 #[test]

@@ -21,8 +21,6 @@ const NAME_LIMIT: usize = 253;
 #[derive(Default)]
 pub(super) struct DiscoveryBuilder {
     pub(super) discovery: Discovery,
-    /// The versions whose resources must still be requested. Only the older form has some.
-    pub(super) to_fetch: Vec<(String, String)>,
     groups: HashSet<String>,
     resources: HashSet<GroupVersionResource>,
     /// The groups and plural names of all resources.
@@ -34,28 +32,19 @@ type Items<'a> = Option<Vec<&'a RawValue>>;
 
 type Names = Option<Vec<Option<String>>>;
 
-/// A response to `/api` or `/apis`. Its `kind` selects the form, because the content type header
-/// can be lost.
+/// A response to `/api` or `/apis`.
 #[derive(Deserialize)]
 struct Root<'a> {
     kind: Option<String>,
-    /// The groups of an `APIGroupDiscoveryList`, or of an `APIGroupList`.
-    #[serde(borrow, alias = "groups")]
-    items: Items<'a>,
-    /// The versions of an `APIVersions`.
     #[serde(borrow)]
-    versions: Items<'a>,
+    items: Items<'a>,
 }
 
-/// A group in either form. The older one has the name outside of the metadata.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Group<'a> {
-    name: Option<String>,
     metadata: Option<Metadata>,
     #[serde(borrow)]
     versions: Items<'a>,
-    preferred_version: Option<Version<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -73,23 +62,12 @@ struct Version<'a> {
 }
 
 #[derive(Deserialize)]
-struct ResourceList<'a> {
-    #[serde(borrow)]
-    resources: Items<'a>,
-}
-
-/// A resource in either form.
-#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Resource {
-    #[serde(alias = "name")]
     resource: String,
-    #[serde(alias = "singularName")]
     singular_resource: Option<String>,
     scope: Option<String>,
-    namespaced: Option<bool>,
     response_kind: Option<Kind>,
-    kind: Option<String>,
     verbs: Names,
     short_names: Names,
 }
@@ -104,106 +82,52 @@ impl DiscoveryBuilder {
     pub(super) fn read_root(&mut self, body: &[u8]) -> Result<(), Error> {
         let root: Root<'_> = decode(body)?;
         let groups = root.items.into_iter().flatten();
-        match root.kind.as_deref() {
-            Some("APIGroupDiscoveryList") => groups.for_each(|item| self.read_group(item, true)),
-            Some("APIGroupList") => groups.for_each(|item| self.read_group(item, false)),
-            Some("APIVersions") => {
-                let versions = root.versions.into_iter().flatten();
-                let versions = versions.filter_map(|item| serde_json::from_str(item.get()).ok());
-                let version = |version| Version {
-                    version,
-                    freshness: None,
-                    resources: None,
-                };
-                self.add_group(String::new(), versions.map(version).collect(), None, false);
-            }
-            _ => return Err(Error::invalid("not a list of API groups")),
+        if root.kind.as_deref() != Some("APIGroupDiscoveryList") {
+            let what = "not an APIGroupDiscoveryList, which Kubernetes 1.30 and later send";
+            return Err(Error::invalid(what));
         }
+        groups.for_each(|item| self.read_group(item));
         Ok(())
     }
 
-    fn read_group(&mut self, item: &RawValue, is_aggregated: bool) {
+    fn read_group(&mut self, item: &RawValue) {
         let Some(group) = self.item::<Group<'_>>(item, "", "") else {
             return;
         };
         let name = group.metadata.and_then(|metadata| metadata.name);
-        let name = name.or(group.name).unwrap_or_default();
+        let name = name.unwrap_or_default();
         if !name.is_empty() && !is_name(&name) {
             let name = EscapedName(&name);
             let error = Error::invalid(format!("the group name \"{name}\" is invalid"));
             return self.fail("", "", error);
         }
-        let mut versions = Vec::new();
-        for item in group.versions.into_iter().flatten() {
-            versions.extend(self.item(item, &name, ""));
-        }
-        let preferred = group.preferred_version.map(|preferred| preferred.version);
-        self.add_group(name, versions, preferred, is_aggregated);
-    }
-
-    fn add_group(
-        &mut self,
-        name: String,
-        mut versions: Vec<Version<'_>>,
-        preferred: Option<String>,
-        is_aggregated: bool,
-    ) {
         if !self.groups.insert(name.clone()) {
             return;
         }
-        // The aggregated form begins with the preferred version.
-        if let Some(preferred) = preferred {
-            versions.sort_by_key(|version| version.version != preferred);
-        }
         let mut seen = HashSet::new();
-        for Version {
-            version,
-            freshness,
-            resources,
-        } in versions
-        {
+        for item in group.versions.into_iter().flatten() {
+            let Some(found) = self.item::<Version<'_>>(item, &name, "") else {
+                continue;
+            };
+            let version = found.version;
             if !is_name(&version) || version.contains('.') {
                 let version = EscapedName(&version);
                 let error = Error::invalid(format!("the version name \"{version}\" is invalid"));
                 self.fail(&name, "", error);
-            } else if freshness.as_deref() == Some("Stale") {
+            } else if found.freshness.as_deref() == Some("Stale") {
                 self.fail(&name, &version, stale());
             } else if seen.insert(version.clone()) {
-                match is_aggregated {
-                    true => self.add_resources(&name, &version, resources),
-                    false => self.to_fetch.push((name.clone(), version)),
+                for item in found.resources.into_iter().flatten() {
+                    if let Some(resource) = self.item(item, &name, &version) {
+                        self.add_resource(resource, &name, &version);
+                    }
                 }
             }
         }
     }
 
-    /// Decodes the resources of one version in the older form.
-    pub(super) fn read_resources(
-        &mut self,
-        group: &str,
-        version: &str,
-        body: &[u8],
-    ) -> Result<(), Error> {
-        let list: ResourceList<'_> = decode(body)?;
-        self.add_resources(group, version, list.resources);
-        Ok(())
-    }
-
-    fn add_resources(&mut self, group: &str, version: &str, items: Items<'_>) {
-        for item in items.into_iter().flatten() {
-            let found = self.item::<Resource>(item, group, version);
-            // The older form has subresources, such as `pods/log`, beside the resources.
-            if let Some(found) = found.filter(|found| !found.resource.contains('/')) {
-                self.add_resource(found, group, version);
-            }
-        }
-    }
-
     fn add_resource(&mut self, found: Resource, group: &str, version: &str) {
-        let kind = match found.response_kind {
-            Some(response) => response.kind,
-            None => found.kind,
-        };
+        let kind = found.response_kind.and_then(|response| response.kind);
         let kind = kind.unwrap_or_default();
         // A resource without a kind exists only for its subresources and has no objects. API
         // servers send an empty kind, because old versions of client-go cannot read an absent one.
@@ -224,7 +148,6 @@ impl DiscoveryBuilder {
             return;
         }
         let plural = (group.to_owned(), resource.resource.clone());
-        let is_namespaced = found.namespaced == Some(true);
         self.discovery.resources.push(DiscoveredResource {
             resource,
             singular: found
@@ -232,9 +155,9 @@ impl DiscoveryBuilder {
                 .filter(|name| is_name(name))
                 .unwrap_or_else(|| kind.kind.to_lowercase()),
             kind,
-            scope: match is_namespaced || found.scope.as_deref() == Some("Namespaced") {
-                true => Scope::Namespaced,
-                false => Scope::Cluster,
+            scope: match found.scope.as_deref() {
+                Some("Namespaced") => Scope::Namespaced,
+                _ => Scope::Cluster,
             },
             verbs: names(found.verbs),
             short_names: names(found.short_names),

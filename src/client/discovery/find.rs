@@ -41,7 +41,7 @@ impl Discovery {
     /// for name in ["deploy", "deployment", "Deployment.apps", "deployments.v1.apps"] {
     ///     assert_eq!(discovery.find(name)?.resource.to_string(), "deployments.v1.apps");
     /// }
-    /// let error = discovery.find("deploymnet").unwrap_err();
+    /// let error = discovery.find("deployments.extensions").unwrap_err();
     /// assert!(error.is_no_match());
     /// assert!(error.to_string().contains("deployments.apps"), "{error}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -50,8 +50,8 @@ impl Discovery {
     /// # Errors
     ///
     /// Returns an [`is_no_match`](Error::is_no_match) error if there is no such resource. The
-    /// message contains similar names, and the groups that could not be read. If the name contains
-    /// a group that could not be read, returns the error of that group instead.
+    /// message contains names in other groups and longer names, and the groups that could not be
+    /// read. If the name contains such a group, returns the error of that group instead.
     pub fn find(&self, name: &str) -> Result<&DiscoveredResource, Error> {
         let mut parts = name.splitn(3, '.');
         let full = match (parts.next(), parts.next(), parts.next()) {
@@ -243,48 +243,23 @@ impl Discovery {
         text
     }
 
-    /// Returns similar names, such as `deployments.apps`, the most similar one first.
+    /// Returns the resources with this name in any group, and those whose plural name begins with it.
     fn similar_names(&self, requested: &str) -> Vec<String> {
         let requested = requested.to_lowercase();
-        // Fewer changes are allowed in shorter names, because a few changes turn a short name into
-        // an unrelated one.
-        let allowed = match requested.chars().count() {
-            0..=3 => 1,
-            4..=7 => 2,
-            8..=MAX_NAME_LENGTH => 3,
-            _ => return Vec::new(),
+        let is_similar = |found: &&DiscoveredResource| {
+            let names = [&found.singular, &found.kind.kind].into_iter();
+            let mut names = names
+                .chain(&found.short_names)
+                .map(|name| name.to_lowercase());
+            let begins = requested.len() > 2 && found.plural().starts_with(&requested);
+            found.is_preferred && (begins || names.any(|name| name == requested))
         };
-        let mut similar = Vec::<(usize, String)>::new();
-        for found in self.resources().iter().filter(|found| found.is_preferred) {
-            let kind = found.kind.kind.to_lowercase();
-            let long = [found.plural(), &*found.singular, &*kind];
-            let distances = long
-                .into_iter()
-                .filter_map(|name| distance(&requested, name, allowed));
-            let short = found
-                .short_names
-                .iter()
-                .filter(|short| short.to_lowercase() == requested)
-                .map(|_| 0);
-            // A prefix of a plural name is similar: the name may be incomplete.
-            let begins =
-                (requested.len() > 2 && found.plural().starts_with(&requested)).then_some(1);
-            let Some(distance) = distances.chain(short).chain(begins).min() else {
-                continue;
-            };
-            let dot = if found.group().is_empty() { "" } else { "." };
-            similar.push((
-                distance,
-                format!("{}{dot}{}", found.plural(), found.group()),
-            ));
-        }
-        // The sort is stable: equally similar names stay in the order of the server.
-        similar.sort_by_key(|(distance, _)| *distance);
-        similar
-            .into_iter()
-            .take(MAX_LISTED)
-            .map(|(_, name)| name)
-            .collect()
+        let similar = self.resources().iter().filter(is_similar).take(MAX_LISTED);
+        let name = |found: &DiscoveredResource| match found.group() {
+            "" => found.plural().to_owned(),
+            group => format!("{}.{group}", found.plural()),
+        };
+        similar.map(name).collect()
     }
 }
 
@@ -295,50 +270,4 @@ fn quoted(name: &str) -> String {
         short.push('…');
     }
     format!("{short:?}")
-}
-
-/// Returns the edit distance (the number of letters to insert, delete or change) if it is at most
-/// `limit`. Two swapped adjacent letters count as one change.
-fn distance(one: &str, other: &str, limit: usize) -> Option<usize> {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    if one.len().abs_diff(other.len()) > limit {
-        return None;
-    }
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.iter().enumerate() {
-        let mut line = vec![i + 1];
-        for (j, b) in other.iter().enumerate() {
-            let changed = last[j] + usize::from(a != b);
-            let mut best = changed.min(last[j + 1] + 1).min(line[j] + 1);
-            if i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b {
-                best = best.min(before[j - 1] + 1);
-            }
-            line.push(best);
-        }
-        before = std::mem::replace(&mut last, line);
-    }
-    last.last().copied().filter(|distance| *distance <= limit)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn edit_distance_counts_edits_and_is_none_above_limit() {
-        for (one, other, expected) in [
-            ("pods", "pods", Some(0)),
-            ("pdos", "pods", Some(1)),
-            ("deploymnets", "deployments", Some(1)),
-            ("", "po", Some(2)),
-            ("ingres", "ingresses", Some(3)),
-            ("pods", "nodes", Some(2)),
-            ("services", "pods", None),
-            ("ä", "a", Some(1)),
-        ] {
-            assert_eq!(distance(one, other, 3), expected, "{one} {other}");
-            assert_eq!(distance(other, one, 3), expected, "{other} {one}");
-        }
-    }
 }

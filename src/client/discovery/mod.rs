@@ -19,11 +19,11 @@ use super::{Client, Request};
 use crate::base::sync::Mutex;
 use crate::error::Error;
 use crate::log;
-use crate::object::{GroupVersionKind, GroupVersionResource, group_version_path};
+use crate::object::{GroupVersionKind, GroupVersionResource};
 use crate::stop::{Done, Stop};
 
 /// Requests the aggregated form, in which one response contains all groups. Servers older than
-/// Kubernetes 1.30 return the older form.
+/// Kubernetes 1.30 return another form, which is an error.
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                       application/json";
 
@@ -338,18 +338,6 @@ impl Client {
                 // A partial API server may serve only one of the two paths.
                 Err(error) if error.is_not_found() => {}
                 read => read?,
-            }
-            for (group, version) in std::mem::take(&mut found.to_fetch) {
-                let read = group_version_path(&group, &version).and_then(|path| {
-                    self.read_json(Request::get(path), stop, |body| {
-                        found.read_resources(&group, &version, body)
-                    })
-                });
-                match read {
-                    Err(error) if error.is_stopped() => return Err(error),
-                    Err(error) => found.fail(&group, &version, error),
-                    Ok(()) => {}
-                }
             }
         }
         let known = self.inner.discovery.lock().current.clone();

@@ -243,7 +243,7 @@ impl SharedInformerFactory {
     /// let deployments = factory.dynamic(factory.find_resource("deploy", &stop)?);
     /// assert_eq!(deployments.name(), "deployments.apps");
     ///
-    /// let error = factory.find_resource("deploymens.apps", &stop).unwrap_err();
+    /// let error = factory.find_resource("deployments.batch", &stop).unwrap_err();
     /// assert!(error.is_no_match() && error.to_string().contains("similar names: deployments.apps"), "{error}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

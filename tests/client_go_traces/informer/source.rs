@@ -243,6 +243,7 @@ pub(super) fn indexers(names: &Value) -> Indexers<Item> {
         .as_array()
         .into_iter()
         .flatten()
-        .map(|name| (text(name), index_func(text(name))))
-        .collect()
+        .fold(Indexers::new(), |indexers, name| {
+            indexers.with(text(name), index_func(text(name)))
+        })
 }

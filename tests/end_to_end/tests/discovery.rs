@@ -123,7 +123,7 @@ fn short_kind_and_qualified_names_resolve_to_resources() {
             GroupVersionResource::new("apps", "v1", "deployments")
         );
 
-        let error = client.discover("deploymentz", &stop).unwrap_err();
+        let error = client.discover("deployments.batch", &stop).unwrap_err();
         println!("  {error}");
         assert!(
             error.is_no_match()
@@ -146,11 +146,11 @@ fn unserved_request_error_says_what_discovery_has() {
         for (error, end) in [
             (
                 api("podz", here).get("a", &stop).err(),
-                "similar names: pods, nodes",
+                "the server has no resource \"podz.v1\"",
             ),
             (
                 api("podz", None).list(&options, &stop).err(),
-                "similar names: pods, nodes",
+                "the server has no resource \"podz.v1\"",
             ),
             (
                 api("nodes", here).get("a", &stop).err(),

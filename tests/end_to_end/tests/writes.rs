@@ -7,10 +7,12 @@ use std::thread;
 
 use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, DeleteOptions, Patch, PropagationPolicy, retry_on_conflict};
-use k8s_informer::informer::{InformerOptions, new_indexer_informer};
+use k8s_informer::informer::SharedIndexInformerOptions;
 use k8s_informer::object::{FullObjectMeta, GroupVersionResource, PartialObjectMetadata};
 use k8s_informer::reflector::{ListOptions, ListerWatcherSource};
-use k8s_informer::{Client, DynamicObject, Object, ObjectMeta, Stop, impl_object};
+use k8s_informer::{
+    Client, DynamicObject, Object, ObjectMeta, SharedIndexInformer, Stop, impl_object,
+};
 use k8s_informer_testing::Verb;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as CoreNamespace, Node, Pod};
 use serde::{Deserialize, Serialize};
@@ -690,17 +692,20 @@ fn metadata_informer_delivers_add_update_and_delete() {
         namespace.create("a", json!({"x": "1"}));
         let follower = Follower::default();
         let watcher = client.metadata_lister_watcher(&configmaps(), Some(&namespace.name));
-        let mut options = InformerOptions::new(watcher, follower.clone());
-        options.reflector = cluster.options();
-        let (indexer, controller) = new_indexer_informer(options);
+        let options = SharedIndexInformerOptions {
+            reflector: cluster.options(),
+            ..Default::default()
+        };
+        let informer = SharedIndexInformer::new(watcher, options);
+        informer.add_handler(follower.clone()).unwrap();
         thread::scope(|scope| {
-            scope.spawn(|| controller.run(&stop).unwrap());
+            scope.spawn(|| informer.run(&stop).unwrap());
             follower.wait_for_events(&["+a"]);
             let annotate = Patch::merge(json!({"metadata": {"annotations": {"y": "2"}}}));
             let metadata = client.metadata_api(&configmaps(), Some(&namespace.name));
             let written = metadata.patch("a", &annotate, &stop).unwrap().into_inner();
             follower.wait_for_events(&["+a", "~a"]);
-            let objects: Vec<Arc<PartialObjectMetadata>> = indexer.list();
+            let objects: Vec<Arc<PartialObjectMetadata>> = informer.indexer().list();
             assert_eq!(*objects[0], written);
             namespace.delete("a");
             follower.wait_for_events(&["+a", "~a", "-a"]);

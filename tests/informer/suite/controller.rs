@@ -5,24 +5,20 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use k8s_informer::handler::{HandlerFuncs, ResourceEventHandler};
-use k8s_informer::informer::{
-    Controller, ControllerConfig, InformerError, InformerOptions, InformerQueue,
-    new_indexer_informer,
-};
+use k8s_informer::informer::{Controller, ControllerConfig, InformerError, InformerQueue};
 use k8s_informer::object::Accessor;
 use k8s_informer::queue::{DeltaFifo, Deltas, PopError, Process, Queue, RealFifo};
 use k8s_informer::store::{IndexFunc, Indexers, ReflectorStore, StoreError, Transform};
 use k8s_informer::time::Backoff;
-use k8s_informer::{Deleted, Done, DynamicObject, Indexer, Object, SharedIndexInformer, Stop};
+use k8s_informer::{Deleted, Done, DynamicObject, Object, SharedIndexInformer, Stop};
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
 use super::{informer, informer_options, informer_with, one_item_per_change, queue_kind};
 use crate::informer::support::{
-    Door, Feed, Running, SECOND, SOON, logged, logging, options, record, recorder, run, run_synced,
-    soon, status, until,
+    Door, Feed, Running, SECOND, SOON, logged, logging, options, record, run, run_synced, soon,
+    status, until,
 };
 
 fn queue() -> Arc<dyn Queue<DynamicObject>> {
@@ -30,16 +26,6 @@ fn queue() -> Arc<dyn Queue<DynamicObject>> {
         InformerQueue::DeltaFifo => Arc::new(DeltaFifo::new(Accessor::object())),
         _ => Arc::new(RealFifo::new(Accessor::object())),
     }
-}
-
-/// An informer with one handler, on the queue under test.
-fn unshared(
-    feed: &Feed,
-    handler: impl ResourceEventHandler<DynamicObject> + 'static,
-) -> (Arc<Indexer<DynamicObject>>, Controller<DynamicObject>) {
-    let mut options = InformerOptions::new(Arc::new(feed.clone()), handler);
-    options.queue = queue_kind();
-    new_indexer_informer(options)
 }
 
 fn run_controller(
@@ -243,65 +229,6 @@ fn c10_controller_reports_queue_sync_and_reflector_version() {
     assert!(controller.has_synced(), "still synced after the stop");
 }
 
-#[test]
-fn c11_unshared_handler_blocks_the_queue() {
-    let feed = Feed::new("c11");
-    feed.list("10", &[("a", "1"), ("b", "1")]);
-    let door = Door::new();
-    let at = door.clone();
-    let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| at.pass());
-    let (store, controller) = unshared(&feed, handler);
-    let (controller, running) = run_controller(controller);
-    door.wait_for_arrivals(1);
-    // In a `RealFifo`, the whole list is in the store before any object is delivered (P7).
-    assert_eq!(
-        store.len(),
-        if queue_kind() == InformerQueue::RealFifo {
-            2
-        } else {
-            1
-        }
-    );
-    assert!(!controller.has_synced());
-    door.open();
-    assert!(controller.synced().wait_timeout(SOON));
-    assert_eq!(store.list().len(), 2);
-    running.end().unwrap();
-}
-
-#[test]
-fn c11_unshared_handler_panic_loses_one_call() {
-    logging();
-    let feed = Feed::new("c11 panics");
-    feed.list("10", &[("first", "1")]);
-    let door = Door::new();
-    let at = door.clone();
-    let (updated, updates) = mpsc::channel();
-    let handler = HandlerFuncs::<DynamicObject>::new()
-        .on_add(move |object, _| match object.name() {
-            "first" => at.pass(),
-            _ => panic!("I don't like {}", object.name()),
-        })
-        .on_update(move |_, new| updated.send(new.resource_version().to_owned()).unwrap());
-    let (store, controller) = unshared(&feed, handler);
-    let (controller, running) = run_controller(controller);
-    door.wait_for_arrivals(1);
-    // Both changes of `second` are queued while `first` is processed.
-    feed.event("ADDED", "second", "11");
-    feed.event("MODIFIED", "second", "12");
-    feed.event("BOOKMARK", "", "13");
-    until_version(&controller, "13");
-    door.open();
-    assert_eq!(
-        updates.recv_timeout(SOON),
-        Ok("12".to_owned()),
-        "the change after the panic is delivered"
-    );
-    assert_eq!(store.get_by_key("second").unwrap().resource_version(), "12");
-    logged(&["c11 panics", "panicked: I don't like second"]);
-    running.end().unwrap();
-}
-
 /// A queue whose pop panics once.
 struct BadQueue {
     queue: DeltaFifo<DynamicObject>,
@@ -373,10 +300,8 @@ fn p1_rejected_change_does_not_affect_later_ones() {
     feed.list("10", &[("first", "1")]);
     let door = Door::new();
     let at = door.clone();
-    let (handler, events) = recorder();
-    let mut picky = InformerOptions::new(Arc::new(feed.clone()), handler);
-    picky.queue = queue_kind();
-    picky.indexers = Indexers::new().with(
+    let informer = informer(&feed);
+    let picky = Indexers::new().with(
         "picky",
         IndexFunc::fallible(
             move |object: &DynamicObject| match object.resource_version() {
@@ -389,20 +314,22 @@ fn p1_rejected_change_does_not_affect_later_ones() {
             },
         ),
     );
-    picky.reflector = options(&FakeClock::new());
-    let (store, controller) = new_indexer_informer(picky);
-    let (controller, running) = run_controller(controller);
+    informer.add_indexers(picky).unwrap();
+    let (_handler, events) = record(&informer);
+    let running = run(&informer);
     door.wait_for_arrivals(1);
     feed.event("ADDED", "bad", "11");
     feed.event("MODIFIED", "bad", "12");
     feed.event("ADDED", "good", "13");
     feed.event("BOOKMARK", "", "14");
-    until_version(&controller, "14");
+    until("all is queued", || {
+        informer.last_sync_resource_version() == "14"
+    });
     door.open();
     assert_eq!(events.next(), "add first@1 initial");
     assert_eq!(events.next(), "add bad@12");
     assert_eq!(events.next(), "add good@13");
-    assert!(store.get_by_key("bad").is_some());
+    assert!(informer.indexer().get_by_key("bad").is_some());
     logged(&["p1 objects", "an event was lost", "not this one"]);
     running.end().unwrap();
 }
@@ -411,15 +338,15 @@ fn p1_rejected_change_does_not_affect_later_ones() {
 fn x9_cache_has_the_version_before_the_transform() {
     let feed = Feed::new("x9");
     feed.list("10", &[("a", "1")]);
-    let (recorder, events) = recorder();
-    let mut options = InformerOptions::new(Arc::new(feed.clone()), recorder);
-    options.queue = queue_kind();
+    let mut options = informer_options(options(&FakeClock::new()));
     options.transform = Some(Transform::try_in_place(|object: &mut DynamicObject| {
         let name = object.name().to_owned();
         object.edit(|fields| fields["metadata"] = json!({ "name": name }))
     }));
-    let (indexer, controller) = new_indexer_informer(options);
-    let (_controller, running) = run_controller(controller);
+    let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
+    let (_handler, events) = record(&informer);
+    let running = run(&informer);
+    let indexer = informer.indexer();
     assert_eq!(events.next(), "add a@ initial");
     feed.event("ADDED", "b", "11");
     assert_eq!(events.next(), "add b@");

@@ -7,15 +7,13 @@ use k8s_informer::handler::{
     ChannelHandler, FilteringHandler, HandlerBuffer, HandlerFuncs, HandlerOptions,
     ResourceEventHandler,
 };
-use k8s_informer::informer::{InformerOptions, new_indexer_informer};
 use k8s_informer::{Deleted, DynamicObject, Notification, Object, Stop};
-use k8s_informer_testing::FakeClock;
 use serde_json::json;
 
-use super::{informer, one_item_per_change, queue_kind};
+use super::{informer, one_item_per_change};
 use crate::informer::support::{
-    Events, Feed, Recorder, Running, SOON, logged, logging, object, options, record, recorder,
-    run_synced, soon, until,
+    Events, Feed, Recorder, SOON, logged, logging, object, record, recorder, run_synced, soon,
+    until,
 };
 
 type Channel = Receiver<Notification<DynamicObject>>;
@@ -169,31 +167,6 @@ fn events_behind_full_channel_are_coalesced() {
     let stats = handler.stats();
     assert_eq!((stats.waiting, stats.merged), (0, 91));
     assert!(stats.most_waiting <= 3, "{stats:?}");
-}
-
-#[test]
-fn unshared_informer_disconnects_its_channel_at_stop() {
-    let feed = Feed::new("unshared channel");
-    for received in [true, false] {
-        feed.list("10", &[("a", "1"), ("b", "1")]);
-        let (handler, channel) = ChannelHandler::new(0);
-        let mut unshared = InformerOptions::new(Arc::new(feed.clone()), handler);
-        unshared.queue = queue_kind();
-        unshared.reflector = options(&FakeClock::new());
-        let (indexer, controller) = new_indexer_informer(unshared);
-        let running = Running::new(move |stop| controller.run(stop));
-        if received {
-            assert_eq!(
-                [receive(&channel), receive(&channel)],
-                ["add a@1 initial", "add b@1 initial"]
-            );
-        } else {
-            until("stored", || !indexer.is_empty());
-        }
-        running.end().unwrap();
-        drop(running);
-        assert_disconnected(&channel);
-    }
 }
 
 /// Records the calls that it gets.
