@@ -27,16 +27,40 @@ use std::ops::{Deref, DerefMut};
 /// assert_eq!(replaced.data, map.data);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Fetched<T> {
-    object: T,
+    pub(super) object: T,
+    pub(super) is_created: bool,
 }
 
 impl<T> Fetched<T> {
     /// For locks that read the object earlier.
     #[doc(hidden)]
     pub fn new(object: T) -> Self {
-        Self { object }
+        Self {
+            object,
+            is_created: false,
+        }
+    }
+
+    /// Whether the request has created the object: the status of the response was 201. This
+    /// distinguishes the two results of a server-side apply.
+    ///
+    /// ```
+    /// # use k8s_informer::{Client, Config, Stop};
+    /// # use k8s_informer::client::api::Patch;
+    /// # use k8s_informer_testing::ApiServer;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # let server = ApiServer::start()?;
+    /// # let client = Client::new(Config::new(server.url()))?;
+    /// # let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// let patch = Patch::apply("my-controller", serde_json::json!({"metadata": {"name": "a"}}));
+    /// assert!(maps.patch("a", &patch, &stop)?.is_created());
+    /// assert!(!maps.patch("a", &patch, &stop)?.is_created());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn is_created(&self) -> bool {
+        self.is_created
     }
 
     /// Returns the object without the wrapper. [`Api::replace`](crate::client::api::Api::replace)
@@ -57,5 +81,11 @@ impl<T> Deref for Fetched<T> {
 impl<T> DerefMut for Fetched<T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.object
+    }
+}
+
+impl<T: PartialEq> PartialEq for Fetched<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.object == other.object
     }
 }

@@ -544,6 +544,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         let request = request.accept(self.accept).purpose(Purpose::Json);
         let response = self.request(&request, stop)?;
         let context = response.body.context.clone();
+        let is_created = response.status() == 201;
         let with_context = |error: Error| error.context(context.to_string());
         let body = response.bytes()?;
         let object = self.decoder().response(&body).map_err(with_context)?;
@@ -555,7 +556,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         };
         let namespace = self.namespace().unwrap_or_default();
         if is_requested && (object.namespace().is_empty() || object.namespace() == namespace) {
-            Ok((Fetched::new(object), body))
+            Ok((Fetched { object, is_created }, body))
         } else {
             Err(with_context(Error::invalid(
                 "the object has another name or namespace than requested",
