@@ -171,6 +171,13 @@ impl Writer<'_> {
             if target.status {
                 return Err(resource.not_found(name));
             }
+            let uid = meta_str(apply.wanted(), "uid");
+            if !uid.is_empty() {
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                );
+                return Err(conflict(resource, name, &why));
+            }
             let mut object = apply.apply(Content::new(), target, resource, now())?;
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
                 metadata.remove("resourceVersion");
