@@ -10,6 +10,7 @@
 //! | [`NamedHandlers`], [`HandlerContext`] | several handlers for the objects of one kind | Lasso's `SharedController`, Wrangler's `OnChange` and `OnRemove` |
 //! | [`Context`] | reads the caches, writes, and ends a call | `Client`, `context.Context` |
 //! | [`Next`], [`Failure`] | the outcome of a call | `Result`, `error`, `TerminalError` |
+//! | [`Applied`], [`ApplyOptions`] | how `cx.apply` writes an object, and what it did | |
 //! | [`Predicate`] | selects the updates that cause a call | `predicate.Predicate` |
 //! | [`Condition`], [`Conditions`] | the conditions in a status | `meta.SetStatusCondition` |
 //! | [`remove_finalizers`] | removes the finalizers of a controller that is uninstalled | |
@@ -70,10 +71,11 @@ mod serve;
 mod controller;
 
 pub use controller::{
-    AwaitedWrite, Condition, ConditionStatus, Conditions, Context, Controller, ControllerBuilder,
-    ControllerError, ControllerStatus, Failure, HandlerContext, HandlerErrors, LastFailure,
-    Manager, ManagerBuilder, NamedHandlers, Next, OwnerError, Predicate, RemoveFinalizersError,
-    RemovedFinalizers, annotations_changed, generation_changed, labels_changed, remove_finalizers,
+    Applied, ApplyOptions, AwaitedWrite, Condition, ConditionStatus, Conditions, Context,
+    Controller, ControllerBuilder, ControllerError, ControllerStatus, Failure, HandlerContext,
+    HandlerErrors, LastFailure, Manager, ManagerBuilder, NamedHandlers, Next, OwnerError,
+    Predicate, RemoveFinalizersError, RemovedFinalizers, annotations_changed, generation_changed,
+    labels_changed, remove_finalizers,
 };
 /// The informers and the client, so that a controller needs one dependency.
 pub use k8s_informer;

@@ -11,6 +11,7 @@
 mod access;
 mod account;
 mod api_versions;
+mod apply;
 mod churn;
 mod cluster;
 mod conditions;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
+use super::applied::AppliedObjects;
 use super::calls::Calls;
 use super::context::Context;
 use super::enqueue::{Enqueue, UpdateFilter};
@@ -127,6 +128,8 @@ pub struct ControllerBuilder<T> {
     limiter: Box<dyn RateLimiter<Key>>,
     starvation_limit: usize,
     metrics: Option<Arc<dyn ControllerMetricsProvider>>,
+    /// `None` for the name.
+    field_manager: Option<String>,
     pub(super) probe: Option<Probe>,
     /// Adds the built controller to its manager.
     pub(super) register: Option<Box<Register>>,
@@ -180,6 +183,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             limiter: Box::new(ItemExponentialFailureRateLimiter::new(base, most)),
             starvation_limit: 10,
             metrics: None,
+            field_manager: None,
             probe: None,
             register: None,
         }
@@ -445,6 +449,36 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self
     }
 
+    /// Sets the field manager of [`Context::apply`]. The default is the name of the controller.
+    ///
+    /// It must be the same in all versions of the program: the server keeps the fields that another
+    /// name has applied, and a field that a new version drops would stay forever. It must also
+    /// differ from the managers of other programs.
+    ///
+    /// ```
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
+    /// use k8s_informer_testing::ControllerTest;
+    /// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    /// use serde_json::json;
+    ///
+    /// let mut test = ControllerTest::new(Source::of::<ConfigMap>(), |builder| {
+    ///     builder.owns(Source::of::<Secret>()).field_manager("example.com/passwords").by(|cx, _| {
+    ///         cx.apply::<Secret>(json!({"metadata": {"name": cx.name()}, "stringData": {"a": "b"}}))?;
+    ///         Ok(Next::Done)
+    ///     })
+    /// })?;
+    /// test.server().create("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "a"}}))?;
+    /// test.run_until_idle()?;
+    /// let secret = test.server().get("/api/v1/namespaces/default/secrets/a")?;
+    /// assert_eq!(secret["metadata"]["managedFields"][0]["manager"], "example.com/passwords");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn field_manager(mut self, name: impl Into<String>) -> Self {
+        self.field_manager = Some(name.into());
+        self
+    }
+
     /// Sets the clock of retries and time limits, for tests.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -542,6 +576,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             functions,
         };
         let calls = Calls {
+            field_manager: self.field_manager.unwrap_or_else(|| self.name.clone()),
+            applied: AppliedObjects::default(),
             controller: self.name,
             kind: self.kind,
             client: self.client,
@@ -659,8 +695,9 @@ fn informer_source<C: Object + DeserializeOwned>(
     factory: &SharedInformerFactory,
     source: Source<C>,
 ) -> InformerSource<C> {
-    let (resource, scope) = (source.resource().clone(), factory.effective_scope(&source));
-    InformerSource::new(factory.informer_of(source), resource, scope)
+    let (resource, kind) = (source.resource().clone(), source.kind().cloned());
+    let scope = factory.effective_scope(&source);
+    InformerSource::new(factory.informer_of(source), resource, kind, scope)
 }
 
 impl<T> fmt::Debug for ControllerBuilder<T> {

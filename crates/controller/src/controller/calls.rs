@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ::log::Level;
 use parking_lot::Mutex;
 
+use super::applied::AppliedObjects;
 use super::failure_log::{FailureLog, Note, Recovery, Topic};
 use super::outcome::Failure;
 use super::source::AnySource;
@@ -29,6 +30,9 @@ pub(super) struct Calls {
     /// The kind of the primary objects. `None` for a dynamic resource without a declared kind.
     pub(super) kind: Option<GroupVersionKind>,
     pub(super) client: Client,
+    /// The manager of the fields that calls apply.
+    pub(super) field_manager: String,
+    pub(super) applied: AppliedObjects,
     /// The first one holds the primary objects.
     pub(super) sources: Vec<Arc<dyn AnySource>>,
     pub(super) clock: Arc<dyn Clock>,

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::apply::{self, Applied, Apply, ApplyOptions};
 use super::calls::Call;
 use super::outcome::Failure;
 use super::owner;
@@ -23,11 +24,11 @@ use k8s_informer::time::Clock;
 
 /// The context of one reconcile call: reads the caches, and writes through the client.
 ///
-/// Writes through [`api`](Self::api) and [`dynamic_api`](Self::dynamic_api) are recorded. The next
-/// call for the same key waits until the caches of this controller contain them, so it sees the
-/// successful writes of earlier calls. A write with an unknown outcome and a deletion are awaited for
-/// a [limited time](super::ControllerBuilder::own_writes_timeout). Writes to other kinds than those
-/// of the controller's sources are not awaited.
+/// Writes through [`apply`](Self::apply), [`api`](Self::api) and [`dynamic_api`](Self::dynamic_api)
+/// are recorded. The next call for the same key waits until the caches of this controller contain
+/// them, so it sees the successful writes of earlier calls. A write with an unknown outcome and a
+/// deletion are awaited for a [limited time](super::ControllerBuilder::own_writes_timeout). Writes
+/// to other kinds than those of the controller's sources are not awaited.
 ///
 /// `Display` writes the controller, the key and the attempt, for log messages.
 ///
@@ -222,19 +223,11 @@ impl Context {
     /// Panics if the controller does not own objects of this type: call
     /// [`owns`](super::ControllerBuilder::owns).
     pub fn children<C: Object + DeserializeOwned>(&self) -> Vec<Arc<C>> {
-        let mut is_owned = false;
         let mut children = Vec::new();
-        for source in self.sources::<C>().filter(|source| source.has_owner_index) {
-            is_owned = true;
+        for (_, source) in self.owned_sources::<C>() {
             let found = source.informer.lister().by_index(OWNER_INDEX, &self.uid);
             children.extend(found.unwrap_or_default());
         }
-        assert!(
-            is_owned,
-            "the controller {:?} owns no objects of type {}: call `owns` when you build it",
-            self.controller(),
-            std::any::type_name::<C>()
-        );
         let order = |child: &Arc<C>| {
             let names = [child.namespace(), child.name(), child.uid()];
             names.map(str::to_owned)
@@ -255,7 +248,7 @@ impl Context {
     /// Panics if the controller has no such source.
     pub fn lister<C: Object + DeserializeOwned>(&self) -> Lister<C> {
         match self.sources::<C>().next() {
-            Some(source) => source.informer.lister(),
+            Some((_, source)) => source.informer.lister(),
             None => panic!(
                 "the controller {:?} has no source of type {}: call `owns` or `watches` when you build it",
                 self.controller(),
@@ -301,9 +294,102 @@ impl Context {
         metadata.is_ok_and(|child| child.controller().is_some_and(is_self))
     }
 
-    fn sources<C: 'static>(&self) -> impl Iterator<Item = &InformerSource<C>> {
-        let sources = self.call.of.sources.iter();
-        sources.filter_map(|source| source.as_any().downcast_ref())
+    /// Returns the sources with objects of type `C`, with their positions.
+    fn sources<C: 'static>(&self) -> impl Iterator<Item = (usize, &InformerSource<C>)> {
+        let sources = self.call.of.sources.iter().enumerate();
+        sources.filter_map(|(at, source)| Some((at, source.as_any().downcast_ref()?)))
+    }
+
+    /// Returns those of them that were added with `owns`. Panics if there are none.
+    fn owned_sources<C: 'static>(&self) -> Vec<(usize, &InformerSource<C>)> {
+        let owned = self.sources().filter(|(_, source)| source.has_owner_index);
+        let owned: Vec<_> = owned.collect();
+        assert!(
+            !owned.is_empty(),
+            "the controller {:?} owns no objects of type {}: call `owns` when you build it",
+            self.controller(),
+            std::any::type_name::<C>()
+        );
+        owned
+    }
+
+    /// Makes a child have these fields, with a server-side apply, and creates it if it does not
+    /// exist. Sends nothing if that would change nothing.
+    ///
+    /// `child` is anything that serializes to an object with the fields that you want, such as
+    /// `json!`. `C` is the type of a source of [`owns`](super::ControllerBuilder::owns). The child
+    /// gets its kind, and the namespace and the owner reference of [`owned`](Self::owned). With a
+    /// dynamic source, the child needs an `apiVersion` and a `kind`. Fields that the last apply had
+    /// and this one lacks are removed, unless another manager owns them. Leave out the status: the
+    /// server ignores it if it is a subresource. The field manager is that of the
+    /// [builder](super::ControllerBuilder::field_manager).
+    ///
+    /// Nothing is sent if the controller has sent the same before, and the cached object is the one
+    /// in the answer. The status may differ, unless `C` drops fields of the object. After a
+    /// restart, each object is applied once. If that changes nothing, the server writes nothing. If
+    /// the cache has no object, a GET comes first. [The guide](crate::guide::controllers#apply)
+    /// says more.
+    ///
+    /// ```
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
+    /// use k8s_informer_testing::ControllerTest;
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use k8s_openapi::api::core::v1::Service;
+    /// use serde_json::json;
+    ///
+    /// let mut test = ControllerTest::new(Source::of::<Deployment>(), |builder| {
+    ///     builder.owns(Source::of::<Service>()).by(|cx, _| {
+    ///         let service = json!({"metadata": {"name": cx.name()}, "spec": {"ports": [{"port": 80}]}});
+    ///         cx.apply::<Service>(service)?;
+    ///         Ok(Next::Done)
+    ///     })
+    /// })?;
+    /// test.server().create("/apis/apps/v1/namespaces/default/deployments", json!({"metadata": {"name": "web"}}))?;
+    /// test.run_until_idle()?;
+    /// assert_eq!((test.calls("default/web"), test.writes().len()), (2, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the request. It is a [conflict](k8s_informer::Error::is_conflict) if
+    /// another manager owns a field with another value. Returns a
+    /// [terminal](Failure::is_terminal) error if an object of this name has another controller or
+    /// none, if no source fits the child, or if the child has no name or a resource version.
+    /// Returns the errors of [`owned`](Self::owned).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the controller does not own objects of this type.
+    pub fn apply<C: FullMetadata + DeserializeOwned + Serialize>(
+        &self,
+        child: impl Serialize,
+    ) -> Result<Applied, Failure> {
+        self.apply_with::<C>(child, ApplyOptions::new())
+    }
+
+    /// Like [`apply`](Self::apply), with options. [`ApplyOptions::force`] has an example.
+    pub fn apply_with<C: FullMetadata + DeserializeOwned + Serialize>(
+        &self,
+        child: impl Serialize,
+        options: ApplyOptions,
+    ) -> Result<Applied, Failure> {
+        let mut child = self.owned(child)?;
+        let (at, source) = apply::source_of(&self.owned_sources::<C>(), &mut child)?;
+        let target = apply::target_of(&child)?;
+        let key = target.to_key();
+        let cached = source.informer.indexer().get_by_key(&key);
+        let apply = Apply {
+            call: &self.call,
+            owner: &self.uid,
+            api: self.dynamic_api(&source.resource, Some(&target.namespace)),
+            target,
+            id: (at, key),
+            source,
+            options,
+        };
+        apply.run(child, cached)
     }
 
     /// Returns `child` with an owner reference to the object of this call, as its controller.

@@ -54,7 +54,7 @@ impl<C: Object> Enqueue<C> {
     }
 
     fn observe(&self, of: &ReconcileLoop, object: &C, change: Observed<'_>) {
-        if of.postponed.awaits_writes() {
+        if matches!(change, Observed::Gone { .. }) || of.postponed.awaits_writes() {
             let key = meta_namespace_key(object);
             of.postponed.observed(self.source, &key, change);
         }

@@ -1,5 +1,7 @@
 //! Controllers: the reconcile loop, and what a reconcile function uses.
 
+mod applied;
+mod apply;
 mod builder;
 mod calls;
 mod conditions;
@@ -28,6 +30,7 @@ mod source;
 mod status;
 mod timers;
 
+pub use apply::{Applied, ApplyOptions};
 pub use builder::ControllerBuilder;
 pub use conditions::{Condition, ConditionStatus, Conditions};
 pub use context::Context;

@@ -83,11 +83,16 @@ impl Failure {
         self.error.downcast_ref()
     }
 
-    /// Whether all errors of the failure are conflicts.
+    /// Whether all errors of the failure are conflicts with a newer version. A conflict of field
+    /// managers stays until somebody resolves it.
     pub(super) fn is_conflict(&self) -> bool {
         match self.downcast_ref::<HandlerErrors>() {
             Some(errors) => errors.iter().all(|(_, failure)| failure.is_conflict()),
-            None => self.downcast_ref().is_some_and(error::Error::is_conflict),
+            None => self.downcast_ref::<error::Error>().is_some_and(|error| {
+                let details = error.status().and_then(|status| status.details.as_ref());
+                let mut causes = details.into_iter().flat_map(|details| &details.causes);
+                error.is_conflict() && !causes.any(|cause| cause.reason == "FieldManagerConflict")
+            }),
         }
     }
 }

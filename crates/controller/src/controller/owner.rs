@@ -168,7 +168,7 @@ fn or_insert<'a>(fields: &'a mut Map<String, Value>, field: &str, default: Value
 }
 
 /// Writes an owner for messages: `Team "a" (uid "…")`.
-struct Named<'a>(&'a OwnerReference);
+pub(super) struct Named<'a>(pub(super) &'a OwnerReference);
 
 impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -224,6 +224,10 @@ impl PostponedKeys {
 
     /// Reports a change in the cache of a source, so that keys continue that wait for it.
     pub(super) fn observed(&self, source: usize, object: &Key, change: Observed<'_>) {
+        if let Observed::Gone { uid, .. } = change {
+            let id = (source, Key::clone(object));
+            self.calls.applied.forget(&id, uid);
+        }
         let ready: Vec<_> = {
             let state = &mut *self.state.lock();
             let arrived = state.own_writes.observed(source, object, &change);

@@ -55,6 +55,7 @@ impl Runner {
             .and_then(|()| self.run_once(stop, leading));
         self.reconcile_loop.queue.shut_down();
         remove_handlers.into_iter().for_each(|remove| remove());
+        self.reconcile_loop.calls.applied.clear();
         if self.owns_factory {
             self.factory.shutdown();
         }

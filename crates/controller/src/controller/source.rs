@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use k8s_informer::informer::{InformerError, InformerScope, SharedIndexInformer};
-use k8s_informer::object::{GroupVersionResource, Object, meta_namespace_key};
+use k8s_informer::object::{GroupVersionKind, GroupVersionResource, Object, meta_namespace_key};
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::ReflectorStatus;
 use k8s_informer::selector::Selector;
@@ -66,6 +66,8 @@ pub(super) enum Coverage {
 pub(super) struct InformerSource<T> {
     pub(super) informer: SharedIndexInformer<T>,
     pub(super) resource: GroupVersionResource,
+    /// `None` for a dynamic source.
+    pub(super) kind: Option<GroupVersionKind>,
     pub(super) scope: InformerScope,
     /// The parsed label selector of the scope.
     pub(super) labels: Selector,
@@ -76,6 +78,7 @@ impl<T: Object + DeserializeOwned> InformerSource<T> {
     pub(super) fn new(
         informer: SharedIndexInformer<T>,
         resource: GroupVersionResource,
+        kind: Option<GroupVersionKind>,
         scope: InformerScope,
     ) -> Self {
         // An unparsable selector cannot occur: the scope was built from a `Selector`.
@@ -87,6 +90,7 @@ impl<T: Object + DeserializeOwned> InformerSource<T> {
         Self {
             informer,
             resource,
+            kind,
             scope,
             labels,
             has_owner_index: false,

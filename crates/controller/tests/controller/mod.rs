@@ -1,5 +1,6 @@
 //! Controllers on the embedded server. The tests answer each reconcile call, and advance the clock.
 
+mod apply;
 mod builds;
 mod calls;
 mod deletions;

@@ -60,6 +60,8 @@ impl Running {
         let cache = Arc::new(Scripted::new());
         let sources = vec![Arc::clone(&cache) as Arc<dyn AnySource>];
         let shared = Calls {
+            field_manager: String::new(),
+            applied: Default::default(),
             controller: "memory".to_owned(),
             kind: None,
             client,

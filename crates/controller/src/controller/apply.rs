@@ -1,0 +1,317 @@
+//! Server-side apply that sends only what differs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::applied::{Answer, FIGHT, FIGHT_PERIOD};
+use super::calls::Call;
+use super::outcome::Failure;
+use super::own_writes::ObjectId;
+use super::owner::Named;
+use super::source::{AnySource, Coverage, InformerSource};
+use crate::log;
+use k8s_informer::client::api::{Api, Patch};
+use k8s_informer::object::{DynamicObject, FullMetadata, GroupVersionKind, Object, ObjectName};
+
+/// What [`Context::apply`](super::Context::apply) did.
+///
+/// ```
+/// use k8s_informer::informer::Source;
+/// use k8s_informer_controller::{Applied, Next};
+/// use k8s_informer_testing::ControllerTest;
+/// use k8s_openapi::api::apps::v1::Deployment;
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use serde_json::json;
+/// use std::sync::mpsc;
+///
+/// let (sender, results) = mpsc::channel();
+/// let mut test = ControllerTest::new(Source::of::<Deployment>(), move |builder| {
+///     let sender = sender.clone();
+///     builder.owns(Source::of::<ConfigMap>()).by(move |cx, _| {
+///         let map = json!({"metadata": {"name": cx.name()}, "data": {"size": "3"}});
+///         sender.send(cx.apply::<ConfigMap>(map)?)?;
+///         Ok(Next::Done)
+///     })
+/// })?;
+/// test.server().create("/apis/apps/v1/namespaces/default/deployments", json!({"metadata": {"name": "web"}}))?;
+/// test.run_until_idle()?;
+/// test.server().patch("/api/v1/namespaces/default/configmaps/web", json!({"data": {"size": "9"}}))?;
+/// test.run_until_idle()?;
+/// test.restart()?;
+/// test.run_until_idle()?;
+/// let results: Vec<Applied> = results.try_iter().filter(|result| *result != Applied::NotSent).collect();
+/// assert_eq!(results, [Applied::Created, Applied::Changed, Applied::Unchanged]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Applied {
+    /// The object did not exist.
+    Created,
+    /// The object has another content than the cached one, or another version if the type of the
+    /// source drops fields.
+    Changed,
+    /// The object has the content of the cached one. This is usual for the first apply after a
+    /// restart.
+    Unchanged,
+    /// Nothing was sent: the last apply was the same, and the object is the one that the server
+    /// answered.
+    NotSent,
+}
+
+/// Options of [`Context::apply_with`](super::Context::apply_with).
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub struct ApplyOptions {
+    force: bool,
+    adopt: bool,
+}
+
+impl ApplyOptions {
+    /// Returns the options of [`Context::apply`](super::Context::apply): neither `force` nor
+    /// `adopt`.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes over the applied fields that other managers own with other values.
+    ///
+    /// Without it, such a field is a conflict, and nothing is written. With it, the field gets your
+    /// value, and the other manager does not own it any more. If the other manager applies it
+    /// again, it gets the conflict. If it updates, patches or forces it, both overwrite each other.
+    /// The log has a warning if that happens ten times in a minute. Fields that you do not apply
+    /// keep their values and their managers. Use it for objects for which only your controller is
+    /// responsible. Leave out a field that another program manages, such as the `replicas` of an
+    /// autoscaler.
+    ///
+    /// ```
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::{ApplyOptions, Next};
+    /// use k8s_informer_testing::ControllerTest;
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    ///
+    /// let mut test = ControllerTest::new(Source::of::<Deployment>(), |builder| {
+    ///     builder.owns(Source::of::<ConfigMap>()).by(|cx, _| {
+    ///         let map = json!({"metadata": {"name": cx.name()}, "data": {"size": "3"}});
+    ///         cx.apply_with::<ConfigMap>(map, ApplyOptions::new().force().adopt())?;
+    ///         Ok(Next::Done)
+    ///     })
+    /// })?;
+    /// // This map has no controller.
+    /// let path = "/api/v1/namespaces/default/configmaps";
+    /// test.server().create(path, json!({"metadata": {"name": "web"}, "data": {"size": "9"}}))?;
+    /// test.server().create("/apis/apps/v1/namespaces/default/deployments", json!({"metadata": {"name": "web"}}))?;
+    /// test.run_until_idle()?;
+    /// let map = test.server().get(&format!("{path}/web"))?;
+    /// assert_eq!((&map["data"]["size"], &map["metadata"]["ownerReferences"][0]["kind"]), (&json!("3"), &json!("Deployment")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn force(mut self) -> Self {
+        self.force = true;
+        self
+    }
+
+    /// Takes over an object that has no controller. The garbage collector then deletes it after the
+    /// object of the call. An object of another controller remains an error.
+    pub fn adopt(mut self) -> Self {
+        self.adopt = true;
+        self
+    }
+}
+
+/// Returns the source of a child, which gets the kind of a typed source.
+pub(super) fn source_of<'a, C: Object + DeserializeOwned>(
+    sources: &[(usize, &'a InformerSource<C>)],
+    child: &mut Value,
+) -> Result<(usize, &'a InformerSource<C>), Failure> {
+    for kind in sources
+        .iter()
+        .filter_map(|(_, source)| source.kind.as_ref())
+    {
+        for (field, value) in [
+            ("apiVersion", kind.api_version()),
+            ("kind", kind.kind.clone()),
+        ] {
+            if child[field].is_null() {
+                child[field] = value.into();
+            }
+        }
+    }
+    let kind = GroupVersionKind::of(text(child, "apiVersion"), text(child, "kind"));
+    let namespace = text(&child["metadata"], "namespace");
+    // Dynamic sources have only the plural name. Nearly all plural names begin like the kind.
+    let mut stem = kind.kind.to_lowercase();
+    stem.pop();
+    let of_version = sources.iter().filter(|(_, source)| {
+        let resource = &source.resource;
+        (&resource.group, &resource.version) == (&kind.group, &kind.version)
+            && source.covers_namespace(namespace)
+    });
+    let best = of_version.min_by_key(|(_, source)| {
+        let plural = &source.resource.resource;
+        (!plural.starts_with(&stem), plural.len())
+    });
+    best.copied().ok_or_else(|| {
+        let of = std::any::type_name::<C>();
+        Failure::terminal(format!(
+            "no source of `owns` with the type {of} has objects of \"{kind}\" in namespace {namespace:?}: set apiVersion and \
+             kind of the child, or own them"
+        ))
+    })
+}
+
+/// Returns the namespace and the name of a child. Rejects an object of the server: an apply of all
+/// its fields would take them over.
+pub(super) fn target_of(child: &Value) -> Result<ObjectName, Failure> {
+    let metadata = &child["metadata"];
+    let target = ObjectName::new(text(metadata, "namespace"), text(metadata, "name"));
+    let problem = if target.name.is_empty() {
+        "the child has no metadata.name: an apply needs one, so use `create` for a generated name"
+    } else if !metadata["resourceVersion"].is_null() {
+        "the child has a metadata.resourceVersion, so it was read from the server: apply only the fields that you want"
+    } else {
+        return Ok(target);
+    };
+    Err(Failure::terminal(problem))
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object[field].as_str().unwrap_or_default()
+}
+
+/// One apply.
+pub(super) struct Apply<'a> {
+    pub(super) call: &'a Call,
+    /// The UID of the object of the call.
+    pub(super) owner: &'a str,
+    pub(super) target: ObjectName,
+    pub(super) id: ObjectId,
+    pub(super) source: &'a dyn AnySource,
+    pub(super) api: Api<DynamicObject>,
+    pub(super) options: ApplyOptions,
+}
+
+impl Apply<'_> {
+    /// Applies `child`. If the cache has no object, the server is asked for it.
+    pub(super) fn run(
+        &self,
+        child: Value,
+        cached: Option<Arc<impl FullMetadata + Serialize>>,
+    ) -> Result<Applied, Failure> {
+        if let Some(cached) = cached {
+            return self.send(child, Some(&*cached));
+        }
+        match self.api.get(&self.target.name, &self.call.stop) {
+            Ok(found) => self.send(child, Some(&*found)),
+            Err(error) if error.is_not_found() => self.send(child, None::<&DynamicObject>),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn send(
+        &self,
+        mut child: Value,
+        current: Option<&(impl FullMetadata + Serialize)>,
+    ) -> Result<Applied, Failure> {
+        let (calls, id) = (&self.call.of, &self.id);
+        let (applied, manager) = (&calls.applied, &*calls.field_manager);
+        let sent = applied.sent(&child, manager, self.options.force);
+        let is_current = |answer: &Answer| {
+            current.is_some_and(|current| {
+                current.resource_version() == answer.version
+                    || applied.is_same(current, answer.digests)
+            })
+        };
+        let mut last = None;
+        if let Some(current) = current {
+            self.check_owner(current)?;
+            last = applied.get(id, current.uid());
+            // Another object of this name is not changed.
+            child["metadata"]["uid"] = current.uid().into();
+        }
+        let repeated = last.as_ref().filter(|last| last.sent == sent);
+        if repeated.is_some_and(is_current) {
+            return Ok(Applied::NotSent);
+        }
+        let mut patch = Patch::apply(manager, child);
+        if self.options.force {
+            patch = patch.force();
+        }
+        let answered = self.api.patch(&self.target.name, &patch, &self.call.stop)?;
+        let (uid, version) = (answered.uid(), answered.resource_version());
+        let mut answer = Answer {
+            sent,
+            uid: uid.to_owned(),
+            version: version.to_owned(),
+            digests: applied.digests(serde_json::to_value(&*answered).unwrap_or_default()),
+            fight: last.as_ref().map(|last| last.fight).unwrap_or_default(),
+        };
+        let result = match is_current(&answer) {
+            _ if answered.is_created() => Applied::Created,
+            true => Applied::Unchanged,
+            false => Applied::Changed,
+        };
+        if repeated.is_some() && result == Applied::Changed && answer.fight.count(calls.clock.now())
+        {
+            self.report_fight(managers(&current), &managers(&*answered));
+        }
+        // Nothing would report the deletion of an object outside the scope of the source.
+        if self.source.coverage(&*answered) != Coverage::No {
+            applied.set(id, answer);
+        }
+        // It may have been reported already.
+        if self.source.has_processed(&self.target.namespace, version)
+            && self.source.cached(&id.1).is_none()
+        {
+            applied.forget(id, uid);
+        }
+        Ok(result)
+    }
+
+    /// Rejects an object that the object of the call does not control.
+    fn check_owner(&self, current: &impl FullMetadata) -> Result<(), Failure> {
+        let metadata = current.full_metadata()?;
+        let problem = match metadata.controller() {
+            Some(of) if of.uid == self.owner => return Ok(()),
+            None if self.options.adopt => return Ok(()),
+            Some(of) => format!("is controlled by {}: give the child another name", Named(of)),
+            None => "has no controller: give the child another name, or take it over with `ApplyOptions::adopt`".to_owned(),
+        };
+        let (resource, key) = (self.source.resource(), &*self.id.1);
+        Err(Failure::terminal(format!(
+            "{resource} {key:?} exists and {problem}"
+        )))
+    }
+
+    /// Reports that others change an object again and again. They are the managers that the last
+    /// apply has taken fields from.
+    fn report_fight(&self, mut before: Vec<Value>, after: &[Value]) {
+        let manager = &*self.call.of.field_manager;
+        before.retain(|entry| entry["manager"] != manager && !after.contains(entry));
+        let others: BTreeSet<_> = before
+            .iter()
+            .map(|entry| entry["manager"].to_string())
+            .collect();
+        let others = match others.into_iter().collect::<Vec<_>>().join(", ") {
+            others if others.is_empty() => "no known manager, so it may be a webhook".to_owned(),
+            others => others,
+        };
+        let (call, resource, key) = (self.call, self.source.resource(), &*self.id.1);
+        log::warn!(
+            "{call}: {resource} {key:?} has changed after each of {FIGHT} applies within {FIGHT_PERIOD:?}; its fields were taken from: {others}"
+        );
+    }
+}
+
+/// Returns the `managedFields` of an object.
+fn managers(object: &impl Serialize) -> Vec<Value> {
+    let object = serde_json::to_value(object).unwrap_or_default();
+    let managers = object["metadata"]["managedFields"].as_array();
+    managers.cloned().unwrap_or_default()
+}

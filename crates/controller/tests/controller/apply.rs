@@ -1,0 +1,337 @@
+//! Server-side apply through the context of a call. `tests/end_to_end` compares with a real server.
+
+use k8s_informer::client::api::Patch;
+use k8s_informer::object::{DynamicObject, FullMetadata, GroupVersionResource};
+use k8s_informer_controller::{Applied, ApplyOptions};
+use k8s_informer_testing::{ControllerTest, Verb};
+use serde::Serialize;
+
+use super::*;
+use crate::log_capture;
+
+const MAP: &str = "/api/v1/namespaces/default/configmaps/m";
+
+type Results<R> = Receiver<Result<R, Failure>>;
+
+/// Runs a controller of the Deployment `web` that owns ConfigMaps, and returns the results of its
+/// calls.
+fn run<R: Clone + Send + Sync + 'static>(
+    options: impl Fn(ControllerBuilder<Deployment>) -> ControllerBuilder<Deployment> + Send + 'static,
+    call: impl Fn(&Context) -> Result<R, Failure> + Clone + Send + Sync + 'static,
+) -> (ControllerTest<Deployment>, Results<R>) {
+    let (sender, results) = unbounded();
+    let test = ControllerTest::new(Source::of::<Deployment>(), move |builder| {
+        let (sender, call) = (sender.clone(), call.clone());
+        options(builder).by(move |cx, _| {
+            let result = call(cx);
+            sender.send(result.clone())?;
+            result.map(|_| Next::Done)
+        })
+    })
+    .unwrap();
+    let web = json!({"metadata": {"name": "web"}});
+    test.server().create(DEPLOYMENTS, web).unwrap();
+    (test, results)
+}
+
+fn maps(builder: ControllerBuilder<Deployment>) -> ControllerBuilder<Deployment> {
+    builder.owns(Source::of::<ConfigMap>())
+}
+
+fn map() -> Value {
+    json!({"metadata": {"name": "m"}, "data": {"a": "1"}})
+}
+
+/// Runs the controller until it is idle. Returns what its calls have done, but no `NotSent`.
+#[track_caller]
+fn applied(test: &mut ControllerTest<Deployment>, results: &Results<Applied>) -> Vec<Applied> {
+    test.run_until_idle().unwrap();
+    let results = results.try_iter().flatten();
+    results
+        .filter(|result| *result != Applied::NotSent)
+        .collect()
+}
+
+fn apply<C>(cx: &Context, child: Value) -> String
+where
+    C: FullMetadata + DeserializeOwned + Serialize,
+{
+    let failure = cx.apply::<C>(child).unwrap_err();
+    assert!(failure.is_terminal(), "{failure}");
+    failure.to_string()
+}
+
+#[test]
+fn invalid_child_is_refused_before_sending() {
+    let (mut test, results) = run(maps, |cx| {
+        Ok([
+            json!({"metadata": {"generateName": "m-"}}),
+            json!({"metadata": {"name": "m", "resourceVersion": "1"}}),
+            json!({"metadata": {"name": "m"}, "apiVersion": "v2"}),
+            json!({"metadata": {"name": "m"}, "apiVersion": 7}),
+        ]
+        .map(|child| apply::<ConfigMap>(cx, child)))
+    });
+    test.run_until_idle().unwrap();
+    let messages = results.recv().unwrap().unwrap();
+    let expected = [
+        "the child has no metadata.name: an apply needs one",
+        "the child has a metadata.resourceVersion, so it was read from the server",
+        r#"has objects of "v2 ConfigMap" in namespace "default": set apiVersion and kind"#,
+        r#"has objects of " ConfigMap" in"#,
+    ];
+    for (message, expected) in messages.iter().zip(expected) {
+        assert!(message.contains(expected), "{message}");
+    }
+    assert!(test.writes().is_empty());
+}
+
+#[test]
+fn child_of_a_dynamic_source_is_found_by_its_kind() {
+    let sources = |mut builder: ControllerBuilder<Deployment>| {
+        for (group, resource) in [
+            ("", "configmaps"),
+            ("rbac.authorization.k8s.io", "rolebindings"),
+            ("rbac.authorization.k8s.io", "roles"),
+            ("networking.k8s.io", "networkpolicies"),
+        ] {
+            builder = builder.owns(Source::dynamic(GroupVersionResource::new(
+                group, "v1", resource,
+            )));
+        }
+        builder
+    };
+    let (mut test, results) = run(sources, |cx| {
+        for (api_version, kind) in [
+            ("rbac.authorization.k8s.io/v1", "Role"),
+            ("rbac.authorization.k8s.io/v1", "RoleBinding"),
+            ("networking.k8s.io/v1", "NetworkPolicy"),
+        ] {
+            cx.apply::<DynamicObject>(
+                json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "m"}}),
+            )?;
+        }
+        Ok(apply::<DynamicObject>(cx, map()))
+    });
+    test.run_until_idle().unwrap();
+    let lines: Vec<_> = test.writes().iter().map(ToString::to_string).collect();
+    let of = |resource| format!("patch {resource} default/m");
+    assert_eq!(lines, ["roles", "rolebindings", "networkpolicies"].map(of));
+    let message = results.recv().unwrap().unwrap();
+    assert!(
+        message.contains(r#"has objects of " " in namespace"#),
+        "{message}"
+    );
+}
+
+#[test]
+#[should_panic(expected = "owns no objects of type")]
+fn apply_without_a_source_of_its_type_panics() {
+    let (mut test, results) = run(|builder| builder, |cx| Ok(apply::<ConfigMap>(cx, map())));
+    test.run_until_idle().unwrap();
+    panic!("{}", results.recv().unwrap().unwrap_err());
+}
+
+#[test]
+fn request_has_kind_owner_and_uid() {
+    let (mut test, results) = run(maps, |cx| cx.apply::<ConfigMap>(map()));
+    assert_eq!(applied(&mut test, &results), [Applied::Created]);
+    let created = test.writes().remove(0).body;
+    assert_eq!(
+        (&created["apiVersion"], &created["kind"]),
+        (&json!("v1"), &json!("ConfigMap"))
+    );
+    assert_eq!(created["metadata"]["ownerReferences"][0]["name"], "web");
+    assert_eq!(created["metadata"].get("uid"), None);
+    test.server()
+        .patch(MAP, json!({"data": {"a": "2"}}))
+        .unwrap();
+    assert_eq!(applied(&mut test, &results), [Applied::Changed]);
+    let uid = test.server().get(MAP).unwrap()["metadata"]["uid"].clone();
+    assert_eq!(test.writes()[0].body["metadata"]["uid"], uid);
+    assert_eq!(
+        test.server()
+            .requests()
+            .iter()
+            .filter(|request| request.verb() == Verb::Get)
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn other_content_or_options_are_sent() {
+    let turns = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let (mut test, results) = run(maps, move |cx| {
+        let turn = turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let child = match turn {
+            0..3 => map(),
+            _ => json!({"metadata": {"name": "m"}, "data": {"a": "1", "b": null}}),
+        };
+        let options = ApplyOptions::new();
+        cx.apply_with::<ConfigMap>(child, if turn == 1 { options } else { options.force() })
+    });
+    for expected in [Applied::Created, Applied::Unchanged] {
+        assert_eq!(test.step().unwrap().as_deref(), Some("default/web"));
+        assert_eq!(results.recv().unwrap().unwrap(), expected);
+        test.controller().enqueue("default/web");
+    }
+    for expected in [Applied::Unchanged, Applied::Unchanged, Applied::NotSent] {
+        assert_eq!(test.step().unwrap().as_deref(), Some("default/web"));
+        assert_eq!(results.recv().unwrap().unwrap(), expected);
+        test.controller().enqueue("default/web");
+    }
+}
+
+#[test]
+fn failed_apply_is_sent_again() {
+    for fault in [
+        Fault::status(403),
+        Fault::status(404),
+        Fault::status(409),
+        Fault::close(),
+    ] {
+        let (mut test, results) = run(maps, |cx| cx.apply::<ConfigMap>(map()));
+        test.server().fail_next(fault.on(Verb::Patch));
+        assert_eq!(applied(&mut test, &results), [Applied::Created]);
+    }
+    // The response is lost, but the server has executed the request.
+    let (mut test, results) = run(maps, |cx| cx.apply::<ConfigMap>(map()));
+    test.server()
+        .fail_next(Fault::close().after_bytes(1).on(Verb::Patch));
+    assert_eq!(applied(&mut test, &results), [Applied::Unchanged]);
+    test.server()
+        .patch(MAP, json!({"data": {"a": "2"}}))
+        .unwrap();
+    test.server()
+        .fail_next(Fault::close().after_bytes(1).on(Verb::Patch));
+    // The next call finds the content that the server had answered before.
+    assert_eq!(applied(&mut test, &results), []);
+    assert_eq!(test.server().get(MAP).unwrap()["data"]["a"], "1");
+    // A read fails before the create.
+    let (mut test, results) = run(maps, |cx| cx.apply::<ConfigMap>(map()));
+    test.server().fail_next(Fault::status(403).on(Verb::Get));
+    assert_eq!(applied(&mut test, &results), [Applied::Created]);
+}
+
+#[test]
+fn deleted_child_is_created_again() {
+    let (mut test, results) = run(maps, |cx| cx.apply::<ConfigMap>(map()));
+    assert_eq!(applied(&mut test, &results), [Applied::Created]);
+    test.server().delete(MAP).unwrap();
+    assert_eq!(applied(&mut test, &results), [Applied::Created]);
+    // Created by somebody else in the meantime.
+    test.server().delete(MAP).unwrap();
+    test.server().create(MAPS, map()).unwrap();
+    assert_eq!(applied(&mut test, &results), []);
+    let failure = test.controller().last_failure("default/web");
+    let failure = failure.unwrap().failure.to_string();
+    assert!(
+        failure.contains("exists and has no controller"),
+        "{failure}"
+    );
+}
+
+#[test]
+fn child_outside_the_scope_is_read_and_never_remembered() {
+    let scope = k8s_informer::informer::InformerScope::all();
+    let source = Source::of::<ConfigMap>().scope(scope.label_selector("app=web".parse().unwrap()));
+    let owns = move |builder: ControllerBuilder<Deployment>| builder.owns(source.clone());
+    let (mut test, results) = run(owns, |cx| cx.apply::<ConfigMap>(map()));
+    assert_eq!(applied(&mut test, &results), [Applied::Created]);
+    test.controller().enqueue("default/web");
+    assert_eq!(applied(&mut test, &results), [Applied::Unchanged]);
+}
+
+#[test]
+fn fight_is_logged_once_with_the_other_managers() {
+    log_capture::start();
+    let (mut test, results) = run(
+        |builder| maps(builder).field_manager("keeper"),
+        |cx| cx.apply_with::<ConfigMap>(map(), ApplyOptions::new().force()),
+    );
+    assert_eq!(applied(&mut test, &results), [Applied::Created]);
+    let api = Client::new(Config::new(test.server().url()))
+        .unwrap()
+        .api::<ConfigMap>(Some("default"));
+    let rival = |manager, data| {
+        let child = json!({"metadata": {"name": "m"}, "data": data});
+        api.patch("m", &Patch::apply(manager, child).force(), &Stop::new())
+            .unwrap();
+    };
+    rival("bystander", json!({"b": "1"}));
+    let lines = || log_capture::lines_with(&["default/web", "after each of 10 applies"]);
+    for round in 1..=25 {
+        rival("rival", json!({"a": format!("round {round}")}));
+        assert_eq!(applied(&mut test, &results), [Applied::Changed], "{round}");
+        assert_eq!(lines().len(), usize::from(round >= 10), "{round}");
+    }
+    let line = &lines()[0];
+    assert!(
+        line.starts_with("WARN ") && line.contains(r#"configmaps.v1 "default/m" has changed"#),
+        "{line}"
+    );
+    assert!(
+        line.ends_with(r#"its fields were taken from: "rival""#),
+        "{line}"
+    );
+    // After a calm time, a new fight is a new line. Nobody owns these changes.
+    test.advance(Duration::from_secs(300)).unwrap();
+    for round in 1..=10 {
+        test.server()
+            .patch(MAP, json!({"data": {"a": format!("round {round}")}}))
+            .unwrap();
+        test.run_until_idle().unwrap();
+        assert_eq!(lines().len(), 1 + usize::from(round == 10));
+    }
+    assert!(
+        lines()[1].contains("taken from: no known manager, so it may be a webhook"),
+        "{}",
+        lines()[1]
+    );
+    // Changes that no apply has to repair are no fight.
+    test.advance(Duration::from_secs(300)).unwrap();
+    for round in 1..=12 {
+        test.server()
+            .patch(MAP, json!({"data": {"b": format!("round {round}")}}))
+            .unwrap();
+        test.run_until_idle().unwrap();
+    }
+    assert_eq!(lines().len(), 2);
+}
+
+/// Conflicts with newer versions are debug messages. This one stays.
+#[test]
+fn conflict_of_managers_is_a_warning_in_the_log() {
+    log_capture::start();
+    let (mut test, results) = run(
+        |builder| maps(builder).field_manager("loser"),
+        |cx| cx.apply::<ConfigMap>(map()),
+    );
+    assert_eq!(applied(&mut test, &results), [Applied::Created]);
+    let client = Client::new(Config::new(test.server().url())).unwrap();
+    let rival = json!({"metadata": {"name": "m"}, "data": {"a": "2"}});
+    let rival = Patch::apply("log-rival", rival).force();
+    let api = client.api::<ConfigMap>(Some("default"));
+    api.patch("m", &rival, &Stop::new()).unwrap();
+    test.step().unwrap();
+    let failure = results.recv().unwrap().unwrap_err();
+    assert!(!failure.is_terminal(), "{failure}");
+    let lines = log_capture::lines_with(&["WARN", r#"conflict with "log-rival""#]);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+}
+
+#[test]
+fn source_of_the_namespace_is_chosen() {
+    let sources = |mut builder: ControllerBuilder<Deployment>| {
+        for namespace in ["other", "default"] {
+            let scope = k8s_informer::informer::InformerScope::all().namespace(namespace);
+            builder = builder.owns(Source::of::<ConfigMap>().scope(scope));
+        }
+        builder
+    };
+    let (mut test, results) = run(sources, |cx| cx.apply::<ConfigMap>(map()));
+    assert_eq!(applied(&mut test, &results), [Applied::Created]);
+    test.controller().enqueue("default/web");
+    assert_eq!(applied(&mut test, &results), []);
+}
