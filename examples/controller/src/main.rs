@@ -1,10 +1,10 @@
 //! Every Namespace of a team gets a ConfigMap with the team's name. `cargo run -p controller` shows
 //! it on an API server inside this program. With `-- --live` it runs on your cluster until Ctrl-C.
 
-use k8s_informer::client::api::{DeleteOptions, Patch};
+use k8s_informer::client::api::DeleteOptions;
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::{Client, Object, Stop};
-use k8s_informer_controller::{Controller, ControllerBuilder, ControllerError, Next};
+use k8s_informer_controller::{ApplyOptions, Controller, ControllerBuilder, ControllerError, Next};
 use k8s_informer_testing::ControllerTest;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use serde_json::json;
@@ -16,17 +16,15 @@ fn team(builder: ControllerBuilder<Namespace>) -> Result<Controller<Namespace>, 
     let builder = builder.owns(Source::of::<ConfigMap>().scope(maps));
     builder.by(|cx, namespace| {
         let maps = cx.api::<ConfigMap>(Some(cx.name()));
-        let map = cx.children::<ConfigMap>().pop();
-        let found = map.as_ref().and_then(|map| map.data.as_ref()?.get("team"));
         match namespace.label(TEAM) {
             _ if namespace.metadata.deletion_timestamp.is_some() => {}
-            Some(team) if found.is_none_or(|found| found != team) => {
-                let wanted = json!({"metadata": {"name": "team"}, "data": {"team": team}});
-                let patch = Patch::apply("team-controller", cx.owned(wanted)?).force();
-                maps.patch("team", &patch, cx.stop())?;
+            Some(team) => {
+                let metadata = json!({"name": "team", "namespace": cx.name()});
+                let map = json!({"metadata": metadata, "data": {"team": team}});
+                cx.apply_with::<ConfigMap>(map, ApplyOptions::new().force())?;
             }
-            None if map.is_some() => maps.delete("team", &DeleteOptions::default(), cx.stop())?,
-            _ => {}
+            None if cx.children::<ConfigMap>().is_empty() => {}
+            None => maps.delete("team", &DeleteOptions::default(), cx.stop())?,
         }
         Ok(Next::Done)
     })
