@@ -17,6 +17,7 @@
 //! | [`ControllerStatus`], [`AwaitedWrite`], [`LastFailure`] | what a controller does, what it waits for, and what failed | |
 //! | [`ControllerError`] | why a controller or a manager could not be built or run | |
 //! | [`MetricsRegistry`] | the metrics, for Prometheus | `metrics.Registry` |
+//! | [`Counter`], [`Gauge`], [`Histogram`] | the metrics of your program | `prometheus.Counter` … |
 //!
 //! This controller creates a ConfigMap for each Deployment:
 //!
@@ -79,7 +80,7 @@ pub use controller::{
 };
 /// The informers and the client, so that a controller needs one dependency.
 pub use k8s_informer;
-pub use serve::MetricsRegistry;
+pub use serve::{Counter, Gauge, Histogram, MetricsRegistry};
 
 #[cfg(doc)]
 pub mod guide;

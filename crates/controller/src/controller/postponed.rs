@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::log::Level;
 use parking_lot::Mutex;
@@ -48,6 +48,8 @@ struct State {
     /// Whether a timer will check the own writes of all keys.
     has_sweep: bool,
     keys: BTreeMap<Key, Postponed>,
+    /// When keys that are queued for another check began to wait.
+    rechecked: BTreeMap<Key, Instant>,
     /// The number of calls of [`PostponedKeys::check_all_again`].
     rejections: u64,
 }
@@ -57,6 +59,8 @@ struct Postponed {
     priority: i32,
     /// The timer of the next check.
     timer: Option<TimerId>,
+    /// When the key began to wait.
+    since: Instant,
 }
 
 impl PostponedKeys {
@@ -79,25 +83,36 @@ impl PostponedKeys {
     /// until they do.
     pub(super) fn is_ready(self: &Arc<Self>, call: &Call, priority: i32) -> bool {
         let key = &call.key;
-        let rejections = self.state.lock().rejections;
+        let now = self.calls.clock.now();
+        let (rejections, rechecked) = {
+            let state = &mut *self.state.lock();
+            (state.rejections, state.rechecked.remove(key))
+        };
         let settled = self.settle(key, |state, settled| {
             let postponed = state.keys.remove(key);
             if settled.check_at.is_some() {
-                let earlier = postponed.as_ref().map(|earlier| earlier.priority);
+                let earlier = postponed.as_ref();
                 let waiting = Postponed {
-                    priority: earlier.map_or(priority, |earlier| earlier.max(priority)),
+                    priority: earlier.map_or(priority, |earlier| earlier.priority.max(priority)),
                     timer: None,
+                    since: earlier
+                        .map(|earlier| earlier.since)
+                        .or(rechecked)
+                        .unwrap_or(now),
                 };
                 state.keys.insert(Key::clone(key), waiting);
             }
             (settled, postponed)
         });
         let Some((settled, postponed)) = settled else {
+            self.measure(rechecked);
             return true;
         };
+        let since = postponed.as_ref().map(|postponed| postponed.since);
         self.cancel(postponed.and_then(|postponed| postponed.timer));
         self.report(call, &settled);
         let Some(check_at) = settled.check_at else {
+            self.measure(since.or(rechecked));
             return true;
         };
         let now = self.calls.clock.now();
@@ -197,8 +212,13 @@ impl PostponedKeys {
 
     fn check_again(this: &Weak<Self>, key: &Key) {
         let Some(this) = this.upgrade() else { return };
-        let postponed = this.state.lock().keys.remove(key);
-        this.resume(Key::clone(key), postponed);
+        let postponed = {
+            let state = &mut *this.state.lock();
+            let postponed = state.keys.remove(key);
+            state.recheck(key, postponed.as_ref());
+            postponed
+        };
+        this.requeue(Key::clone(key), postponed);
     }
 
     /// Checks the keys that wait again after a failure of a source. If its cache has rejected an
@@ -210,10 +230,14 @@ impl PostponedKeys {
         let postponed = {
             let state = &mut *self.state.lock();
             state.rejections += 1;
-            std::mem::take(&mut state.keys)
+            let keys = std::mem::take(&mut state.keys);
+            for (key, postponed) in &keys {
+                state.recheck(key, Some(postponed));
+            }
+            keys
         };
         for (key, postponed) in postponed {
-            self.resume(key, Some(postponed));
+            self.requeue(key, Some(postponed));
         }
     }
 
@@ -239,9 +263,27 @@ impl PostponedKeys {
         }
     }
 
-    /// Queues a key again if it was put aside.
+    /// Queues a key whose last own write has arrived, if it was put aside.
     fn resume(&self, key: Key, postponed: Option<Postponed>) {
-        if let Some(Postponed { priority, timer }) = postponed {
+        self.measure(postponed.as_ref().map(|postponed| postponed.since));
+        self.requeue(key, postponed);
+    }
+
+    /// Reports the time that a key has waited since then.
+    fn measure(&self, since: Option<Instant>) {
+        if let Some(since) = since {
+            let waited = self.calls.clock.now().saturating_duration_since(since);
+            let meter = &self.calls.meter;
+            meter.event(|metrics| metrics.waited_for_own_writes(waited));
+        }
+    }
+
+    /// Queues a key again if it was put aside.
+    fn requeue(&self, key: Key, postponed: Option<Postponed>) {
+        if let Some(Postponed {
+            priority, timer, ..
+        }) = postponed
+        {
             self.cancel(timer);
             self.queue
                 .add_with(key, AddOptions::new().priority(priority));
@@ -310,6 +352,15 @@ impl PostponedKeys {
             }
         });
         awaited.collect()
+    }
+}
+
+impl State {
+    /// Remembers when a key began to wait, until the next check.
+    fn recheck(&mut self, key: &Key, postponed: Option<&Postponed>) {
+        let since = postponed.map(|postponed| postponed.since);
+        self.rechecked
+            .extend(since.map(|since| (Key::clone(key), since)));
     }
 }
 

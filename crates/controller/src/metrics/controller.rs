@@ -82,6 +82,14 @@ pub trait ControllerMetrics: Send + Sync + 'static {
     /// A reconcile exceeded its time limit. `controller_runtime_reconcile_timeouts_total`.
     fn timed_out(&self) {}
 
+    /// A key waited until the caches contained its own writes. Called once for each wait, before the
+    /// reconcile that follows it. `controller_runtime_consistency_wait_duration_seconds`, the
+    /// counterpart of controller-runtime's
+    /// `controller_runtime_client_consistency_wait_duration_seconds`.
+    fn waited_for_own_writes(&self, waited: Duration) {
+        let _ = waited;
+    }
+
     /// The number of workers. Called once, before the first reconcile.
     /// `controller_runtime_max_concurrent_reconciles`.
     fn max_concurrent_reconciles(&self, workers: usize) {

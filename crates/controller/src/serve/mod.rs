@@ -6,4 +6,4 @@ pub(crate) mod http;
 mod registry;
 pub(crate) mod status_page;
 
-pub use registry::MetricsRegistry;
+pub use registry::{Counter, Gauge, Histogram, MetricsRegistry};

@@ -1,6 +1,7 @@
 //! Metrics in the text format of Prometheus.
 
 mod client;
+mod program;
 mod series;
 
 use std::fmt;
@@ -8,17 +9,20 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use self::client::CERTIFICATES;
-use self::series::{Family, Group, SeriesMap, counter, gauge, histogram};
+pub use self::program::{Counter, Gauge, Histogram};
+use self::series::{Family, Group, Kind, SeriesMap, counter, family, gauge, histogram};
 use crate::metrics::{
     ControllerMetrics, ControllerMetricsProvider, LeaderElectionMetrics, ReconcileResult,
 };
+use k8s_informer::error::Error;
 use k8s_informer::metrics::{ClientMetrics, InformerMetrics, MetricsProvider, WorkQueueMetrics};
 use k8s_informer::object::GroupVersionResource;
 
 /// The metrics of controllers, work queues, informers, clients and leader electors, for Prometheus.
 ///
-/// It corresponds to controller-runtime's `metrics.Registry`, but has only the metrics of this crate.
-/// To publish others, append them to [`render`](Self::render) on an endpoint of your own.
+/// It corresponds to controller-runtime's `metrics.Registry`. Add the metrics of your program with
+/// [`counter`](Self::counter), [`gauge`](Self::gauge) and [`histogram`](Self::histogram), and those of
+/// another library with [`append`](Self::append).
 ///
 /// Names, labels and buckets are those of controller-runtime and of the components of Kubernetes,
 /// so that their dashboards and alerts work. `workqueue_depth` has no label `priority`: it counts
@@ -102,6 +106,115 @@ impl MetricsRegistry {
         Arc::new(self.group(&ELECTOR, &[("name", name)]))
     }
 
+    /// Returns a counter of the program. Calls with the same name and labels return the same counter.
+    ///
+    /// Create it when the program starts, so that its series begins at 0, and keep it: updates of a
+    /// counter do not lock. A series exists as long as the registry, so a label must have few values.
+    /// For a series for each object, see [`append`](Self::append).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the name or a label is invalid, if a label occurs twice, if the name has
+    /// another type already, or if it starts with a prefix of the metrics of this crate:
+    /// `controller_runtime_`, `workqueue_`, `informer_`, `leader_election_` or `rest_client_`.
+    ///
+    /// ```
+    /// use k8s_informer_controller::MetricsRegistry;
+    ///
+    /// let registry = MetricsRegistry::new();
+    /// let help = "Number of requests to the DNS service.";
+    /// let errors = registry.counter("dns_requests_total", help, &[("result", "error")])?;
+    /// errors.increment();
+    /// let text = registry.render();
+    /// assert!(text.ends_with("# TYPE dns_requests_total counter\ndns_requests_total{result=\"error\"} 1\n"));
+    /// assert!(registry.counter("dns requests", help, &[]).is_err());
+    /// # Ok::<(), k8s_informer::Error>(())
+    /// ```
+    pub fn counter(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&str, &str)],
+    ) -> Result<Counter, Error> {
+        let series = program::series(&self.series, &counter(name, help), labels)?;
+        Ok(Counter { series })
+    }
+
+    /// Returns a gauge of the program, as [`counter`](Self::counter) does.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`counter`](Self::counter).
+    ///
+    /// ```
+    /// use k8s_informer_controller::MetricsRegistry;
+    ///
+    /// let registry = MetricsRegistry::new();
+    /// let hosts = registry.gauge("dns_hosts", "Number of registered hosts.", &[])?;
+    /// hosts.set(3.0);
+    /// hosts.add(-0.5);
+    /// assert!(registry.render().ends_with("# TYPE dns_hosts gauge\ndns_hosts 2.5\n"));
+    /// # Ok::<(), k8s_informer::Error>(())
+    /// ```
+    pub fn gauge(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&str, &str)],
+    ) -> Result<Gauge, Error> {
+        let series = program::series(&self.series, &gauge(name, help), labels)?;
+        Ok(Gauge { series })
+    }
+
+    /// Returns a histogram of the program, as [`counter`](Self::counter) does. `bounds` are the upper
+    /// bounds of its buckets, without the last one, which is infinite.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`counter`](Self::counter), and an error if a label is named `le`, or if
+    /// the bounds are not finite or do not increase.
+    ///
+    /// ```
+    /// use k8s_informer_controller::MetricsRegistry;
+    ///
+    /// let registry = MetricsRegistry::new();
+    /// let help = "Length of requests to the DNS service.";
+    /// let times = registry.histogram("dns_request_seconds", help, &[0.1, 1.0], &[("verb", "PUT")])?;
+    /// times.observe(0.25);
+    /// assert!(registry.render().contains("dns_request_seconds_bucket{verb=\"PUT\",le=\"1\"} 1\n"));
+    /// assert!(registry.histogram("b", help, &[1.0, 1.0], &[]).is_err());
+    /// # Ok::<(), k8s_informer::Error>(())
+    /// ```
+    pub fn histogram(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        bounds: &'static [f64],
+        labels: &[(&str, &str)],
+    ) -> Result<Histogram, Error> {
+        let family = family(name, help, Kind::Histogram(bounds));
+        let series = program::series(&self.series, &family, labels)?;
+        Ok(Histogram { series })
+    }
+
+    /// Appends the text that `text` returns to that of [`render`](Self::render): the text format of
+    /// another metrics library, or series that come and go with objects.
+    ///
+    /// Each scrape calls it, possibly several at once, without a lock. The text must be in version
+    /// 0.0.4 of the text format, and must not contain a metric that the registry has. If `text`
+    /// panics, the scrape has the other metrics, and the log has an error.
+    ///
+    /// ```
+    /// use k8s_informer_controller::MetricsRegistry;
+    ///
+    /// let registry = MetricsRegistry::new();
+    /// registry.append(|| "# TYPE website_ready gauge\nwebsite_ready{name=\"blue\"} 1\n".to_owned());
+    /// assert!(registry.render().ends_with("website_ready{name=\"blue\"} 1\n"));
+    /// ```
+    pub fn append(&self, text: impl Fn() -> String + Send + Sync + 'static) {
+        self.series.texts.lock().push(Arc::new(text));
+    }
+
     /// Returns the current values of all series, in version 0.0.4 of the text format. Its content type
     /// is `text/plain; version=0.0.4; charset=utf-8`. Series are sorted, first by name, then by their
     /// labels. A family without series is omitted.
@@ -175,7 +288,7 @@ static RECONCILES: Family = counter(
     "Total number of reconciliations per controller",
 );
 /// The families of a controller. The series of [`RECONCILES`] follow them.
-static CONTROLLER: [Family; 7] = [
+static CONTROLLER: [Family; 8] = [
     counter(
         "controller_runtime_reconcile_errors_total",
         "Total number of reconciliation errors per controller",
@@ -209,6 +322,15 @@ static CONTROLLER: [Family; 7] = [
         "controller_runtime_active_workers",
         "Number of currently used workers per controller",
     ),
+    // The name and the buckets are those of the waits of a controller-runtime client, without the
+    // labels of its operations: here keys wait, and not reads.
+    histogram(
+        "controller_runtime_consistency_wait_duration_seconds",
+        "Length of time keys wait for the cache to observe their own writes per controller",
+        &[
+            0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0,
+        ],
+    ),
 ];
 
 const ERRORS: usize = 0;
@@ -218,9 +340,10 @@ const TIMEOUTS: usize = 3;
 const TIME: usize = 4;
 const MAX_WORKERS: usize = 5;
 const ACTIVE_WORKERS: usize = 6;
-const SUCCESS: usize = 7;
-const REQUEUE_AFTER: usize = 8;
-const ERROR_RESULT: usize = 9;
+const OWN_WRITES_WAIT: usize = 7;
+const SUCCESS: usize = 8;
+const REQUEUE_AFTER: usize = 9;
+const ERROR_RESULT: usize = 10;
 
 impl ControllerMetrics for Group {
     fn reconciled(&self, result: ReconcileResult, took: Duration) {
@@ -244,6 +367,10 @@ impl ControllerMetrics for Group {
 
     fn timed_out(&self) {
         self.increment(TIMEOUTS);
+    }
+
+    fn waited_for_own_writes(&self, waited: Duration) {
+        self.observe(OWN_WRITES_WAIT, waited);
     }
 
     fn max_concurrent_reconciles(&self, workers: usize) {
@@ -400,214 +527,4 @@ impl LeaderElectionMetrics for Group {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::UNIX_EPOCH;
-
-    use super::*;
-    use k8s_informer::__private::sync::thread;
-
-    /// Returns the lines of the samples whose name starts with `prefix`, without buckets.
-    fn samples(registry: &MetricsRegistry, prefix: &str) -> Vec<String> {
-        let text = registry.render();
-        let lines = text.lines().filter(|line| line.starts_with(prefix));
-        let lines = lines.filter(|line| !line.contains("_bucket{"));
-        lines.map(str::to_owned).collect()
-    }
-
-    #[test]
-    fn cr7_series_of_a_controller_are_0_from_the_start() {
-        let registry = MetricsRegistry::new();
-        registry.controller_metrics("team").unwrap();
-        assert_eq!(
-            samples(&registry, "controller_runtime_"),
-            [
-                r#"controller_runtime_active_workers{controller="team"} 0"#,
-                r#"controller_runtime_max_concurrent_reconciles{controller="team"} 0"#,
-                r#"controller_runtime_reconcile_errors_total{controller="team"} 0"#,
-                r#"controller_runtime_reconcile_panics_total{controller="team"} 0"#,
-                r#"controller_runtime_reconcile_time_seconds_sum{controller="team"} 0"#,
-                r#"controller_runtime_reconcile_time_seconds_count{controller="team"} 0"#,
-                r#"controller_runtime_reconcile_timeouts_total{controller="team"} 0"#,
-                r#"controller_runtime_reconcile_total{controller="team",result="error"} 0"#,
-                r#"controller_runtime_reconcile_total{controller="team",result="requeue"} 0"#,
-                r#"controller_runtime_reconcile_total{controller="team",result="requeue_after"} 0"#,
-                r#"controller_runtime_reconcile_total{controller="team",result="success"} 0"#,
-                r#"controller_runtime_terminal_reconcile_errors_total{controller="team"} 0"#,
-            ]
-        );
-    }
-
-    #[test]
-    fn cr7_terminal_error_is_counted_as_an_error_too() {
-        let registry = MetricsRegistry::new();
-        let metrics = registry.controller_metrics("team").unwrap();
-        metrics.reconciled(ReconcileResult::Error, Duration::from_millis(500));
-        metrics.reconciled(ReconcileResult::TerminalError, Duration::from_millis(250));
-        metrics.panicked();
-        metrics.timed_out();
-        metrics.max_concurrent_reconciles(4);
-        metrics.active_workers(2);
-        let values: Vec<String> = samples(&registry, "controller_runtime_")
-            .iter()
-            .filter_map(|line| Some(line.rsplit_once(' ')?.1.to_owned()))
-            .collect();
-        assert_eq!(
-            values,
-            [
-                "2", "4", "2", "1", "0.75", "2", "1", "2", "0", "0", "0", "1"
-            ]
-        );
-    }
-
-    #[test]
-    fn histogram_buckets_are_cumulative_with_inclusive_bounds() {
-        let registry = MetricsRegistry::new();
-        let metrics = registry.work_queue_metrics("team").unwrap();
-        for millis in [0, 1, 2, 2_000_000] {
-            metrics.work_duration(Duration::from_millis(millis));
-        }
-        let text = registry.render();
-        let head = "workqueue_work_duration_seconds_bucket{name=\"team\",controller=\"team\",le=";
-        let buckets: Vec<&str> = text
-            .lines()
-            .filter_map(|line| line.strip_prefix(head))
-            .collect();
-        assert_eq!(
-            buckets,
-            [
-                r#""0.00000001"} 1"#,
-                r#""0.0000001"} 1"#,
-                r#""0.000001"} 1"#,
-                r#""0.00001"} 1"#,
-                r#""0.0001"} 1"#,
-                r#""0.001"} 2"#,
-                r#""0.01"} 3"#,
-                r#""0.1"} 3"#,
-                r#""1"} 3"#,
-                r#""10"} 3"#,
-                r#""100"} 3"#,
-                r#""1000"} 3"#,
-                r#""+Inf"} 4"#,
-            ]
-        );
-        let count = "workqueue_work_duration_seconds_count{name=\"team\",controller=\"team\"} 4";
-        assert!(text.lines().any(|line| line == count));
-    }
-
-    #[test]
-    fn label_values_are_escaped() {
-        let registry = MetricsRegistry::new();
-        registry.leader_election_metrics("a\\b\"c\nd é").slow_path();
-        assert_eq!(
-            samples(&registry, "leader_election_slowpath"),
-            [r#"leader_election_slowpath_total{name="a\\b\"c\nd é"} 1"#]
-        );
-    }
-
-    #[test]
-    fn families_are_sorted_and_each_has_one_head() {
-        let registry = MetricsRegistry::new();
-        for name in ["b", "a", "c"] {
-            registry.controller_metrics(name);
-            registry.work_queue_metrics(name);
-            registry.leader_election_metrics(name);
-        }
-        registry.client_metrics().request("500", "GET", "host:1");
-        registry
-            .client_metrics()
-            .request("<error>", "GET", "host:1");
-        let text = registry.render();
-        let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-        let names: Vec<&str> = heads.filter_map(|head| head.split(' ').next()).collect();
-        let mut sorted = names.clone();
-        sorted.sort_unstable();
-        sorted.dedup();
-        assert_eq!(names, sorted);
-        let mut family = "";
-        for line in text.lines() {
-            match line.strip_prefix("# ") {
-                Some(head) => family = head.split(' ').nth(1).unwrap(),
-                None => assert!(
-                    line.starts_with(family),
-                    "{line} after the head of {family}"
-                ),
-            }
-        }
-        assert_eq!(text, registry.render());
-    }
-
-    #[test]
-    fn series_of_informers_end_with_the_last_informer() {
-        let pods = GroupVersionResource::new("", "v1", "pods");
-        let registry = MetricsRegistry::new();
-        let version = |value| {
-            let labels = r#"{name="team",group="",version="v1",resource="pods"}"#;
-            format!("informer_store_resource_version{labels} {value}")
-        };
-        let old = registry.informer_metrics("team", &pods).unwrap();
-        old.store_resource_version(7);
-        assert_eq!(samples(&registry, "informer_store"), [version(7)]);
-        let new = registry.informer_metrics("team", &pods).unwrap();
-        old.ended();
-        assert_eq!(samples(&registry, "informer_store"), [version(7)]);
-        new.ended();
-        assert_eq!(registry.render(), "");
-        old.store_resource_version(8);
-        assert_eq!(registry.render(), "");
-        let next = registry.informer_metrics("team", &pods).unwrap();
-        assert_eq!(samples(&registry, "informer_store"), [version(0)]);
-        next.ended();
-        assert_eq!(registry.render(), "");
-    }
-
-    #[test]
-    fn certificate_expiry_is_rendered_as_the_time_left() {
-        let registry = MetricsRegistry::new();
-        let metrics = registry.client_metrics();
-        let ttl = |seconds| {
-            let text = registry
-                .series
-                .render(UNIX_EPOCH + Duration::from_secs(seconds));
-            let name = "rest_client_exec_plugin_ttl_seconds ";
-            let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
-            lines.next().unwrap().to_owned()
-        };
-        assert_eq!(ttl(1_000), "+Inf");
-        metrics.certificate_expiry(Some(UNIX_EPOCH + Duration::from_secs(1_600)));
-        assert_eq!(ttl(1_000), "600");
-        assert_eq!(ttl(2_000), "-400");
-        metrics.certificate_expiry(None);
-        assert_eq!(ttl(1_000), "+Inf");
-    }
-
-    #[test]
-    fn concurrent_updates_are_all_counted() {
-        const UPDATES: usize = 2_000;
-        let registry = MetricsRegistry::new();
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    let metrics = registry.controller_metrics("team").unwrap();
-                    for _ in 0..UPDATES {
-                        metrics.reconciled(ReconcileResult::Success, Duration::from_millis(500));
-                    }
-                });
-            }
-            for _ in 0..20 {
-                registry.render();
-            }
-        });
-        let expected = |suffix: &str, value: usize| {
-            let name = "controller_runtime_reconcile_";
-            format!("{name}{suffix} {value}")
-        };
-        let lines = samples(&registry, "controller_runtime_reconcile_t");
-        for line in [
-            expected(r#"time_seconds_sum{controller="team"}"#, 2 * UPDATES),
-            expected(r#"time_seconds_count{controller="team"}"#, 4 * UPDATES),
-            expected(r#"total{controller="team",result="success"}"#, 4 * UPDATES),
-        ] {
-            assert!(lines.contains(&line), "{line} is missing in {lines:?}");
-        }
-    }
-}
+mod tests;

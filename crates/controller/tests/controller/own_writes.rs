@@ -3,6 +3,7 @@
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::informer::InformerScope;
 use k8s_informer::store::Transform;
+use k8s_informer_controller::MetricsRegistry;
 use k8s_informer_testing::Verb;
 
 use super::*;
@@ -22,6 +23,15 @@ fn start_with(
     name: &str,
     maps: Source<ConfigMap>,
 ) -> (Running<Deployment>, Calls) {
+    start_measured(cluster, name, maps, &MetricsRegistry::new())
+}
+
+fn start_measured(
+    cluster: &Cluster,
+    name: &str,
+    maps: Source<ConfigMap>,
+    metrics: &MetricsRegistry,
+) -> (Running<Deployment>, Calls) {
     log_capture::start();
     cluster.create(DEPLOYMENTS, "a");
     let (reconcile, calls) = answered();
@@ -30,6 +40,7 @@ fn start_with(
         .factory(&cluster.factory)
         .owns(maps)
         .own_writes_timeout(TIMEOUT)
+        .metrics(Arc::new(metrics.clone()))
         .by(reconcile)
         .unwrap();
     let running = Running::new(controller);
@@ -93,6 +104,42 @@ fn stalled_watch_delays_the_key_but_no_other_key() {
     calls.next_of("default/a").run(ensure_child);
     running.drain(&calls);
     assert_eq!(cluster.names(MAPS).len(), 1);
+    running.end(calls);
+}
+
+#[test]
+fn wait_for_own_writes_is_measured_once_with_its_length() {
+    let (cluster, metrics) = (Cluster::new(), MetricsRegistry::new());
+    let (running, calls) = start_measured(&cluster, "measured", Source::of(), &metrics);
+    let samples = || {
+        let text = metrics.render();
+        let sample = |suffix| {
+            let line = format!("controller_runtime_consistency_wait_duration_seconds_{suffix}{{");
+            let line = text.lines().find(|other| other.starts_with(&line));
+            line.and_then(|line| line.rsplit_once(' '))
+                .unwrap()
+                .1
+                .parse::<f64>()
+                .unwrap()
+        };
+        (sample("count"), sample("sum"))
+    };
+    assert_eq!(samples(), (0.0, 0.0));
+    cluster.stall("configmaps");
+    running.enqueue("default/a");
+    calls.next().run(ensure_child);
+    running.until_idle();
+    running.enqueue("default/a");
+    cluster.until_waits(TIMEOUT, 1);
+    // After this time the write is checked, and the key waits again.
+    cluster.advance(&running, TIMEOUT);
+    cluster.until_waits(TIMEOUT, 2);
+    running.until_postponed();
+    assert_eq!(samples(), (0.0, 0.0));
+    cluster.reconnect();
+    calls.next_of("default/a").run(ensure_child);
+    running.drain(&calls);
+    assert_eq!(samples(), (1.0, TIMEOUT.as_secs_f64()));
     running.end(calls);
 }
 

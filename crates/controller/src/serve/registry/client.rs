@@ -6,11 +6,11 @@ use super::series::{Family, Group, countdown, counter, histogram};
 use k8s_informer::metrics::ClientMetrics;
 
 impl Group {
-    fn count(&self, family: &'static Family, labels: &[(&str, &str)]) {
-        self.map.get(family, labels).increment();
+    fn count(&self, family: &Family, labels: &[(&str, &str)]) {
+        self.map.get(family, labels).increment_by(1);
     }
 
-    fn observe_request(&self, family: &'static Family, method: &str, host: &str, value: f64) {
+    fn observe_request(&self, family: &Family, method: &str, host: &str, value: f64) {
         let labels = [("verb", method), ("host", host)];
         self.map.get(family, &labels).observe(value);
     }

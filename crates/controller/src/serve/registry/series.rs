@@ -6,18 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::log;
+use k8s_informer::__private::catch;
 use k8s_informer::object::GroupVersionResource;
 use parking_lot::Mutex;
 
 /// A metric's name, type and help text. Its series differ in their labels.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Family {
-    name: &'static str,
-    help: &'static str,
-    kind: Kind,
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) kind: Kind,
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
     Counter,
     Gauge,
     /// A gauge of the time left until a point in time.
@@ -46,7 +49,7 @@ pub(super) const fn histogram(
     family(name, help, Kind::Histogram(bounds))
 }
 
-const fn family(name: &'static str, help: &'static str, kind: Kind) -> Family {
+pub(super) const fn family(name: &'static str, help: &'static str, kind: Kind) -> Family {
     Family { name, help, kind }
 }
 
@@ -63,7 +66,7 @@ impl Group {
     }
 
     pub(super) fn increment(&self, at: usize) {
-        self.series[at].increment();
+        self.series[at].increment_by(1);
     }
 
     pub(super) fn set(&self, at: usize, value: f64) {
@@ -78,20 +81,43 @@ impl Group {
 /// The series of all families.
 #[derive(Default)]
 pub(super) struct SeriesMap {
-    /// Sorted by the name of the family, then by the labels. An innermost lock.
-    all: Mutex<BTreeMap<(&'static str, String), Arc<Series>>>,
+    /// An innermost lock.
+    all: Mutex<All>,
+    /// Functions that return further text. An innermost lock, under which none of them runs.
+    pub(super) texts: Mutex<Vec<Arc<Text>>>,
 }
+
+/// Sorted by the name of the family, then by the labels.
+type All = BTreeMap<(&'static str, String), Arc<Series>>;
+
+type Text = dyn Fn() -> String + Send + Sync;
 
 impl SeriesMap {
     /// Returns the series with these labels. Creates it if it does not exist.
-    pub(super) fn get(&self, family: &'static Family, labels: &[(&str, &str)]) -> Arc<Series> {
+    pub(super) fn get(&self, family: &Family, labels: &[(&str, &str)]) -> Arc<Series> {
         self.entry(family, labels, 0)
+    }
+
+    /// Returns the series with these labels, unless the name has another type.
+    pub(super) fn get_if_same_kind(
+        &self,
+        family: &Family,
+        labels: &[(&str, &str)],
+    ) -> Option<Arc<Series>> {
+        let labels = formatted(labels);
+        let mut all = self.all.lock();
+        let same_name = all.range((family.name, String::new())..).next();
+        let same_name = same_name.filter(|((name, _), _)| *name == family.name);
+        if same_name.is_some_and(|(_, other)| other.family.kind != family.kind) {
+            return None;
+        }
+        Some(Self::get_or_create(&mut all, family, labels))
     }
 
     /// Returns the series of an informer. Informers with the same name and resource share it.
     pub(super) fn of_informer(
         &self,
-        family: &'static Family,
+        family: &Family,
         name: &str,
         resource: &GroupVersionResource,
     ) -> Arc<Series> {
@@ -104,17 +130,17 @@ impl SeriesMap {
         self.entry(family, &labels, 1)
     }
 
-    fn entry(
-        &self,
-        family: &'static Family,
-        labels: &[(&str, &str)],
-        informers: usize,
-    ) -> Arc<Series> {
+    fn entry(&self, family: &Family, labels: &[(&str, &str)], informers: usize) -> Arc<Series> {
         let labels = formatted(labels);
         let mut all = self.all.lock();
+        let series = Self::get_or_create(&mut all, family, labels);
+        series.informers.fetch_add(informers, Relaxed);
+        series
+    }
+
+    fn get_or_create(all: &mut All, family: &Family, labels: String) -> Arc<Series> {
         let series = all.entry((family.name, labels.clone()));
         let series = series.or_insert_with(|| Arc::new(Series::new(family, labels)));
-        series.informers.fetch_add(informers, Relaxed);
         Arc::clone(series)
     }
 
@@ -138,13 +164,27 @@ impl SeriesMap {
             }
             series.write_samples(&mut text, now);
         }
+        let texts = self.texts.lock().clone();
+        for more in texts {
+            match catch(|| more()) {
+                Ok(more) => {
+                    text += &more;
+                    // The last line of the text format must end, too.
+                    if !text.is_empty() && !text.ends_with('\n') {
+                        text.push('\n');
+                    }
+                }
+                Err(panic) => log::error!("a function that returns metrics {panic}"),
+            }
+        }
         text
     }
 }
 
 /// One series: a family and values for its labels.
+#[derive(Debug)]
 pub(super) struct Series {
-    family: &'static Family,
+    family: Family,
     labels: String,
     /// The number of informers that use the series. Changed under the lock of the map.
     informers: AtomicUsize,
@@ -156,7 +196,7 @@ pub(super) struct Series {
 }
 
 impl Series {
-    fn new(family: &'static Family, labels: String) -> Self {
+    fn new(family: &Family, labels: String) -> Self {
         let (value, buckets) = match family.kind {
             Kind::Counter => (0, 0),
             Kind::Gauge => (0_f64.to_bits(), 0),
@@ -164,7 +204,7 @@ impl Series {
             Kind::Histogram(bounds) => (0_f64.to_bits(), bounds.len() + 1),
         };
         Self {
-            family,
+            family: *family,
             labels,
             informers: AtomicUsize::new(0),
             value: AtomicU64::new(value),
@@ -172,14 +212,20 @@ impl Series {
         }
     }
 
-    /// Adds 1 to a counter.
-    pub(super) fn increment(&self) {
-        self.value.fetch_add(1, Relaxed);
+    /// Adds to a counter.
+    pub(super) fn increment_by(&self, count: u64) {
+        self.value.fetch_add(count, Relaxed);
     }
 
     /// Sets the level of a gauge, or the end of a countdown.
-    fn set(&self, value: f64) {
+    pub(super) fn set(&self, value: f64) {
         self.value.store(value.to_bits(), Relaxed);
+    }
+
+    /// Adds to the level of a gauge, or to the sum of a histogram.
+    pub(super) fn add(&self, value: f64) {
+        let add = |sum| Some((f64::from_bits(sum) + value).to_bits());
+        let _ = self.value.fetch_update(Relaxed, Relaxed, add);
     }
 
     /// Adds an observation to a histogram.
@@ -187,12 +233,12 @@ impl Series {
         let Kind::Histogram(bounds) = self.family.kind else {
             return;
         };
-        let bucket = bounds.partition_point(|bound| *bound < value);
+        // NaN is above all bounds, as in Go.
+        let bucket = bounds.partition_point(|bound| value.is_nan() || *bound < value);
         if let Some(count) = self.counts.get(bucket) {
             count.fetch_add(1, Relaxed);
         }
-        let add = |sum| Some((f64::from_bits(sum) + value).to_bits());
-        let _ = self.value.fetch_update(Relaxed, Relaxed, add);
+        self.add(value);
     }
 
     // Writing to a string does not fail.
@@ -204,6 +250,7 @@ impl Series {
             Kind::Gauge | Kind::Countdown => "gauge",
             Kind::Histogram(_) => "histogram",
         };
+        let help = help.replace('\\', r"\\").replace('\n', r"\n");
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
@@ -262,8 +309,8 @@ fn formatted(labels: &[(&str, &str)]) -> String {
 
 /// Returns a number in the text format, which writes infinity as Go does.
 fn number(value: f64) -> String {
-    match value == f64::INFINITY {
-        true => "+Inf".to_owned(),
+    match value.is_infinite() {
+        true => format!("{}Inf", if value > 0.0 { '+' } else { '-' }),
         false => value.to_string(),
     }
 }
