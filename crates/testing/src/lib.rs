@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`ApiServer`] | an API server inside the test, with faults |
 //! | `ControllerTest` | runs a controller in virtual time, with the feature `controller` |
+//! | `RealApiServer` | a real etcd and kube-apiserver as child processes, with the feature `real` |
 //! | [`FakeControllerSource`] | client-go's source of objects in memory |
 //! | [`ScriptedListerWatcher`] | exact responses |
 //! | [`FakeClock`] | time that the test advances |
@@ -201,6 +202,8 @@ mod clock;
 #[cfg(feature = "controller")]
 mod controller_test;
 mod fake_controller_source;
+#[cfg(feature = "real")]
+mod real;
 mod scripted;
 
 pub use apiserver::{
@@ -211,6 +214,8 @@ pub use clock::FakeClock;
 #[cfg(feature = "controller")]
 pub use controller_test::{ControllerTest, ControllerTestError};
 pub use fake_controller_source::FakeControllerSource;
+#[cfg(feature = "real")]
+pub use real::{RealApiServer, RealApiServerBuilder};
 pub use scripted::{Answer, Request, ScriptedListerWatcher};
 
 /// How to test an informer or a controller.

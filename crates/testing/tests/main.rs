@@ -1,4 +1,6 @@
-//! Tests of the embedded API server.
+//! Tests of the embedded API server, and of how a real one is started.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod apiserver;
+#[cfg(unix)]
+mod real;

@@ -208,12 +208,13 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let Some(assets) = Server::assets() else {
-        println!("chaos: skipped: $KUBEBUILDER_ASSETS does not contain etcd and kube-apiserver");
+    let start = Instant::now();
+    logs::install(start);
+    let Some(server) = Server::start() else {
         return ExitCode::SUCCESS;
     };
     println!("chaos: seed {}", options.seed);
-    let mut chaos = Chaos::new(options, assets);
+    let mut chaos = Chaos::new(options, server, start);
     chaos.run();
     chaos.finish()
 }
@@ -235,11 +236,8 @@ struct Chaos {
 }
 
 impl Chaos {
-    fn new(options: Options, assets: std::path::PathBuf) -> Self {
-        let start = Instant::now();
-        logs::install(start);
+    fn new(options: Options, server: Server, start: Instant) -> Self {
         let random = Random::new(options.seed);
-        let server = Server::start(assets);
         let world = World::create(server.client());
         world.start_writers(WRITERS, &random);
         let setting = Arc::new(Setting {

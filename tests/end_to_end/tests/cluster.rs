@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
-use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -13,11 +13,11 @@ use k8s_informer::client::Request;
 use k8s_informer::informer::SharedInformerFactoryBuilder;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
-use k8s_informer_testing::{self, ApiServer, ApiServerBuilder};
+use k8s_informer_testing::{self, ApiServer, ApiServerBuilder, RealApiServer};
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 
-use crate::local::{self, Gates, Local};
+use crate::local;
 use crate::proxy::{Proxy, authority};
 use crate::reader::READER;
 use crate::support::{
@@ -40,8 +40,7 @@ pub(crate) const WATCH_LIST: &[ListMethod] = &[ListMethod::WatchList];
 /// For tests of LIST.
 pub(crate) const LIST: &[ListMethod] = &[ListMethod::List];
 
-/// The kube-apiserver that this process started. Tests that kill or reconfigure it hold the lock
-/// exclusively.
+/// The kube-apiserver that this process started. Tests that kill it hold the lock exclusively.
 static OWN_SERVER: RwLock<()> = RwLock::new(());
 
 /// Runs a test with each list method, against the embedded server and, if one is available, against
@@ -53,13 +52,7 @@ pub(crate) fn on_every_cluster(list_methods: &[ListMethod], test: impl Fn(&Clust
             existing: Some(kubeconfig),
             ..
         }) => run(list_methods, || Cluster::existing(&kubeconfig), &test),
-        Some(Real {
-            assets: Some(assets),
-            ..
-        }) => {
-            let _up = OWN_SERVER.read();
-            run(list_methods, || Cluster::local(&assets), &test);
-        }
+        Some(_) => run_on_shared(list_methods, &test),
         _ => println!(
             "skipped on a real server: neither USE_EXISTING_CLUSTER with KUBECONFIG nor KUBEBUILDER_ASSETS is set"
         ),
@@ -71,11 +64,11 @@ pub(crate) fn on_every_disposable_cluster(list_methods: &[ListMethod], test: imp
     run_on_embedded(list_methods, &test);
     match Real::from_environment() {
         Some(Real {
-            assets: Some(assets),
+            starts_servers: true,
             ..
         }) => {
             let _alone = OWN_SERVER.write();
-            run(list_methods, || Cluster::local(&assets), &test);
+            run(list_methods, || Cluster::local(local::shared()), &test);
         }
         _ => println!(
             "skipped on a real server: it would be killed, and KUBEBUILDER_ASSETS is not set to start another"
@@ -131,15 +124,11 @@ pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
         Cluster::start_embedded(ApiServer::builder().watch_list(false)).run(&test);
     }
     if let Some(Real {
-        assets: Some(assets),
+        starts_servers: true,
         ..
     }) = Real::from_environment()
     {
-        let gates = Gates {
-            without_watch_list: true,
-            ..Gates::default()
-        };
-        with_gates(&assets, gates, || Cluster::local(&assets).run(&test));
+        Cluster::local(local::start(Some("WatchList=false")).unwrap()).run(&test);
     } else {
         println!("skipped on a real server: KUBEBUILDER_ASSETS is not set to start one");
     }
@@ -161,50 +150,38 @@ pub(crate) fn on_every_cluster_with_and_without_shards(
         let builder = || ApiServer::builder().sharded_list_and_watch(sharded);
         run_on(sharded, &|| Cluster::start_embedded(builder()));
     }
-    let Some(Real { existing, assets }) = Real::from_environment() else {
+    let Some(real) = Real::from_environment() else {
         return println!("skipped on a real server: the environment configures none");
     };
-    let existing = existing.map(|kubeconfig| {
+    let existing = real.existing.map(|kubeconfig| {
         let sharded = Cluster::existing(&kubeconfig).supports_shards();
         run_on(sharded, &|| Cluster::existing(&kubeconfig));
         sharded
     });
-    let Some(assets) = assets else {
+    if !real.starts_servers {
         return println!(
             "skipped with the other shard setting: KUBEBUILDER_ASSETS is not set to start a server"
         );
-    };
-    for sharded in [false, true]
-        .into_iter()
-        .filter(|sharded| existing != Some(*sharded))
-    {
-        if sharded && !local::supports_shards(&assets) {
-            println!(
+    }
+    if existing != Some(false) {
+        let _up = OWN_SERVER.read();
+        run_on(false, &|| Cluster::local(local::shared()));
+    }
+    if existing != Some(true) {
+        match local::start(Some("ShardedListAndWatch=true")) {
+            Ok(server) => run_on(true, &|| Cluster::local(Arc::clone(&server))),
+            Err(error) if error.to_string().contains("ShardedListAndWatch") => println!(
                 "skipped on a real server with shards: this kube-apiserver does not support them"
-            );
-            continue;
+            ),
+            Err(error) => panic!("{error}"),
         }
-        let gates = Gates {
-            shards: sharded,
-            ..Gates::default()
-        };
-        with_gates(&assets, gates, || {
-            run_on(sharded, &|| Cluster::local(&assets));
-        });
     }
 }
 
-/// Runs `work` while the local kube-apiserver has these feature gates.
-fn with_gates(assets: &Path, gates: Gates, work: impl FnOnce()) {
-    let _alone = OWN_SERVER.write();
-    let local = Local::get(assets);
-    local::lock(local).set_gates(gates);
-    let result = panic::catch_unwind(AssertUnwindSafe(work));
-    // Not in a destructor: if the server failed to start, a second panic would abort the process.
-    local::lock(local).set_gates(Gates::default());
-    if let Err(panic) = result {
-        panic::resume_unwind(panic);
-    }
+/// Runs a test on the server that this process shares, while no test kills it.
+fn run_on_shared(list_methods: &[ListMethod], test: &impl Fn(&Cluster)) {
+    let _up = OWN_SERVER.read();
+    run(list_methods, || Cluster::local(local::shared()), test);
 }
 
 /// A running test. When the last concurrent test ends, all threads started since must be gone.
@@ -255,7 +232,8 @@ impl Drop for Running {
 /// The real servers that the environment offers.
 struct Real {
     existing: Option<PathBuf>,
-    assets: Option<PathBuf>,
+    /// Whether the tests can start servers of their own.
+    starts_servers: bool,
 }
 
 impl Real {
@@ -267,16 +245,11 @@ impl Real {
             (Ok("true"), Some(files)) => env::split_paths(&files).next(),
             _ => None,
         };
-        let assets = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
-        if let Some(assets) = &assets {
-            let program = assets.join("kube-apiserver");
-            assert!(
-                program.exists(),
-                "KUBEBUILDER_ASSETS: {} is missing",
-                program.display()
-            );
-        }
-        let real = (existing.is_some() || assets.is_some()).then_some(Self { existing, assets });
+        let starts_servers = RealApiServer::is_configured();
+        let real = (existing.is_some() || starts_servers).then_some(Self {
+            existing,
+            starts_servers,
+        });
         assert!(
             real.is_some() || !skips_embedded(),
             "REAL_SERVERS_ONLY is set, but no real server; set KUBEBUILDER_ASSETS, or \
@@ -300,7 +273,7 @@ pub(crate) struct Cluster {
 enum Kind {
     Embedded { server: ApiServer, _folder: Folder },
     Existing,
-    Local(&'static std::sync::Mutex<Local>),
+    Local(Arc<RealApiServer>),
 }
 
 impl Cluster {
@@ -347,10 +320,9 @@ impl Cluster {
         Self::new(Kind::Existing, kubeconfig.to_owned())
     }
 
-    fn local(assets: &Path) -> Self {
-        let local = Local::get(assets);
-        let kubeconfig = local::lock(local).folder.join("kubeconfig");
-        Self::new(Kind::Local(local), kubeconfig)
+    fn local(server: Arc<RealApiServer>) -> Self {
+        let kubeconfig = server.folder().join("kubeconfig");
+        Self::new(Kind::Local(server), kubeconfig)
     }
 
     fn new(kind: Kind, kubeconfig: PathBuf) -> Self {
@@ -470,12 +442,12 @@ impl Cluster {
     pub(crate) fn kill(&self) {
         match &self.kind {
             Kind::Embedded { server, .. } => server.pause(),
-            Kind::Local(local) => local::lock(local).kill(),
+            Kind::Local(server) => server.pause(),
             Kind::Existing => panic!("an existing cluster must not be killed"),
         }
     }
 
-    /// Deletes objects by path while the server is down. No watch reports the deletions.
+    /// Deletes ConfigMaps by path while the server is down. No watch reports the deletions.
     pub(crate) fn delete_unseen(&self, paths: &[String]) {
         match &self.kind {
             Kind::Embedded { server, .. } => {
@@ -485,15 +457,9 @@ impl Cluster {
                 // A kube-apiserver that has just started has no watch events of the past either.
                 server.forget_events();
             }
-            Kind::Local(local) => local::lock(local).at_other_address(|client| {
-                for path in paths {
-                    client
-                        .request(&Request::delete(path), &Stop::new())
-                        .unwrap()
-                        .bytes()
-                        .unwrap();
-                }
-            }),
+            Kind::Local(server) => paths
+                .iter()
+                .for_each(|path| local::delete_from_etcd(server, path)),
             Kind::Existing => panic!("an existing cluster must not be killed"),
         }
     }
@@ -502,7 +468,7 @@ impl Cluster {
     pub(crate) fn compact(&self) {
         match &self.kind {
             Kind::Embedded { server, .. } => server.compact(),
-            Kind::Local(local) => local::lock(local).compact(),
+            Kind::Local(server) => local::compact(server),
             Kind::Existing => panic!("an existing cluster must not be compacted"),
         }
     }
@@ -511,7 +477,7 @@ impl Cluster {
     pub(crate) fn restart(&self) {
         match &self.kind {
             Kind::Embedded { server, .. } => server.resume().unwrap(),
-            Kind::Local(local) => local::lock(local).up(),
+            Kind::Local(server) => server.resume().unwrap(),
             Kind::Existing => panic!("an existing cluster must not be killed"),
         }
     }
@@ -521,8 +487,8 @@ impl Cluster {
     pub(crate) fn backup(&self) -> Backup {
         match &self.kind {
             Kind::Embedded { server, .. } => Backup(Some(server.backup())),
-            Kind::Local(local) => {
-                local::lock(local).backup();
+            Kind::Local(server) => {
+                local::backup(server);
                 Backup(None)
             }
             Kind::Existing => panic!("an existing cluster must not be killed"),
@@ -537,7 +503,7 @@ impl Cluster {
                 server.restore(backup).unwrap();
                 server.resume().unwrap();
             }
-            (Kind::Local(local), _) => local::lock(local).restore(),
+            (Kind::Local(server), _) => local::restore(server),
             _ => panic!(
                 "an existing cluster cannot be restored, or the backup is of another cluster"
             ),

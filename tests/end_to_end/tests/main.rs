@@ -40,6 +40,7 @@ mod node_agent;
 mod proxy;
 mod quickstart;
 mod reader;
+mod real_server;
 mod recorder;
 mod sample;
 mod scopes;

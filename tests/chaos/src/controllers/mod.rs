@@ -154,12 +154,11 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let Some(assets) = Server::assets() else {
-        println!("chaos: skipped: $KUBEBUILDER_ASSETS does not contain etcd and kube-apiserver");
+    let Some(server) = Server::start() else {
         return ExitCode::SUCCESS;
     };
     println!("chaos controllers: seed {}", options.seed);
-    let mut controllers = Controllers::start(options, Server::start(assets));
+    let mut controllers = Controllers::start(options, server);
     controllers.run();
     controllers.finish()
 }

@@ -114,12 +114,11 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let Some(assets) = Server::assets() else {
-        println!("chaos: skipped: $KUBEBUILDER_ASSETS does not contain etcd and kube-apiserver");
+    let Some(server) = Server::start() else {
         return ExitCode::SUCCESS;
     };
     println!("chaos elections: seed {}", options.seed);
-    let mut elections = Elections::start(&options, Server::start(assets));
+    let mut elections = Elections::start(&options, server);
     let failed = elections.run(options.elections);
     elections.print_figures();
     match failed {
