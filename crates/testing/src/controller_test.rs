@@ -1,6 +1,7 @@
 //! Runs a controller on the embedded server, in virtual time.
 
 mod error;
+mod events;
 mod pace;
 mod running;
 
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 
 pub use self::error::ControllerTestError;
+use self::events::RecordedEvents;
 use self::pace::Pace;
 use self::running::Running;
 use super::{ApiServer, FakeClock, WriteRecord};
@@ -126,6 +128,7 @@ pub struct ControllerTest<T: Object + DeserializeOwned> {
     /// The clock of the controllers, to recognize it.
     shared_clock: Arc<dyn Clock>,
     writes: Arc<Mutex<Vec<WriteRecord>>>,
+    events: Arc<RecordedEvents>,
     calls: HashMap<Key, usize>,
     timeout: Duration,
 }
@@ -204,7 +207,8 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
         }));
         let clock = FakeClock::new();
         let shared_clock: Arc<dyn Clock> = Arc::new(clock.clone());
-        let running = start(&server, &source, &build, &clock, &shared_clock)?;
+        let events = Arc::default();
+        let running = start(&server, &source, &build, &clock, &shared_clock, &events)?;
         Ok(Self {
             running,
             source,
@@ -213,6 +217,7 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
             clock,
             shared_clock,
             writes,
+            events,
             calls: HashMap::new(),
             timeout: Duration::from_secs(10),
         })
@@ -438,8 +443,14 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     pub fn restart(&mut self) -> Result<(), ControllerTestError> {
         self.running.stop().map_err(ControllerTestError::new)?;
         self.count_calls();
-        let (source, build) = (&self.source, &*self.build);
-        self.running = start(&self.server, source, build, &self.clock, &self.shared_clock)?;
+        self.running = start(
+            &self.server,
+            &self.source,
+            &*self.build,
+            &self.clock,
+            &self.shared_clock,
+            &self.events,
+        )?;
         Ok(())
     }
 
@@ -473,6 +484,43 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
     /// ```
     pub fn writes(&mut self) -> Vec<WriteRecord> {
         std::mem::take(&mut *self.writes.lock())
+    }
+
+    /// Takes the events that the controller has recorded through
+    /// [`Context::events`](k8s_informer_controller::Context::events) since the last call of this
+    /// method: the type, the reason, the object and the note, in the order of their first
+    /// occurrences.
+    ///
+    /// Equal events are one series, as on a server, and are returned with their count so far. An
+    /// event about a changed object begins another series. The events are not on the server of the
+    /// test, and not in [`writes`](Self::writes), so faults do not affect them.
+    ///
+    /// ```
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::{Failure, Next};
+    /// use k8s_informer_controller::events::EventType;
+    /// use k8s_informer_testing::ControllerTest;
+    /// use k8s_openapi::api::core::v1::Node;
+    /// use serde_json::json;
+    ///
+    /// let mut test = ControllerTest::new(Source::of::<Node>(), |builder| {
+    ///     builder.by(|cx, node| match cx.attempt() {
+    ///         1..=3 => {
+    ///             cx.events()?.event(&**node, EventType::Warning, "NotReady", "no kubelet")?;
+    ///             Err(Failure::new("no kubelet"))
+    ///         }
+    ///         _ => Ok(Next::Done),
+    ///     })
+    /// })?;
+    /// test.server().create("/api/v1/nodes", json!({"metadata": {"name": "a"}}))?;
+    /// test.run_until_idle()?;
+    /// assert_eq!(test.events(), ["Warning NotReady Node a: no kubelet (x3)"]);
+    /// assert!(test.events().is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn events(&mut self) -> Vec<String> {
+        self.running.drive.flush_events(self.timeout);
+        self.events.take()
     }
 
     /// Returns the number of calls for a key since the start of the test. Calls of a cleanup, and
@@ -650,6 +698,7 @@ fn start<T: Object + DeserializeOwned>(
     build: &Build<T>,
     clock: &FakeClock,
     shared_clock: &Arc<dyn Clock>,
+    events: &Arc<RecordedEvents>,
 ) -> Result<Running<T>, ControllerTestError> {
     let config = Config::new(server.url()).user_agent(USER_AGENT);
     let client = Client::new(config).map_err(ControllerTestError::new)?;
@@ -670,6 +719,7 @@ fn start<T: Object + DeserializeOwned>(
         move |registration| added.handler_added(registration),
         move || begin.wait_to_begin(),
         move |key, is_called| ended.ended(key, is_called),
+        Arc::clone(events) as _,
     );
     let controller = build(builder).map_err(ControllerTestError::new)?;
     let drive = Drive::of(&controller);

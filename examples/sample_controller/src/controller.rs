@@ -13,7 +13,7 @@ use k8s_informer::client::api::Patch;
 use k8s_informer::informer::Source;
 use k8s_informer::object::{FullMetadata, FullObjectMeta};
 use k8s_informer::{Object, impl_full_metadata, impl_object};
-use k8s_informer_controller::events::{EventRecorder, EventType};
+use k8s_informer_controller::events::EventType;
 use k8s_informer_controller::{
     Context, Controller, ControllerBuilder, ControllerError, Failure, Next,
 };
@@ -58,19 +58,16 @@ impl_object!(
 );
 impl_full_metadata!(Foo);
 
-/// Builds the controller. The events go to `events`.
-pub(crate) fn build(
-    builder: ControllerBuilder<Foo>,
-    events: EventRecorder,
-) -> Result<Controller<Foo>, ControllerError> {
+/// Builds the controller.
+pub(crate) fn build(builder: ControllerBuilder<Foo>) -> Result<Controller<Foo>, ControllerError> {
     builder
         .owns(Source::of::<Deployment>())
         .workers(2)
-        .by(move |cx, foo| reconcile(cx, foo, &events))
+        .by(|cx, foo| reconcile(cx, foo))
 }
 
 /// Makes the Deployment match the Foo, and the status of the Foo match the Deployment.
-fn reconcile(cx: &Context, foo: &Foo, events: &EventRecorder) -> Result<Next, Failure> {
+fn reconcile(cx: &Context, foo: &Foo) -> Result<Next, Failure> {
     if foo.is_being_deleted() {
         // The garbage collector deletes the Deployment, perhaps before the Foo.
         return Ok(Next::Done);
@@ -89,7 +86,8 @@ fn reconcile(cx: &Context, foo: &Foo, events: &EventRecorder) -> Result<Next, Fa
         Some(found) if !cx.controls(&*found) => {
             // Changes of this Deployment cause no call, so a retry has to see them.
             let problem = format!("Resource {name:?} already exists and is not managed by Foo");
-            events.event(foo, EventType::Warning, ERR_RESOURCE_EXISTS, &problem)?;
+            cx.events()?
+                .event(foo, EventType::Warning, ERR_RESOURCE_EXISTS, &problem)?;
             return Err(Failure::new(problem));
         }
         Some(found) if replicas.is_some() && found.spec.replicas != replicas => {
@@ -113,7 +111,8 @@ fn reconcile(cx: &Context, foo: &Foo, events: &EventRecorder) -> Result<Next, Fa
             .status()
             .patch(cx.name(), &patch, cx.stop())?;
     }
-    events.event(foo, EventType::Normal, SYNCED, "Foo synced successfully")?;
+    cx.events()?
+        .event(foo, EventType::Normal, SYNCED, "Foo synced successfully")?;
     Ok(Next::Done)
 }
 

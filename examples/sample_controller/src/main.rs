@@ -18,17 +18,12 @@ mod tests;
 
 use std::error::Error;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use env_logger::Env;
 use k8s_informer::{Client, Stop};
 use k8s_informer_controller::Manager;
-use k8s_informer_controller::events::EventRecorder;
 
 const USAGE: &str = "usage: sample_controller [--leader-elect] [--health ADDRESS]";
-
-/// How long the events of the last calls can take.
-const FLUSH: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     // The controller logs to standard error; set `RUST_LOG=k8s_informer=debug` for more.
@@ -65,13 +60,10 @@ fn run() -> Result<(), Box<dyn Error>> {
         builder = builder.leader_election(client.default_namespace(), controller::NAME);
     }
     let manager = builder.build()?;
-    let events = EventRecorder::builder(&client, controller::NAME).build()?;
-    controller::build(manager.reconcile("foo"), events.clone())?;
+    controller::build(manager.reconcile(controller::NAME))?;
     println!(
         "Watching the Foos of {}; press Ctrl-C to stop",
         client.server()
     );
-    let result = manager.run(&stop);
-    events.shutdown(FLUSH);
-    Ok(result?)
+    Ok(manager.run(&stop)?)
 }

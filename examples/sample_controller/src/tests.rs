@@ -1,15 +1,10 @@
 //! Tests of the controller on an API server inside this program, in virtual time.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
 use k8s_informer::informer::Source;
-use k8s_informer::{Error, Stop};
-use k8s_informer_controller::events::{EventRecorder, EventSink};
 use k8s_informer_testing::{ApiServer, ControllerTest, Fault, Verb};
 use serde_json::{Value, json};
 
-use super::controller::{ERR_RESOURCE_EXISTS, Foo, NAME, SYNCED, build};
+use super::controller::{ERR_RESOURCE_EXISTS, Foo, SYNCED, build};
 
 const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/default/foos";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -19,27 +14,8 @@ const FOO: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/default/foo
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/web";
 const KEY: &str = "default/test";
 
-/// The controller, with the events that it has recorded.
 struct Test {
     controller: ControllerTest<Foo>,
-    events: EventRecorder,
-    sink: Arc<Sink>,
-}
-
-/// Keeps events instead of sending them to a server.
-#[derive(Default)]
-struct Sink(Mutex<Vec<Value>>);
-
-impl EventSink for Sink {
-    fn create(&self, _namespace: &str, event: &Value, _: &Stop) -> Result<(), Error> {
-        self.0.lock().unwrap().push(event.clone());
-        Ok(())
-    }
-
-    /// The count of an event that was created before.
-    fn patch(&self, _namespace: &str, _name: &str, _: &Value, _: &Stop) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
 impl Test {
@@ -49,18 +25,8 @@ impl Test {
         let crd = serde_json::from_str(include_str!("../crd.json")).unwrap();
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         server.create(definitions, crd).unwrap();
-        let sink = Arc::new(Sink::default());
-        let events = EventRecorder::with_sink(sink.clone(), NAME)
-            .build()
-            .unwrap();
-        let recorder = events.clone();
-        let build = move |builder| build(builder, recorder.clone());
         let controller = ControllerTest::with_server(server, Source::of::<Foo>(), build).unwrap();
-        Self {
-            controller,
-            events,
-            sink,
-        }
+        Self { controller }
     }
 
     /// Creates a Foo, and runs the controller until it is idle.
@@ -84,14 +50,6 @@ impl Test {
     /// Runs the controller until it is idle.
     fn run(&mut self) {
         self.controller.run_until_idle().unwrap();
-    }
-
-    /// Returns the reasons of the different events so far.
-    fn reasons(&self) -> Vec<String> {
-        assert!(self.events.flush(Duration::from_secs(10)));
-        let events = self.sink.0.lock().unwrap();
-        let reason = |event: &Value| event["reason"].as_str().unwrap().to_owned();
-        events.iter().map(reason).collect()
     }
 }
 
@@ -130,7 +88,8 @@ fn new_foo_creates_an_owned_deployment() {
     assert_eq!(owner["uid"], foo["metadata"]["uid"]);
     assert_eq!(foo["status"]["availableReplicas"], 0);
     // The second one is about the Foo with its status.
-    assert_eq!(test.reasons(), [SYNCED, SYNCED]);
+    let synced = format!("Normal {SYNCED} Foo {KEY}: Foo synced successfully");
+    assert_eq!(test.controller.events(), [&*synced, &synced]);
 }
 
 #[test]
@@ -151,7 +110,8 @@ fn foreign_deployment_is_reported_and_kept() {
     let message = "Resource \"web\" already exists and is not managed by Foo";
     assert_eq!(last.failure.to_string(), message);
     assert!(!last.failure.is_terminal());
-    assert_eq!(test.reasons(), [ERR_RESOURCE_EXISTS]);
+    let event = format!("Warning {ERR_RESOURCE_EXISTS} Foo {KEY}: {message}");
+    assert_eq!(test.controller.events(), [event]);
     assert!(test.controller.writes().is_empty());
     assert_eq!(test.server().get(DEPLOYMENT).unwrap(), before);
 

@@ -2,12 +2,10 @@
 //! cluster.
 
 use std::thread;
-use std::time::Duration;
 
 use k8s_informer::Stop;
 use k8s_informer::client::Request;
 use k8s_informer_controller::Manager;
-use k8s_informer_controller::events::EventRecorder;
 use serde_json::{Value, json};
 
 use crate::cluster::{BOTH, Cluster, merge_patch, on_every_cluster};
@@ -77,9 +75,7 @@ fn manager_with_a_lease_runs_the_sample_controller() {
             .configure_informers(|factory| factory.reflector_options(options))
             .build()
             .unwrap();
-        let recorder = EventRecorder::builder(&cluster.client(), controller::NAME);
-        let recorder = recorder.build().unwrap();
-        controller::build(manager.reconcile("foo"), recorder.clone()).unwrap();
+        controller::build(manager.reconcile(controller::NAME)).unwrap();
         let stop = Stop::new();
         thread::scope(|scope| {
             let running = scope.spawn(|| manager.run(&stop).unwrap());
@@ -102,7 +98,6 @@ fn manager_with_a_lease_runs_the_sample_controller() {
             running.join().unwrap();
         });
         wait_for(&lease, "/spec/holderIdentity", json!(""));
-        assert!(recorder.shutdown(Duration::from_secs(10)).is_complete());
         let events = cluster.send(Request::get(events));
         let events = events["items"].as_array().unwrap();
         assert!(

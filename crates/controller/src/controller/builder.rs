@@ -584,6 +584,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             sources,
             clock: self.clock,
             leading: OnceLock::new(),
+            recorder: OnceLock::new(),
+            event_sink: self.probe.as_ref().map(|probe| Arc::clone(&probe.events)),
             meter: Meter::new(metrics),
             state: Mutex::default(),
         };

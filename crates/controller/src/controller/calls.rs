@@ -13,6 +13,7 @@ use super::failure_log::{FailureLog, Note, Recovery, Topic};
 use super::outcome::Failure;
 use super::source::AnySource;
 use super::status::LastFailure;
+use crate::events::{EventError, EventRecorder, EventSink};
 use crate::leader_election::Leading;
 use crate::log;
 use crate::metrics::ControllerMetrics;
@@ -37,6 +38,10 @@ pub(super) struct Calls {
     pub(super) sources: Vec<Arc<dyn AnySource>>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) leading: OnceLock<Leading>,
+    /// Created by the first call that records an event.
+    pub(super) recorder: OnceLock<EventRecorder>,
+    /// Receives the events in a test.
+    pub(super) event_sink: Option<Arc<dyn EventSink>>,
     pub(super) meter: Meter<dyn ControllerMetrics>,
     /// No other lock is taken and no user code runs while this one is held.
     pub(super) state: Mutex<State>,
@@ -76,6 +81,23 @@ impl Calls {
             attempt: failures.unwrap_or_default().saturating_add(1),
             stop,
         }
+    }
+
+    /// Returns the recorder of the controller.
+    pub(super) fn events(&self) -> Result<&EventRecorder, EventError> {
+        if let Some(recorder) = self.recorder.get() {
+            return Ok(recorder);
+        }
+        let builder = match &self.event_sink {
+            // A test sees all events.
+            Some(sink) => {
+                EventRecorder::with_sink(Arc::clone(sink), &self.controller).queue_size(usize::MAX)
+            }
+            None => EventRecorder::builder(&self.client, &self.controller),
+        };
+        let recorder = builder.clock(Arc::clone(&self.clock)).build()?;
+        // Another call may have been faster. The recorder of this one then ends unused.
+        Ok(self.recorder.get_or_init(|| recorder))
     }
 
     /// Sets the start of the call for a key, or removes it after the call.

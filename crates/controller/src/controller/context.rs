@@ -11,6 +11,7 @@ use super::outcome::Failure;
 use super::owner;
 use super::postponed::KeyWrites;
 use super::source::{InformerSource, OWNER_INDEX};
+use crate::events::{EventError, EventRecorder};
 use k8s_informer::client::Client;
 use k8s_informer::client::api::{Api, WriteOutcome};
 use k8s_informer::error::Error;
@@ -207,6 +208,42 @@ impl Context {
 
     fn observed<C>(&self, api: Api<C>) -> Api<C> {
         api.observed_by(Arc::clone(&self.writes) as _)
+    }
+
+    /// Returns the recorder of the controller, for events about its objects. The first use starts
+    /// its thread.
+    ///
+    /// It is named after the controller, and uses its client and its clock. When the controller
+    /// ends, it writes the waiting events for at most two seconds. [The guide](crate::guide::events)
+    /// describes which events become one, and the permissions.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the name of the controller is not a qualified name, such as
+    /// `example.com/team`, or if the system cannot start a thread.
+    ///
+    /// ```
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Failure;
+    /// use k8s_informer_controller::events::EventType;
+    /// use k8s_informer_testing::ControllerTest;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    ///
+    /// let mut test = ControllerTest::new(Source::of::<ConfigMap>(), |builder| {
+    ///     builder.by(|cx, map| {
+    ///         cx.events()?.event(&**map, EventType::Warning, "NoData", "the map is empty")?;
+    ///         Err(Failure::terminal("no data"))
+    ///     })
+    /// })?;
+    /// test.server().create("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "a"}}))?;
+    /// test.run_until_idle()?;
+    /// assert_eq!(test.events(), ["Warning NoData ConfigMap default/a: the map is empty"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "GetEventRecorder")]
+    pub fn events(&self) -> Result<&EventRecorder, EventError> {
+        self.call.of.events()
     }
 
     /// Returns the client. Writes through it are not recorded.

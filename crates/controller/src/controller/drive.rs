@@ -8,6 +8,7 @@ use super::builder::ControllerBuilder;
 use super::handle::Controller;
 use super::probe::Probe;
 use super::reconcile_loop::ReconcileLoop;
+use crate::events::EventSink;
 use k8s_informer::handler::HandlerRegistration;
 use k8s_informer::object::Key;
 use k8s_informer::stop::Done;
@@ -22,17 +23,20 @@ impl Drive {
     ///
     /// `handler_added` is called when a handler of the controller was added to an informer.
     /// `wait_to_begin` blocks a worker until it may take the next key. `ended` is called when a
-    /// worker has finished with a key, with `false` if the key was put aside.
+    /// worker has finished with a key, with `false` if the key was put aside. `events` receives the
+    /// events of the controller.
     pub fn attach<T>(
         mut builder: ControllerBuilder<T>,
         handler_added: impl Fn(HandlerRegistration) + Send + Sync + 'static,
         wait_to_begin: impl Fn() + Send + Sync + 'static,
         ended: impl Fn(Key, bool) + Send + Sync + 'static,
+        events: Arc<dyn EventSink>,
     ) -> ControllerBuilder<T> {
         builder.probe = Some(Probe {
             handler_added: Box::new(handler_added),
             wait_to_begin: Box::new(wait_to_begin),
             ended: Box::new(ended),
+            events,
         });
         builder
     }
@@ -45,6 +49,13 @@ impl Drive {
     /// Whether the controller was built with this clock and with a test attached.
     pub fn is_driven_by(&self, clock: &Arc<dyn Clock>) -> bool {
         self.0.probe.is_some() && Arc::ptr_eq(&self.0.calls.clock, clock)
+    }
+
+    /// Passes all recorded events and counts to the sink of the test.
+    pub fn flush_events(&self, timeout: Duration) {
+        if let Some(recorder) = self.0.calls.recorder.get() {
+            recorder.flush(timeout);
+        }
     }
 
     /// Returns how long calls can take after a stop.

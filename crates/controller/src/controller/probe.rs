@@ -1,7 +1,9 @@
 //! The observer of a controller in a test.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use crate::events::EventSink;
 use k8s_informer::handler::HandlerRegistration;
 use k8s_informer::object::Key;
 use k8s_informer::workqueue::Order;
@@ -12,6 +14,7 @@ pub(super) struct Probe {
     pub(super) handler_added: Box<dyn Fn(HandlerRegistration) + Send + Sync>,
     pub(super) wait_to_begin: Box<dyn Fn() + Send + Sync>,
     pub(super) ended: Box<dyn Fn(Key, bool) + Send + Sync>,
+    pub(super) events: Arc<dyn EventSink>,
 }
 
 /// Returns the keys in their alphabetical order. The order of arrival depends on threads, and so do

@@ -13,6 +13,9 @@ use crate::log;
 use k8s_informer::informer::{InformerError, SharedInformerFactory, SyncOptions};
 use k8s_informer::stop::Stop;
 
+/// The maximum time to write the last events of a controller that has ended.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
+
 /// Registers the handler of a source. The second argument is the position of the source.
 pub(super) type AddHandler =
     dyn FnOnce(&Arc<ReconcileLoop>, usize) -> Result<RemoveHandler, InformerError> + Send;
@@ -56,6 +59,9 @@ impl Runner {
         self.reconcile_loop.queue.shut_down();
         remove_handlers.into_iter().for_each(|remove| remove());
         self.reconcile_loop.calls.applied.clear();
+        if let Some(recorder) = self.reconcile_loop.calls.recorder.get() {
+            recorder.shutdown(LAST_EVENTS);
+        }
         if self.owns_factory {
             self.factory.shutdown();
         }

@@ -4,6 +4,7 @@ mod apply;
 mod builds;
 mod calls;
 mod deletions;
+mod events;
 mod finalizers;
 mod lifecycle;
 mod named_handlers;

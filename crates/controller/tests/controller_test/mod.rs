@@ -1,5 +1,6 @@
 //! `ControllerTest`: a controller on the embedded server, in virtual time.
 
+mod events;
 mod faults;
 mod problems;
 mod runs;

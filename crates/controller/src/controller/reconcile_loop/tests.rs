@@ -68,6 +68,8 @@ impl Running {
             sources,
             clock: Arc::new(clock.clone()),
             leading: OnceLock::new(),
+            recorder: OnceLock::new(),
+            event_sink: None,
             meter: Meter::new(None),
             state: Mutex::default(),
         };
