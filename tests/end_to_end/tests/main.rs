@@ -37,6 +37,7 @@ mod metadata;
 mod namespaces;
 mod network;
 mod node_agent;
+mod optional;
 mod proxy;
 mod quickstart;
 mod reader;

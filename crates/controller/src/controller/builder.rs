@@ -16,6 +16,7 @@ use super::handle::Controller;
 use super::named_handlers::{NamedHandlers, ScheduledHandlers};
 use super::outcome::{Failure, Next};
 use super::predicate::Predicate;
+use super::presence::Presence;
 use super::probe::{KeyOrder, Probe};
 use super::reconcile::{Functions, Reconciler};
 use super::reconcile_loop::{ReconcileLoop, Settings};
@@ -237,7 +238,21 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// The owner is the controller owner reference, compared by group and kind. If an update
     /// changes the owner, the old and the new owner are reconciled. [`Context::children`] returns
     /// the owned objects of the call's object.
-    pub fn owns<C: FullMetadata + DeserializeOwned>(mut self, source: Source<C>) -> Self {
+    pub fn owns<C: FullMetadata + DeserializeOwned>(self, source: Source<C>) -> Self {
+        self.add_owned(source, false)
+    }
+
+    /// Like [`owns`](Self::owns), for a kind that may be missing in the cluster, as the Certificate of
+    /// an optional integration. [`watches_optional`](Self::watches_optional) has the rules.
+    pub fn owns_optional<C: FullMetadata + DeserializeOwned>(self, source: Source<C>) -> Self {
+        self.add_owned(source, true)
+    }
+
+    fn add_owned<C: FullMetadata + DeserializeOwned>(
+        mut self,
+        source: Source<C>,
+        is_optional: bool,
+    ) -> Self {
         self.others.push(Box::new(move |setup| {
             let Some((kind, scope)) = setup.owner.clone() else {
                 let problem = "the kind of the owner is unknown: call `kind` before `by`";
@@ -250,7 +265,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
                 );
                 return Err(ControllerError::invalid(setup.name, problem));
             }
-            let mut source = informer_source(setup.factory, source);
+            let mut source = informer_source(setup.factory, source, is_optional);
             let uid = |child: &C| {
                 let metadata = child.full_metadata().ok();
                 let owner = metadata.as_ref().and_then(|metadata| metadata.controller());
@@ -281,12 +296,43 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// object causes no call. To find all objects that refer to the changed one, use an index:
     /// [the guide](crate::guide::controllers#owners) has an example.
     pub fn watches<C: Object + DeserializeOwned, K: IntoIterator<Item = Key>>(
-        mut self,
+        self,
         source: Source<C>,
         keys: impl Fn(&C) -> K + Send + 'static,
     ) -> Self {
+        self.add_watched(source, keys, false)
+    }
+
+    /// Like [`watches`](Self::watches), for a kind that may be missing in the cluster, because its
+    /// definition is not installed or comes later. [`Context::optional`] returns its cache.
+    ///
+    /// - If the kind exists at the start, calls wait for its first list, like for any other. If
+    ///   discovery fails, this is unknown, and they wait for an answer or the list, up to the
+    ///   [`sync_timeout`](Self::sync_timeout).
+    /// - If it appears later, it counts as existing once its first list is complete: no call sees a
+    ///   part. All keys are then queued. A failed list is repeated at least every 30 seconds.
+    /// - If its lists fail with 404, and discovery lacks it in each answer for 5 seconds, it is gone.
+    ///   All keys are then queued, and waits for [own writes](crate::guide::controllers#own-writes) to it end.
+    ///   Deletions that the server sent are delivered, and no others. Errors such as 403 or 503 never
+    ///   end it: its cache stays, as that of any other kind.
+    ///
+    /// A missing kind does not affect `/readyz`.
+    pub fn watches_optional<C: Object + DeserializeOwned, K: IntoIterator<Item = Key>>(
+        self,
+        source: Source<C>,
+        keys: impl Fn(&C) -> K + Send + 'static,
+    ) -> Self {
+        self.add_watched(source, keys, true)
+    }
+
+    fn add_watched<C: Object + DeserializeOwned, K: IntoIterator<Item = Key>>(
+        mut self,
+        source: Source<C>,
+        keys: impl Fn(&C) -> K + Send + 'static,
+        is_optional: bool,
+    ) -> Self {
         self.others.push(Box::new(move |setup| {
-            let source = informer_source(setup.factory, source);
+            let source = informer_source(setup.factory, source, is_optional);
             let keys = move |object: &C| keys(object).into_iter().collect();
             Ok(added_source(source, keys, None))
         }));
@@ -538,7 +584,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         let factory = self
             .factory
             .unwrap_or_else(|| SharedInformerFactory::builder(self.client.clone()).build());
-        let primary = informer_source(&factory, self.source);
+        let primary = informer_source(&factory, self.source, false);
         let informer = primary.informer.clone();
         let keys = |object: &T| vec![meta_namespace_key(object)];
         let mut added = vec![added_source(primary, keys, self.filter)];
@@ -681,11 +727,26 @@ fn added_source<C: Object + DeserializeOwned>(
         let probe = reconcile_loop.probe.as_ref();
         probe.inspect(|probe| (probe.handler_added)(registration.clone()));
         let postponed = Arc::downgrade(&reconcile_loop.postponed);
-        let errors = informer.on_error(move |_| {
+        let (of, is_optional) = (
+            Arc::downgrade(reconcile_loop),
+            reconcile_loop.is_optional(at),
+        );
+        let errors = informer.on_error(move |error| {
             postponed.upgrade().inspect(|of| of.check_all_again(at));
+            if is_optional && error.is_not_found() {
+                of.upgrade()
+                    .inspect(|of| of.check_optional_after(at, Duration::ZERO));
+            }
+        });
+        let of = Arc::downgrade(reconcile_loop);
+        let synced = is_optional.then(|| {
+            informer.synced().on_done(move || {
+                of.upgrade()
+                    .inspect(|of| of.check_optional_after(at, Duration::ZERO));
+            })
         });
         let remove = move || {
-            drop(errors);
+            drop((errors, synced));
             informer.remove_event_handler(&registration);
         };
         Ok(Box::new(remove) as RemoveHandler)
@@ -696,10 +757,13 @@ fn added_source<C: Object + DeserializeOwned>(
 fn informer_source<C: Object + DeserializeOwned>(
     factory: &SharedInformerFactory,
     source: Source<C>,
+    is_optional: bool,
 ) -> InformerSource<C> {
     let (resource, kind) = (source.resource().clone(), source.kind().cloned());
     let scope = factory.effective_scope(&source);
-    InformerSource::new(factory.informer_of(source), resource, kind, scope)
+    let mut source = InformerSource::new(factory.informer_of(source), resource, kind, scope);
+    source.presence = is_optional.then(Presence::default);
+    source
 }
 
 impl<T> fmt::Debug for ControllerBuilder<T> {

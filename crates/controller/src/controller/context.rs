@@ -253,7 +253,7 @@ impl Context {
 
     /// Returns the cached objects of type `C` that this object controls, sorted by key: their
     /// controller owner reference has the UID of this object. Objects that are being deleted are
-    /// included.
+    /// included. An [optional](super::ControllerBuilder::owns_optional) kind that is missing has none.
     ///
     /// # Panics
     ///
@@ -262,6 +262,9 @@ impl Context {
     pub fn children<C: Object + DeserializeOwned>(&self) -> Vec<Arc<C>> {
         let mut children = Vec::new();
         for (_, source) in self.owned_sources::<C>() {
+            if source.presence.as_ref().is_some_and(|of| !of.exists()) {
+                continue;
+            }
             let found = source.informer.lister().by_index(OWNER_INDEX, &self.uid);
             children.extend(found.unwrap_or_default());
         }
@@ -282,9 +285,10 @@ impl Context {
     ///
     /// # Panics
     ///
-    /// Panics if the controller has no such source.
+    /// Panics if the controller has no such source, or only optional ones.
     pub fn lister<C: Object + DeserializeOwned>(&self) -> Lister<C> {
-        match self.sources::<C>().next() {
+        let mut sources = self.sources::<C>();
+        match sources.find(|(_, source)| source.presence.is_none()) {
             Some((_, source)) => source.informer.lister(),
             None => panic!(
                 "the controller {:?} has no source of type {}: call `owns` or `watches` when you build it",
@@ -292,6 +296,53 @@ impl Context {
                 std::any::type_name::<C>()
             ),
         }
+    }
+
+    /// Returns the cache of an [optional](super::ControllerBuilder::watches_optional) kind, or `None`
+    /// while the kind is missing. What is missing then does not look deleted.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the controller has no optional source of this type.
+    ///
+    /// ```
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer::object::FullObjectMeta;
+    /// use k8s_informer::{impl_full_metadata, impl_object};
+    /// use k8s_informer_controller::Next;
+    /// use k8s_informer_testing::ControllerTest;
+    /// use k8s_openapi::api::core::v1::Node;
+    /// use serde_json::json;
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Certificate {
+    ///     metadata: FullObjectMeta,
+    /// }
+    /// impl_object!(Certificate, "cert-manager.io/v1", "Certificate", "certificates", Namespaced);
+    /// impl_full_metadata!(Certificate);
+    ///
+    /// let mut test = ControllerTest::new(Source::of::<Node>(), |controller| {
+    ///     controller.watches_optional(Source::of::<Certificate>(), |_| None).by(|cx, _| {
+    ///         assert!(cx.optional::<Certificate>().is_none(), "cert-manager is not installed");
+    ///         Ok(Next::Done)
+    ///     })
+    /// })?;
+    /// test.server().create("/api/v1/nodes", json!({"metadata": {"name": "a"}}))?;
+    /// test.run_until_idle()?;
+    /// assert!(test.controller().last_failure("a").is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn optional<C: Object + DeserializeOwned>(&self) -> Option<Lister<C>> {
+        let mut sources = self.sources::<C>();
+        let found = sources.find_map(|(_, source)| Some((source, source.presence.as_ref()?)));
+        let Some((source, presence)) = found else {
+            panic!(
+                "the controller {:?} has no optional source of type {}: call `owns_optional` or `watches_optional` when you build it",
+                self.controller(),
+                std::any::type_name::<C>()
+            );
+        };
+        presence.exists().then(|| source.informer.lister())
     }
 
     /// Whether the object of this call controls `child`: the controller owner reference of `child`

@@ -2,16 +2,18 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::builder::ControllerBuilder;
 use super::handle::Controller;
+use super::presence::{Presence, is_served};
 use super::probe::Probe;
 use super::reconcile_loop::ReconcileLoop;
 use crate::events::EventSink;
 use k8s_informer::handler::HandlerRegistration;
 use k8s_informer::object::Key;
-use k8s_informer::stop::Done;
+use k8s_informer::stop::{Done, Stop};
 use k8s_informer::time::Clock;
 
 /// The side of a controller that `ControllerTest` uses.
@@ -71,7 +73,10 @@ impl Drive {
     /// Returns the problem of the first cache that does not reach the version.
     pub fn wait_for_caches(&self, version: u64, deadline: Instant) -> Result<bool, String> {
         let mut is_exact = true;
-        for source in &self.0.calls.sources {
+        for (at, source) in self.0.calls.sources.iter().enumerate() {
+            if source.presence().is_some() && !self.is_served(at, deadline) {
+                continue;
+            }
             let rest = deadline.saturating_duration_since(Instant::now());
             let reached = source
                 .wait_for_version(&version.to_string(), rest)
@@ -82,8 +87,31 @@ impl Drive {
                     )
                 })?;
             is_exact &= reached == version.to_string();
+            if source.presence().is_some_and(|presence| !presence.exists()) {
+                self.0.check_optional(at);
+            }
         }
         Ok(is_exact)
+    }
+
+    /// Whether the kind of an optional source is served, so that its cache gets the changes. If it
+    /// is not, waits until its informer has noticed that.
+    fn is_served(&self, at: usize, deadline: Instant) -> bool {
+        let calls = &self.0.calls;
+        let source = &calls.sources[at];
+        if is_served(&calls.client, source.resource(), &Stop::new()) != Some(false) {
+            return true;
+        }
+        while source.is_listed() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // The deletions that the server has sent.
+        let rest = deadline.saturating_duration_since(Instant::now());
+        let _ = source.wait_for_version(&source.status().resource_version, rest);
+        if source.presence().is_some_and(Presence::exists) {
+            self.0.check_optional(at);
+        }
+        false
     }
 
     /// Returns the time of the next retry, or of the next check for own writes.
@@ -102,15 +130,29 @@ impl Drive {
     /// Returns the time of the next retry, delayed key or timer.
     pub fn next_due(&self) -> Option<Instant> {
         let delayed = self.0.queue.next_due(|_| true);
-        delayed.into_iter().chain(self.0.timers.next_due()).min()
+        let timers = [self.0.timers.next_due(), self.0.optional.next_due()];
+        delayed
+            .into_iter()
+            .chain(timers.into_iter().flatten())
+            .min()
     }
 
     /// Returns a signal that is set when all timers that are due have run.
     pub fn due_timers_done(&self) -> Done {
         let done = Done::new("due timers");
         let set = done.clone();
-        self.0.timers.after(Duration::ZERO, move || set.set());
-        self.0.timers.wake();
+        let this = Arc::clone(&self.0);
+        let then = move || {
+            this.timers.after(Duration::ZERO, move || set.set());
+            this.timers.wake();
+        };
+        match self.0.has_optional() {
+            true => {
+                self.0.optional.after(Duration::ZERO, then);
+                self.0.optional.wake();
+            }
+            false => then(),
+        }
         done
     }
 }

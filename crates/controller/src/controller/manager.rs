@@ -311,7 +311,12 @@ impl Shared {
     /// Whether all caches have synced.
     fn check_informers(&self) -> Result<(), String> {
         let sources = self.sources();
-        let missing = sources.iter().filter(|source| !source.synced().is_done());
+        let is_absent = |source: &Arc<dyn AnySource>| {
+            let last_error = source.presence().and_then(|_| source.status().last_error);
+            last_error.is_some_and(|error| error.is_not_found())
+        };
+        let missing = sources.iter();
+        let missing = missing.filter(|source| !source.synced().is_done() && !is_absent(source));
         let missing: Vec<_> = missing.map(|source| source.name()).collect();
         match missing.is_empty() {
             true => Ok(()),

@@ -378,7 +378,9 @@ impl Write {
             Written::Gone(gone) => source.cached(object).is_none_or(|(uid, _)| uid != **gone),
             Written::Unknown => is_due || source.cached(object) != self.before,
         };
-        if has_arrived || is_due && self.has_relisted {
+        // An optional kind may be gone.
+        let can_arrive = source.covers_namespace(&self.namespace);
+        if has_arrived || !can_arrive || is_due && self.has_relisted {
             return Check::Ended;
         }
         if matches!(self.result, Written::Gone(_)) && self.times.deletion <= now {

@@ -224,9 +224,13 @@ impl PostponedKeys {
     /// Checks the keys that wait again after a failure of a source. If its cache has rejected an
     /// object that they wait for, no event ends the wait.
     pub(super) fn check_all_again(&self, source: usize) {
-        if self.calls.sources[source].status().complete {
-            return;
+        if !self.calls.sources[source].status().complete {
+            self.resume_all();
         }
+    }
+
+    /// Checks all keys again that wait.
+    pub(super) fn resume_all(&self) {
         let postponed = {
             let state = &mut *self.state.lock();
             state.rejections += 1;

@@ -60,6 +60,9 @@ pub(super) struct ReconcileLoop {
     pub(super) calls: Arc<Calls>,
     pub(super) queue: Arc<PriorityQueue<Key>>,
     pub(super) timers: Arc<Timers>,
+    /// The checks of optional kinds. They send requests, which must not delay other timers.
+    pub(super) optional: Timers,
+    pub(super) optional_stop: Stop,
     pub(super) postponed: Arc<PostponedKeys>,
     pub(super) probe: Option<Probe>,
     reconciler: Box<dyn Reconcile>,
@@ -84,9 +87,11 @@ impl ReconcileLoop {
         );
         Self {
             settings,
+            optional: Timers::new(Arc::clone(&calls.clock)),
             calls,
             queue,
             timers,
+            optional_stop: Stop::new(),
             postponed: Arc::new(postponed),
             probe,
             reconciler,
@@ -135,6 +140,7 @@ impl ReconcileLoop {
         if started.is_ok() {
             stop.wait();
         }
+        self.optional_stop.stop();
         workers_stop.stop();
         self.queue.shut_down();
         let clock = &*self.calls.clock;
@@ -178,6 +184,11 @@ impl ReconcileLoop {
         let run_timers = move || timers.run(&timers_stop);
         self.threads
             .spawn(format!("{name} timers"), None, run_timers)?;
+        if self.has_optional() {
+            let this = Arc::clone(self);
+            let run = move || this.optional.run(&this.optional_stop);
+            self.threads.spawn(format!("{name} optional"), None, run)?;
+        }
         for worker in 0..self.settings.workers {
             let this = Arc::clone(self);
             let (stop, abort, ended) = (stop.clone(), abort.clone(), Arc::clone(&all_ended));

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::error::ControllerError;
+use super::presence::{CHECK, is_served};
 use super::reconcile_loop::ReconcileLoop;
+use super::source::AnySource;
 use crate::leader_election::Leading;
 use crate::log;
-use k8s_informer::informer::{InformerError, SharedInformerFactory, SyncOptions};
+use k8s_informer::informer::{InformerError, SharedInformerFactory, SyncError, SyncOptions};
 use k8s_informer::stop::Stop;
 
 /// The maximum time to write the last events of a controller that has ended.
@@ -89,8 +91,14 @@ impl Runner {
         let options = SyncOptions::new().timeout(self.sync_timeout);
         // Other informers of a shared factory may be unable to sync.
         let sources = &self.reconcile_loop.calls.sources;
-        let synced = sources.iter().map(|source| source.synced());
-        match self.factory.wait_for_cache_sync_of(synced, stop, options) {
+        let required = |source: &&Arc<dyn AnySource>| source.presence().is_none();
+        let synced = sources
+            .iter()
+            .filter(required)
+            .map(|source| source.synced());
+        let synced = self.factory.wait_for_cache_sync_of(synced, stop, options);
+        let synced = synced.and_then(|()| self.wait_for_optional(stop));
+        match synced {
             Ok(()) => {}
             Err(error) if error.is_stopped() => return Ok(()),
             Err(source) => {
@@ -101,7 +109,8 @@ impl Runner {
             }
         }
         // `stop_informer` removes an informer from its factory.
-        if let Some(removed) = sources.iter().find(|source| !source.synced().is_done()) {
+        let mut required = sources.iter().filter(required);
+        if let Some(removed) = required.find(|source| !source.synced().is_done()) {
             let source = InformerError::Stopped {
                 name: removed.name().into(),
                 what: "the controller was not started",
@@ -119,5 +128,38 @@ impl Runner {
         let result = self.reconcile_loop.run(stop, &abort);
         log::info!("controller {:?}: stopped", self.name());
         result
+    }
+
+    /// Waits for the first lists of the optional kinds that exist.
+    fn wait_for_optional(&self, stop: &Stop) -> Result<(), SyncError> {
+        let calls = &self.reconcile_loop.calls;
+        let start = Instant::now();
+        for source in &calls.sources {
+            let Some(presence) = source.presence() else {
+                continue;
+            };
+            while !source.synced().is_done() {
+                let is_served = is_served(&calls.client, source.resource(), stop);
+                if is_served == Some(false) {
+                    break;
+                }
+                let rest = self.sync_timeout.saturating_sub(start.elapsed());
+                let timeout = if is_served.is_some() {
+                    rest
+                } else {
+                    rest.min(CHECK)
+                };
+                let options = SyncOptions::new().timeout(timeout);
+                let synced = self
+                    .factory
+                    .wait_for_cache_sync_of([source.synced()], stop, options);
+                synced.or_else(|error| match timeout == rest || error.is_stopped() {
+                    true => Err(error),
+                    false => Ok(()),
+                })?;
+            }
+            presence.begin(source.synced().is_done());
+        }
+        Ok(())
     }
 }

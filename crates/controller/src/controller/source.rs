@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
+use super::presence::Presence;
 use k8s_informer::informer::{InformerError, InformerScope, SharedIndexInformer};
-use k8s_informer::object::{GroupVersionKind, GroupVersionResource, Object, meta_namespace_key};
+use k8s_informer::object::{
+    GroupVersionKind, GroupVersionResource, Key, Object, meta_namespace_key,
+};
 use k8s_informer::queue::WaitError;
-use k8s_informer::reflector::ReflectorStatus;
+use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 use k8s_informer::selector::Selector;
 use k8s_informer::stop::Done;
 use k8s_informer::stop::Stop;
@@ -25,7 +28,8 @@ pub(super) trait AnySource: Send + Sync {
     /// Whether the cache gets the new state of a written object.
     fn coverage(&self, object: &dyn Object) -> Coverage;
 
-    /// Whether the cache can get an object of this namespace.
+    /// Whether the cache can get an object of this namespace. It can't while an optional kind is
+    /// missing.
     fn covers_namespace(&self, namespace: &str) -> bool;
 
     /// Returns the UID and the resource version of a cached object.
@@ -50,6 +54,15 @@ pub(super) trait AnySource: Send + Sync {
     /// The signal of the first sync. It also identifies the informer.
     fn synced(&self) -> &Done;
 
+    /// The keys of the cached objects.
+    fn keys(&self) -> Vec<Key>;
+
+    /// Whether the cache has a complete list, and the informer watches.
+    fn is_listed(&self) -> bool;
+
+    /// `None` if the kind is not optional.
+    fn presence(&self) -> Option<&Presence>;
+
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -72,6 +85,7 @@ pub(super) struct InformerSource<T> {
     /// The parsed label selector of the scope.
     pub(super) labels: Selector,
     pub(super) has_owner_index: bool,
+    pub(super) presence: Option<Presence>,
 }
 
 impl<T: Object + DeserializeOwned> InformerSource<T> {
@@ -94,6 +108,7 @@ impl<T: Object + DeserializeOwned> InformerSource<T> {
             scope,
             labels,
             has_owner_index: false,
+            presence: None,
         }
     }
 
@@ -136,6 +151,9 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
     }
 
     fn covers_namespace(&self, namespace: &str) -> bool {
+        if self.presence.as_ref().is_some_and(|of| !of.exists()) {
+            return false;
+        }
         let namespaces = self.scope.namespaces();
         namespaces.is_empty() || namespaces.iter().any(|watched| watched == namespace)
     }
@@ -176,6 +194,26 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
 
     fn synced(&self) -> &Done {
         self.informer.synced()
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        self.informer.indexer().list_keys()
+    }
+
+    fn is_listed(&self) -> bool {
+        let parts = self.informer.statuses();
+        !parts.is_empty()
+            && parts.iter().all(|(namespace, status)| {
+                let namespace = namespace.as_deref().unwrap_or_default();
+                status.state == ReflectorState::Watching
+                    && self
+                        .informer
+                        .has_processed(namespace, &status.resource_version)
+            })
+    }
+
+    fn presence(&self) -> Option<&Presence> {
+        self.presence.as_ref()
     }
 
     fn as_any(&self) -> &dyn Any {

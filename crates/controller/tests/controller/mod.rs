@@ -8,6 +8,7 @@ mod events;
 mod finalizers;
 mod lifecycle;
 mod named_handlers;
+mod optional;
 mod own_writes;
 mod priorities;
 mod remove_finalizers;

@@ -2,6 +2,7 @@
 
 mod events;
 mod faults;
+mod optional;
 mod problems;
 mod runs;
 

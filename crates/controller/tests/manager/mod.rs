@@ -15,7 +15,7 @@ use k8s_informer_testing::{ApiServer, Fault, RequestRecord, Verb};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Value, json};
 
-use crate::support::until;
+use crate::support::{until, widgets};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -516,4 +516,56 @@ fn address_in_use_is_an_error_of_the_build() {
         message.starts_with(&format!("can't serve HTTP on {address:?}: ")),
         "{message}"
     );
+}
+
+fn send_widgets(manager: &Manager, name: &str) -> Receiver<Option<usize>> {
+    let (sender, seen) = mpsc::channel();
+    manager
+        .reconcile::<ConfigMap>(name)
+        .watches_optional(widgets::source(), |_| None)
+        .by(move |cx, _| {
+            let widgets = cx.optional::<DynamicObject>();
+            let _ = sender.send(widgets.map(|widgets| widgets.list().len()));
+            Ok(Next::Done)
+        })
+        .unwrap();
+    seen
+}
+
+#[test]
+fn controllers_share_the_informer_of_an_optional_kind() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let builder = Manager::builder(client(&server)).leader_election("kube-system", "team");
+    let manager = builder.health(":0").build().unwrap();
+    let seen = ["one", "other"].map(|name| send_widgets(&manager, name));
+    let address = manager.health_address().unwrap();
+    let running = Running::start(manager);
+    for seen in &seen {
+        assert_eq!(seen.recv_timeout(PATIENCE).unwrap(), None);
+    }
+    assert!(get(address, "/readyz").starts_with("HTTP/1.1 200"));
+    // Not ready while the kind has no complete list.
+    for verb in [Verb::List, Verb::Watch] {
+        let fault = Fault::status(403).on(verb).resource("widgets").always();
+        server.fail_next(fault);
+    }
+    widgets::install(&server);
+    until("not ready", || {
+        get(address, "/readyz").starts_with("HTTP/1.1 500")
+    });
+    let response = get(address, "/readyz/informers");
+    assert!(response.contains("not synced: widgets"), "{response}");
+    server.clear_faults();
+    for seen in &seen {
+        assert_eq!(seen.recv_timeout(PATIENCE).unwrap(), Some(0));
+    }
+    assert!(server.wait_for_watches(2, PATIENCE));
+    let watches_widgets = |request: &RequestRecord| {
+        request.verb() == Verb::Watch && request.resource() == Some("widgets")
+    };
+    assert!(get(address, "/readyz").starts_with("HTTP/1.1 200"));
+    until("a watch", || server.requests().iter().any(watches_widgets));
+    assert_eq!(server.open_watches(), 2);
+    running.end().unwrap();
 }

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
+use crate::controller::presence::Presence;
 use k8s_informer::object::{DynamicObject, Object};
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::ReflectorStatus;
@@ -108,6 +109,18 @@ impl AnySource for Scripted {
 
     fn synced(&self) -> &Done {
         &self.synced
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        Vec::new()
+    }
+
+    fn is_listed(&self) -> bool {
+        true
+    }
+
+    fn presence(&self) -> Option<&Presence> {
+        None
     }
 
     fn as_any(&self) -> &dyn Any {
