@@ -7,7 +7,6 @@
 //! |---|---|---|
 //! | [`Controller`], [`ControllerBuilder`] | one reconcile function for the objects of one kind | `Controller`, `Builder` |
 //! | [`Manager`], [`ManagerBuilder`] | runs several controllers, with leader election, probes, metrics and status | `Manager` |
-//! | [`NamedHandlers`], [`HandlerContext`] | several handlers for the objects of one kind | Lasso's `SharedController`, Wrangler's `OnChange` and `OnRemove` |
 //! | [`Context`] | reads the caches, writes, and ends a call | `Client`, `context.Context` |
 //! | [`Next`], [`Failure`] | the outcome of a call | `Result`, `error`, `TerminalError` |
 //! | [`Applied`], [`ApplyOptions`] | how `cx.apply` writes an object, and what it did | |
@@ -73,10 +72,9 @@ mod controller;
 
 pub use controller::{
     Applied, ApplyOptions, AwaitedWrite, Condition, ConditionStatus, Conditions, Context,
-    Controller, ControllerBuilder, ControllerError, ControllerStatus, Failure, HandlerContext,
-    HandlerErrors, LastFailure, Manager, ManagerBuilder, NamedHandlers, Next, OwnerError,
-    Predicate, RemoveFinalizersError, RemovedFinalizers, annotations_changed, generation_changed,
-    labels_changed, remove_finalizers,
+    Controller, ControllerBuilder, ControllerError, ControllerStatus, Failure, LastFailure,
+    Manager, ManagerBuilder, Next, OwnerError, Predicate, RemoveFinalizersError, RemovedFinalizers,
+    annotations_changed, generation_changed, labels_changed, remove_finalizers,
 };
 /// The informers and the client, so that a controller needs one dependency.
 pub use k8s_informer;

@@ -13,12 +13,11 @@ use super::enqueue::{Enqueue, UpdateFilter};
 use super::error::ControllerError;
 use super::finalize::Finalizer;
 use super::handle::Controller;
-use super::named_handlers::{NamedHandlers, ScheduledHandlers};
 use super::outcome::{Failure, Next};
 use super::predicate::Predicate;
 use super::presence::Presence;
 use super::probe::{KeyOrder, Probe};
-use super::reconcile::{Functions, Reconciler};
+use super::reconcile::Reconciler;
 use super::reconcile_loop::{ReconcileLoop, Settings};
 use super::runner::{AddHandler, RemoveHandler, Runner};
 use super::source::{AnySource, InformerSource};
@@ -408,8 +407,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// ```
     ///
     /// [`by`](Self::by) returns an error if there is no finalizer, or if a former name is invalid,
-    /// repeated or the current one. The names of
-    /// [`NamedHandlers::on_remove`](super::NamedHandlers::on_remove) cannot be changed in this way.
+    /// repeated or the current one.
     ///
     /// [`remove_finalizers`]: super::remove_finalizers
     pub fn former_finalizers(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -546,39 +544,6 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self,
         reconcile: impl Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync + 'static,
     ) -> Result<Controller<T>, ControllerError> {
-        self.build(Functions::One(Box::new(reconcile)))
-    }
-
-    /// Sets named handlers instead of a reconcile function, and builds the controller.
-    ///
-    /// The [rate limiter](Self::rate_limiter) gets a key of its own for each handler: the key of the
-    /// object, a space and the name of the handler.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if there are no handlers, if two of them have the same name, and in the cases
-    /// of [`by`](Self::by).
-    pub fn by_handlers(
-        mut self,
-        handlers: NamedHandlers<T>,
-    ) -> Result<Controller<T>, ControllerError> {
-        let checked = handlers.check();
-        checked.or_else(|problem| self.invalid(problem))?;
-        for name in handlers.finalizers() {
-            self.check_finalizer(name)?;
-            if self.finalizer.is_some() {
-                return self.invalid(format!(
-                    "`finalizer` and the `on_remove` handler {name:?} exclude each other: use several `on_remove` handlers"
-                ));
-            }
-        }
-        let limiter: Arc<dyn RateLimiter<Key>> = Arc::from(self.limiter);
-        self.limiter = Box::new(Arc::clone(&limiter));
-        let handlers = ScheduledHandlers::new(handlers, limiter, Arc::clone(&self.clock));
-        self.build(Functions::Named(handlers))
-    }
-
-    fn build(self, functions: Functions<T>) -> Result<Controller<T>, ControllerError> {
         self.check()?;
         let owns_factory = self.factory.is_none();
         let factory = self
@@ -619,7 +584,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             lister: informer.lister(),
             on_gone: self.on_gone,
             finalizer,
-            functions,
+            reconcile: Box::new(reconcile),
         };
         let calls = Calls {
             field_manager: self.field_manager.unwrap_or_else(|| self.name.clone()),

@@ -189,31 +189,24 @@ impl Call {
         calls.meter.event(|metrics| metrics.timed_out());
     }
 
-    /// Records the end of the call. `failure` is the failure that the key has now.
-    pub(super) fn ended(&self, has_failed: bool, failure: Option<Failure>) {
-        let time = has_failed.then(|| self.of.clock.wall_clock());
+    /// Records the end of the call.
+    pub(super) fn ended(&self, failure: Option<Failure>) {
+        let has_failed = failure.is_some();
+        let last = failure.map(|failure| LastFailure {
+            failure,
+            attempts: self.attempt,
+            time: self.of.clock.wall_clock(),
+        });
         let mut recovery = Recovery::default();
         let replaced = {
             let State { failures, log, .. } = &mut *self.of.state.lock();
-            match (failure, time) {
-                (None, _) => {
+            match last {
+                Some(last) => failures.insert(Key::clone(&self.key), last),
+                None => {
                     let last = failures.remove(&self.key);
                     recovery = log.recovered(&self.key, failures.is_empty());
-                    last.map(|last| last.failure)
+                    last
                 }
-                (Some(failure), Some(time)) => {
-                    let last = LastFailure {
-                        failure,
-                        attempts: self.attempt,
-                        time,
-                    };
-                    let replaced = failures.insert(Key::clone(&self.key), last);
-                    replaced.map(|last| last.failure)
-                }
-                // Only other handlers ran, so this is an earlier failure.
-                (Some(failure), None) => failures
-                    .get_mut(&self.key)
-                    .map(|last| std::mem::replace(&mut last.failure, failure)),
             }
         };
         // The destructor of the old error is user code, so it runs without the lock.

@@ -39,9 +39,8 @@ type Cleanup<T> = dyn Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sy
 pub(super) enum Finalized<T> {
     /// Reconcile this state of the object, which has the finalizer if it needs it.
     Live(Arc<T>),
-    /// The object is being deleted: do not reconcile it. With the object after the removal of the
-    /// finalizer, unless it is gone.
-    Deleted(Next, Option<Arc<T>>),
+    /// The object is being deleted: do not reconcile it.
+    Deleted(Next),
 }
 
 impl<T> Finalizer<T> {
@@ -74,20 +73,19 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
             return Ok(match patch(&api, object, cx.stop(), add)? {
                 Some(live) if !live.is_being_deleted() => Finalized::Live(live),
                 // It was deleted in the meantime; the event follows.
-                _ => Finalized::Deleted(Next::Done, None),
+                _ => Finalized::Deleted(Next::Done),
             });
         }
         let is_own = |name: &str| name == self.name || self.former.iter().any(|of| of == name);
         let finalizers = &object.full_metadata()?.finalizers;
         if !finalizers.iter().any(|finalizer| is_own(finalizer)) {
-            return Ok(Finalized::Deleted(Next::Done, None));
+            return Ok(Finalized::Deleted(Next::Done));
         }
         let next = (self.cleanup)(cx, object)?;
-        let mut patched = None;
         if next == Next::Done {
             let remove =
                 |_: &T, metadata: &FullObjectMeta| finalizer::remove_patch(metadata, is_own);
-            patched = patch(&api, object, cx.stop(), remove)?;
+            let patched = patch(&api, object, cx.stop(), remove)?;
             // `api` records a removal if nothing in the response holds the object. A field
             // `spec.finalizers` holds a Namespace but no custom resource. In both cases, the
             // response to the patch that removes the object has its previous version.
@@ -96,7 +94,7 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
                 cx.deleted(object.uid());
             }
         }
-        Ok(Finalized::Deleted(next, patched))
+        Ok(Finalized::Deleted(next))
     }
 
     /// Returns the patch that gives a live object the finalizer under its current name, or `None`

@@ -3,7 +3,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_informer::__private::debug_as_display;
 use k8s_informer::error;
 
 /// The outcome of a successful reconcile call.
@@ -86,14 +85,11 @@ impl Failure {
     /// Whether all errors of the failure are conflicts with a newer version. A conflict of field
     /// managers stays until somebody resolves it.
     pub(super) fn is_conflict(&self) -> bool {
-        match self.downcast_ref::<HandlerErrors>() {
-            Some(errors) => errors.iter().all(|(_, failure)| failure.is_conflict()),
-            None => self.downcast_ref::<error::Error>().is_some_and(|error| {
-                let details = error.status().and_then(|status| status.details.as_ref());
-                let mut causes = details.into_iter().flat_map(|details| &details.causes);
-                error.is_conflict() && !causes.any(|cause| cause.reason == "FieldManagerConflict")
-            }),
-        }
+        self.downcast_ref::<error::Error>().is_some_and(|error| {
+            let details = error.status().and_then(|status| status.details.as_ref());
+            let mut causes = details.into_iter().flat_map(|details| &details.causes);
+            error.is_conflict() && !causes.any(|cause| cause.reason == "FieldManagerConflict")
+        })
     }
 }
 
@@ -115,77 +111,5 @@ impl fmt::Debug for Failure {
             .field("error", &format_args!("{}", self.error))
             .field("is_terminal", &self.is_terminal)
             .finish()
-    }
-}
-
-/// The failures of the [`NamedHandlers`](super::NamedHandlers) of one key.
-///
-/// It is the error in the [`Failure`] of such a key. Get it with [`Failure::downcast_ref`].
-#[derive(Clone)]
-pub struct HandlerErrors(Vec<(String, Failure)>);
-
-impl HandlerErrors {
-    /// Returns a failure, which is terminal if all failures are terminal. Returns `None` if there
-    /// are none.
-    pub(super) fn of(errors: Vec<(String, Failure)>) -> Option<Failure> {
-        if errors.is_empty() {
-            return None;
-        }
-        let is_terminal = errors.iter().all(|(_, failure)| failure.is_terminal());
-        Some(Failure {
-            is_terminal,
-            ..Failure::new(Self(errors))
-        })
-    }
-
-    /// Returns the failed handlers with their failures, in the order of the handlers.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Failure)> {
-        self.0.iter().map(|(name, failure)| (&**name, failure))
-    }
-}
-
-impl fmt::Display for HandlerErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (name, failure)) in self.0.iter().enumerate() {
-            let separator = if at == 0 { "" } else { "; " };
-            write!(f, "{separator}handler {name:?}: {failure}")?;
-        }
-        Ok(())
-    }
-}
-
-impl Error for HandlerErrors {}
-
-debug_as_display!(HandlerErrors);
-
-/// The end of a call.
-pub(super) struct Outcome {
-    /// The result of the functions that this call ran.
-    pub(super) result: Result<Next, Failure>,
-    /// The failure that the key has now. With named handlers, it includes those of the handlers that
-    /// this call did not run.
-    pub(super) failure: Option<Failure>,
-    pub(super) again: Again,
-}
-
-/// When a key is called again if no change comes first.
-pub(super) enum Again {
-    Never,
-    After(Duration),
-    /// After the back-off of the key, which becomes longer.
-    BackOff,
-}
-
-impl From<Result<Next, Failure>> for Outcome {
-    fn from(result: Result<Next, Failure>) -> Self {
-        Self {
-            failure: result.as_ref().err().cloned(),
-            again: match &result {
-                Ok(Next::After(delay)) => Again::After(*delay),
-                Err(failure) if !failure.is_terminal() => Again::BackOff,
-                Ok(Next::Done) | Err(_) => Again::Never,
-            },
-            result,
-        }
     }
 }

@@ -9,7 +9,7 @@ use super::calls::{Call, Calls};
 use super::context::Context;
 use super::error::ControllerError;
 use super::failure_log::Topic;
-use super::outcome::{Again, Failure, Next, Outcome};
+use super::outcome::{Failure, Next};
 use super::postponed::{KeyWrites, PostponedKeys};
 use super::probe::Probe;
 use super::reconcile::Reconcile;
@@ -102,14 +102,12 @@ impl ReconcileLoop {
     /// Queues keys because of a change, or of the initial list.
     pub(super) fn enqueue(&self, keys: impl IntoIterator<Item = Key>, priority: i32) {
         for key in keys {
-            self.reconciler.request_all(&key, Duration::ZERO);
             self.queue
                 .add_with(key, AddOptions::new().priority(priority));
         }
     }
 
     pub(super) fn enqueue_after(&self, key: Key, delay: Duration) {
-        self.reconciler.request_all(&key, delay);
         self.queue.add_with(key, AddOptions::new().after(delay));
     }
 
@@ -267,18 +265,13 @@ impl ReconcileLoop {
             key: Key::clone(key),
         };
         let context = Context::new(call.clone(), writes);
-        let reconcile = || Ok(self.reconciler.reconcile(context));
-        let outcome = calls.guarded("the reconcile function", reconcile);
+        let reconcile = || self.reconciler.reconcile(context);
+        let result = calls.guarded("the reconcile function", reconcile);
         if let Some(limit) = limit {
             self.timers.cancel(limit);
         }
         let took = calls.clock.now().saturating_duration_since(began);
-        let outcome = outcome.unwrap_or_else(|failure| {
-            // The panic has lost the handlers that were due.
-            self.reconciler.request_all(key, Duration::ZERO);
-            Err(failure).into()
-        });
-        self.finish(call, outcome, priority, took, abort);
+        self.finish(call, result, priority, took, abort);
         // Often the cache has the writes by now, and no event follows that would remove them.
         self.postponed.forget_arrived(key);
         calls.set_running(key, None);
@@ -306,13 +299,15 @@ impl ReconcileLoop {
         }
     }
 
-    /// Reports the outcome of a call, and queues the key again if necessary.
-    fn finish(&self, call: &Call, outcome: Outcome, priority: i32, took: Duration, abort: &Stop) {
-        let Outcome {
-            result,
-            failure,
-            again,
-        } = outcome;
+    /// Reports the result of a call, and queues the key again if necessary.
+    fn finish(
+        &self,
+        call: &Call,
+        result: Result<Next, Failure>,
+        priority: i32,
+        took: Duration,
+        abort: &Stop,
+    ) {
         let is_aborted = result.is_err() && abort.is_stopped();
         let metric = match &result {
             Ok(next) => {
@@ -335,23 +330,23 @@ impl ReconcileLoop {
             }
         };
         if !is_aborted {
-            self.queue_again(&call.key, again, priority);
+            self.queue_again(&call.key, &result, priority);
         }
-        call.ended(result.is_err(), failure);
+        call.ended(result.err());
         self.calls
             .meter
             .event(|metrics| metrics.reconciled(metric, took));
     }
 
-    fn queue_again(&self, key: &Key, again: Again, priority: i32) {
+    fn queue_again(&self, key: &Key, result: &Result<Next, Failure>, priority: i32) {
         let options = AddOptions::new().priority(priority);
-        let options = match again {
-            Again::Never => return self.queue.forget(key),
-            Again::After(delay) => {
+        let options = match result {
+            Ok(Next::After(delay)) => {
                 self.queue.forget(key);
-                options.after(delay)
+                options.after(*delay)
             }
-            Again::BackOff => options.rate_limited(),
+            Err(failure) if !failure.is_terminal() => options.rate_limited(),
+            Ok(Next::Done) | Err(_) => return self.queue.forget(key),
         };
         self.queue.add_with(Key::clone(key), options);
     }

@@ -6,9 +6,6 @@ use super::outcome::Failure;
 use k8s_informer::object::Key;
 
 /// The last failure of a key. A successful call removes it.
-///
-/// With named handlers, it has the failures of all handlers whose last call failed. `attempts` and
-/// `time` are those of the last call in which one failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LastFailure {

@@ -221,9 +221,15 @@ fn key_has_one_call_at_a_time() {
 #[test]
 fn enqueued_keys_are_called() {
     let cluster = Cluster::new();
-    let (running, calls) = start(&cluster, "handle", |builder| builder);
+    let (gone, keys) = unbounded();
+    let (running, calls) = start(&cluster, "handle", |builder| {
+        builder.on_gone(move |key| gone.send(Key::clone(key)).unwrap())
+    });
     calls.next().done();
     running.until_idle();
+    // A key without an object, for work that belongs to none (WR10).
+    running.enqueue("_all_");
+    assert_eq!(&*keys.recv_timeout(LIMIT).unwrap(), "_all_");
     running.enqueue("default/a");
     calls.next().done();
     running.controller.enqueue_after("default/a", 5 * SECOND);

@@ -7,7 +7,6 @@ mod deletions;
 mod events;
 mod finalizers;
 mod lifecycle;
-mod named_handlers;
 mod optional;
 mod own_writes;
 mod priorities;

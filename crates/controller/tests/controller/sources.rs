@@ -1,8 +1,10 @@
 //! Other sources of a controller: owned and watched objects.
 
+use k8s_informer::client::api::Patch;
 use k8s_informer::informer::InformerScope;
 use k8s_informer::selector::Selector;
 use k8s_informer_controller::{Predicate, generation_changed};
+use k8s_informer_testing::{RequestRecord, Verb};
 use k8s_openapi::api::core::v1::Secret;
 
 use super::*;
@@ -273,6 +275,66 @@ fn controllers_with_one_informer_share_the_index_of_children() {
         running.end(calls);
     }
     factory.shutdown();
+}
+
+/// Lasso calls all handlers of the kind again.
+#[test]
+fn ls12_controllers_of_a_kind_retry_alone() {
+    let cluster = Cluster::new();
+    cluster.create(MAPS, "a");
+    let [failing, other] = ["failing", "other"].map(|name| {
+        let (reconcile, calls) = answered::<ConfigMap>();
+        let builder = cluster.controller(name).factory(&cluster.factory);
+        (Running::new(builder.by(reconcile).unwrap()), calls)
+    });
+    failing.1.next().fail("no");
+    other.1.next().done();
+    other.0.until_idle();
+    failing.0.until_delayed();
+    cluster.advance(&failing.0, SECOND);
+    let retry = failing.1.next();
+    assert_eq!(retry.attempt, 2);
+    retry.done();
+    failing.0.until_idle();
+    other.0.until_idle();
+    other.1.assert_none();
+    cluster.touch(MAPS, "a", "1");
+    failing.1.next().done();
+    other.1.next().done();
+    let requests = cluster.server.requests();
+    let is_watch = |request: &&RequestRecord| request.verb() == Verb::Watch;
+    assert_eq!(requests.iter().filter(is_watch).count(), 1);
+    for (running, calls) in [failing, other] {
+        running.end(calls);
+    }
+}
+
+#[test]
+fn ls11_write_of_another_controller_is_in_the_cache() {
+    let cluster = Cluster::new();
+    let of = |name| {
+        let builder = cluster.controller::<ConfigMap>(name);
+        builder.factory(&cluster.factory)
+    };
+    let (sender, sizes) = unbounded();
+    let reader = of("reader").by(move |_, map| {
+        sender.send(map.data.as_ref().map(|data| data["size"].clone()))?;
+        Ok(Next::Done)
+    });
+    let reader = Running::new(reader.unwrap());
+    let (reconcile, calls) = answered();
+    let writer = Running::new(of("writer").by(reconcile).unwrap());
+    cluster.create(MAPS, "a");
+    assert_eq!(sizes.recv_timeout(LIMIT).unwrap(), None);
+    calls.next().run(|cx| {
+        let patch = Patch::merge(json!({"data": {"size": "3"}}));
+        let maps = cx.api::<ConfigMap>(Some(cx.namespace()));
+        maps.patch(cx.name(), &patch, cx.stop())?;
+        Ok(Next::Done)
+    });
+    assert_eq!(sizes.recv_timeout(LIMIT).unwrap().unwrap(), "3");
+    writer.end(calls);
+    reader.end(());
 }
 
 #[test]

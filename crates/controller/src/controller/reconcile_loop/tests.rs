@@ -36,13 +36,11 @@ struct Running {
 struct Writer(Box<CallFn>, Arc<AtomicUsize>);
 
 impl Reconcile for Writer {
-    fn reconcile(&self, cx: Context) -> Outcome {
+    fn reconcile(&self, cx: Context) -> Result<Next, Failure> {
         (self.0)(&cx.writes);
         self.1.fetch_add(1, Ordering::Relaxed);
-        Ok(Next::Done).into()
+        Ok(Next::Done)
     }
-
-    fn request_all(&self, _: &Key, _: Duration) {}
 }
 
 impl Running {

@@ -230,7 +230,7 @@ fn metrics_of_the_program_are_rendered_with_the_others() {
     for value in [0.1, 0.2, f64::NAN] {
         times.observe(value);
     }
-    registry.append(|| String::new());
+    registry.append(String::new);
     registry.append(|| "# TYPE d gauge\nd 1".to_owned());
     registry.append(|| panic!("no cache"));
     registry.append(|| "e 2\n".to_owned());
