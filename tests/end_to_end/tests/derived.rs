@@ -47,13 +47,11 @@ struct WebsiteStatus {
 impl_object!(Website as kube::Resource);
 
 fn reconcile(cx: &Context, site: &Arc<Website>) -> Result<Next, Failure> {
-    let (name, namespace) = (site.name(), Some(site.namespace()));
-    let map = json!({"metadata": {"name": name}, "data": {"title": site.spec.title}});
-    let maps = cx.api::<ConfigMap>(namespace);
-    maps.patch(name, &Patch::apply("website", cx.owned(map)?), cx.stop())?;
+    let map = json!({"metadata": {"name": cx.name()}, "data": {"title": site.spec.title}});
+    cx.apply::<ConfigMap>(map)?;
     let status = Patch::merge(json!({"status": WebsiteStatus { ready: true }}));
-    let sites = cx.api::<Website>(namespace);
-    sites.status().patch(name, &status, cx.stop())?;
+    let sites = cx.api::<Website>(Some(cx.namespace()));
+    sites.status().patch(cx.name(), &status, cx.stop())?;
     Ok(Next::Done)
 }
 
