@@ -309,11 +309,13 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     ///   discovery fails, this is unknown, and they wait for an answer or the list, up to the
     ///   [`sync_timeout`](Self::sync_timeout).
     /// - If it appears later, it counts as existing once its first list is complete: no call sees a
-    ///   part. All keys are then queued. A failed list is repeated at least every 30 seconds.
+    ///   part. All keys are then queued. A failed list is repeated within a minute.
     /// - If its lists fail with 404, and discovery lacks it in each answer for 5 seconds, it is gone.
-    ///   All keys are then queued, and waits for [own writes](crate::guide::controllers#own-writes) to it end.
-    ///   Deletions that the server sent are delivered, and no others. Errors such as 403 or 503 never
-    ///   end it: its cache stays, as that of any other kind.
+    ///   All keys are then queued, and waits for [own writes] to it end. Deletions that the server
+    ///   sent are delivered, and no others. Errors such as 403 or 503 never end it: its cache stays,
+    ///   as that of any other kind.
+    ///
+    /// [own writes]: crate::guide::controllers#own-writes
     ///
     /// A missing kind does not affect `/readyz`.
     pub fn watches_optional<C: Object + DeserializeOwned, K: IntoIterator<Item = Key>>(
