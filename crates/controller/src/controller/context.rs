@@ -291,7 +291,8 @@ impl Context {
         match sources.find(|(_, source)| source.presence.is_none()) {
             Some((_, source)) => source.informer.lister(),
             None => panic!(
-                "the controller {:?} has no source of type {}: call `owns` or `watches` when you build it",
+                "the controller {:?} has no source of type {}: call `owns` or `watches` when you build it; for an optional one, \
+                 call `Context::optional`",
                 self.controller(),
                 std::any::type_name::<C>()
             ),
