@@ -155,7 +155,7 @@ fn apply<C: Resource + FullMetadata + DeserializeOwned + Serialize>(
     site: &Website,
     child: Value,
 ) -> Result<(), Failure> {
-    // What somebody else has changed by hand is taken back.
+    // `force` takes back what was changed by hand.
     let what = match cx.apply_with::<C>(child, ApplyOptions::new().force())? {
         Applied::Created => "Created",
         Applied::Changed => "Updated",

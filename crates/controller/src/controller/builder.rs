@@ -694,23 +694,17 @@ fn added_source<C: Object + DeserializeOwned>(
         let probe = reconcile_loop.probe.as_ref();
         probe.inspect(|probe| (probe.handler_added)(registration.clone()));
         let postponed = Arc::downgrade(&reconcile_loop.postponed);
-        let (of, is_optional) = (
-            Arc::downgrade(reconcile_loop),
-            reconcile_loop.is_optional(at),
-        );
+        let of = Arc::downgrade(reconcile_loop);
+        let check = move || {
+            of.upgrade()
+                .inspect(|of| of.check_optional_after(at, Duration::ZERO));
+        };
+        let synced = informer.synced().on_done(check.clone());
         let errors = informer.on_error(move |error| {
             postponed.upgrade().inspect(|of| of.check_all_again(at));
-            if is_optional && error.is_not_found() {
-                of.upgrade()
-                    .inspect(|of| of.check_optional_after(at, Duration::ZERO));
+            if error.is_not_found() {
+                check();
             }
-        });
-        let of = Arc::downgrade(reconcile_loop);
-        let synced = is_optional.then(|| {
-            informer.synced().on_done(move || {
-                of.upgrade()
-                    .inspect(|of| of.check_optional_after(at, Duration::ZERO));
-            })
         });
         let remove = move || {
             drop((errors, synced));

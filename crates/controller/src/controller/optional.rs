@@ -14,11 +14,8 @@ use crate::log;
 
 impl ReconcileLoop {
     pub(super) fn has_optional(&self) -> bool {
-        (0..self.calls.sources.len()).any(|at| self.is_optional(at))
-    }
-
-    pub(super) fn is_optional(&self, at: usize) -> bool {
-        self.calls.sources[at].presence().is_some()
+        let mut sources = self.calls.sources.iter();
+        sources.any(|source| source.presence().is_some())
     }
 
     /// The presence of an optional source, by the position of the source.
@@ -28,7 +25,7 @@ impl ReconcileLoop {
     }
 
     /// Checks an optional source after a delay, on the thread of these checks. Replaces the check
-    /// that was planned before.
+    /// that was planned before. Does nothing for other sources.
     pub(super) fn check_optional_after(self: &Arc<Self>, at: usize, delay: Duration) {
         let Some((_, presence)) = self.presence(at) else {
             return;
@@ -84,7 +81,7 @@ impl ReconcileLoop {
             state.absent_since = None;
             state.was_gone |= !exists;
         }
-        presence.begin(exists);
+        presence.set(exists);
         let is = if exists { "exists" } else { "is gone" };
         log::info!(
             "controller {:?}: the optional kind {} {is}",

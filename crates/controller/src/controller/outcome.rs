@@ -82,8 +82,8 @@ impl Failure {
         self.error.downcast_ref()
     }
 
-    /// Whether all errors of the failure are conflicts with a newer version. A conflict of field
-    /// managers stays until somebody resolves it.
+    /// Whether the error is a conflict with a newer version. A retry does not resolve a conflict of
+    /// field managers.
     pub(super) fn is_conflict(&self) -> bool {
         self.downcast_ref::<error::Error>().is_some_and(|error| {
             let details = error.status().and_then(|status| status.details.as_ref());

@@ -40,8 +40,7 @@ impl Presence {
         self.exists.load(Ordering::Acquire)
     }
 
-    /// Sets the state before the first call.
-    pub(super) fn begin(&self, exists: bool) {
+    pub(super) fn set(&self, exists: bool) {
         self.exists.store(exists, Ordering::Release);
     }
 }

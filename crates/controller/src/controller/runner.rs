@@ -158,7 +158,7 @@ impl Runner {
                     false => Ok(()),
                 })?;
             }
-            presence.begin(source.synced().is_done());
+            presence.set(source.synced().is_done());
         }
         Ok(())
     }

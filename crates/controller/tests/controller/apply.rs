@@ -220,7 +220,7 @@ fn deleted_child_is_created_again() {
     assert_eq!(applied(&mut test, &results), [Applied::Created]);
     test.server().delete(MAP).unwrap();
     assert_eq!(applied(&mut test, &results), [Applied::Created]);
-    // Created by somebody else in the meantime.
+    // Another program creates it in the meantime.
     test.server().delete(MAP).unwrap();
     test.server().create(MAPS, map()).unwrap();
     assert_eq!(applied(&mut test, &results), []);

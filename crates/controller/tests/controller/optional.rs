@@ -42,6 +42,16 @@ fn start(cluster: &Cluster) -> (Running<ConfigMap>, Calls) {
     )
 }
 
+/// The same with the widget `a`, which the first call has seen.
+fn start_installed(cluster: &Cluster) -> (Running<ConfigMap>, Calls) {
+    widgets::install(&cluster.server);
+    widgets::create(&cluster.server, "a");
+    let (running, calls) = start(cluster);
+    assert_eq!(answer(calls.next()), Some(1));
+    running.drain(&calls);
+    (running, calls)
+}
+
 /// Answers a call, and returns the number of widgets that it sees.
 fn answer(call: Call) -> Option<usize> {
     let (sender, seen) = bounded(1);
@@ -160,11 +170,7 @@ fn kind_that_cannot_be_listed_fails_the_start() {
 #[test]
 fn own_writes_are_not_awaited_when_the_kind_is_gone() {
     let cluster = Cluster::new();
-    widgets::install(&cluster.server);
-    widgets::create(&cluster.server, "a");
-    let (running, calls) = start(&cluster);
-    assert_eq!(answer(calls.next()), Some(1));
-    running.drain(&calls);
+    let (running, calls) = start_installed(&cluster);
     cluster.stall("widgets");
     running.enqueue("default/a");
     calls.next().run(|cx| {
@@ -204,11 +210,7 @@ fn own_writes_are_not_awaited_when_the_kind_is_gone() {
 #[test]
 fn answers_other_than_absence_change_nothing() {
     let cluster = Cluster::new();
-    widgets::install(&cluster.server);
-    widgets::create(&cluster.server, "a");
-    let (running, calls) = start(&cluster);
-    assert_eq!(answer(calls.next()), Some(1));
-    running.drain(&calls);
+    let (running, calls) = start_installed(&cluster);
     let answers = [
         Fault::status(403),
         Fault::status(404),
@@ -236,11 +238,7 @@ fn answers_other_than_absence_change_nothing() {
 #[test]
 fn only_absence_during_the_whole_settle_time_counts() {
     let cluster = Cluster::new();
-    widgets::install(&cluster.server);
-    widgets::create(&cluster.server, "a");
-    let (running, calls) = start(&cluster);
-    assert_eq!(answer(calls.next()), Some(1));
-    running.drain(&calls);
+    let (running, calls) = start_installed(&cluster);
     for _ in 0..3 {
         cluster
             .server
@@ -269,5 +267,41 @@ fn only_absence_during_the_whole_settle_time_counts() {
     // No deletion is invented: the widget is seen again with the next list.
     cluster.server.clear_faults();
     while answer(cluster.advance_until_call(&running, &calls)) != Some(1) {}
+    running.end(calls);
+}
+
+/// Without its definition, the objects of a kind do not exist, whatever the cache still has.
+#[test]
+fn children_of_a_gone_kind_are_hidden() {
+    let cluster = Cluster::new();
+    let map = cluster.create(MAPS, "a");
+    widgets::install(&cluster.server);
+    let owner = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "controller": true,
+        "name": "a", "uid": map["metadata"]["uid"],
+    });
+    let widget = json!({"metadata": {"name": "a", "ownerReferences": [owner]}});
+    cluster.create_with(widgets::WIDGETS, widget);
+    let (reconcile, calls) = answered();
+    let builder = cluster.controller::<ConfigMap>("children");
+    let builder = builder
+        .factory(&cluster.factory)
+        .owns_optional(widgets::source());
+    let running = Running::new(builder.by(reconcile).unwrap());
+    let children = |call: Call| {
+        let (sender, seen) = bounded(1);
+        call.run(move |cx| {
+            sender.send(cx.children::<DynamicObject>().len())?;
+            Ok(Next::Done)
+        });
+        seen.recv_timeout(LIMIT).unwrap()
+    };
+    assert_eq!(children(calls.next()), 1);
+    running.drain(&calls);
+    cluster
+        .server
+        .fail_next(widgets::discovery_without_widgets());
+    fail_lists(&cluster);
+    while children(cluster.advance_until_call(&running, &calls)) != 0 {}
     running.end(calls);
 }
