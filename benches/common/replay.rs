@@ -9,7 +9,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -37,6 +37,8 @@ pub(crate) struct Replay {
     count: usize,
     child: Child,
     commands: ChildStdin,
+    /// A line for each executed command.
+    answers: BufReader<ChildStdout>,
 }
 
 impl Replay {
@@ -64,8 +66,8 @@ impl Replay {
             .spawn()
             .expect("the server process starts");
         let mut url = String::new();
-        let output = child.stdout.take().expect("stdout is piped");
-        BufReader::new(output)
+        let mut answers = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        answers
             .read_line(&mut url)
             .expect("the server prints its address");
         let commands = child.stdin.take().expect("stdin is piped");
@@ -75,6 +77,7 @@ impl Replay {
             count,
             child,
             commands,
+            answers,
         }
     }
 
@@ -117,8 +120,13 @@ impl Replay {
         self.command("reset");
     }
 
+    /// Sends a command and waits until the server has executed it. Otherwise a client that is
+    /// started after a reset could see the state before it.
     fn command(&mut self, command: &str) {
         writeln!(self.commands, "{command}").expect("the server reads commands");
+        let mut answer = String::new();
+        let read = self.answers.read_line(&mut answer);
+        assert_eq!((read.ok(), &*answer), (Some(5), "done\n"));
     }
 
     fn end(&mut self) {
@@ -181,9 +189,9 @@ pub(crate) fn serve_if_child() -> bool {
             ["expire"] => server.expire(),
             ["cut"] => server.cut(),
             ["reset"] => server.reset(),
-            ["quit"] => break,
             _ => panic!("unknown command: {line}"),
         }
+        println!("done");
     }
     true
 }
