@@ -558,15 +558,17 @@ impl Cluster {
         self.client.request(&request, &Stop::new())?.json()
     }
 
-    /// Waits until lists that accept any version, such as the first one of an informer, show a new
-    /// object. A real server answers them from its cache.
+    /// Waits until lists that accept any version, such as the first one of an informer, show the
+    /// current state of an object. A real server answers them from its cache.
     pub(crate) fn wait_until_listed(&self, path: &str) {
         if matches!(self.kind, Kind::Embedded { .. }) {
             return;
         }
-        let request = Request::get(path).query("resourceVersion", "0");
+        let get = |request| self.try_send(request).ok();
         wait_until("the cache of the server has the object", || {
-            self.try_send(request.clone()).ok()
+            let current = get(Request::get(path))?;
+            let cached = get(Request::get(path).query("resourceVersion", "0"))?;
+            (cached == current).then_some(())
         });
     }
 
@@ -618,8 +620,14 @@ impl Namespace<'_> {
         let created = self
             .cluster
             .send(Request::post(&path).json(&object).unwrap());
-        self.cluster.wait_until_listed(&format!("{path}/{name}"));
+        self.wait_until_listed(name);
         created
+    }
+
+    /// Like [`Cluster::wait_until_listed`], for a ConfigMap.
+    pub(crate) fn wait_until_listed(&self, name: &str) {
+        let path = format!("{}/{name}", self.path("configmaps"));
+        self.cluster.wait_until_listed(&path);
     }
 
     #[track_caller]

@@ -181,6 +181,7 @@ fn inherited_type_reads_the_objects_of_its_kind() {
         let maps = client.api::<ConfigMap>(Some(&namespace.name));
         let map = json!({"metadata": {"name": "a"}, "data": {"mode": "fast"}});
         let created = maps.create(&map, &stop).unwrap();
+        namespace.wait_until_listed("a");
         let factory = cluster.factory().namespace(&namespace.name).build();
         let settings = factory.informer::<settings::Settings>();
         factory.start(&stop).unwrap();

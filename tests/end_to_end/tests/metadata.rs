@@ -135,6 +135,7 @@ fn fa7_metadata_informer_receives_only_metadata() {
         for name in ["a", "b", "c"] {
             namespace.create(name, json!({ "name": name }));
             namespace.patch(name, &json!({ "data": { "word": SECRET } }));
+            namespace.wait_until_listed(name);
         }
         let factory = |tap: &Tap| {
             let builder = SharedInformerFactory::builder(tap.clone()).namespace(&namespace.name);

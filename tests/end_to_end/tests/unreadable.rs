@@ -35,6 +35,7 @@ impl TryFrom<String> for Round {
 
 fn set_round(namespace: &Namespace<'_>, name: &str, round: &str) {
     namespace.patch(name, &json!({ "data": { "round": round } }));
+    namespace.wait_until_listed(name);
 }
 
 /// Waits for a matching status while the informer watches.
