@@ -147,9 +147,9 @@ fn bookmarks_are_sent_at_intervals_if_allowed() {
 }
 
 #[test]
-fn watch_timeout_sends_bookmark_and_keeps_connection() {
+fn watch_sends_bookmark_before_its_timeout_and_keeps_connection() {
     let server = ApiServer::builder()
-        .watch_timeout(Duration::from_millis(20))
+        .watch_timeout(Duration::from_millis(2001))
         .start()
         .unwrap();
     let mut client = Client::watch(

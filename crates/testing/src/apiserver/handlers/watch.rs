@@ -19,6 +19,10 @@ use crate::apiserver::model::status::{StatusError, error_line};
 /// The maximum number of changes to read under the lock at once, and of lines to write at once.
 const BATCH: usize = 256;
 
+/// The time between the last bookmark and the end of a watch. kube-apiserver sends it in the last two
+/// seconds, but not in shorter watches.
+const LAST_BOOKMARK: Duration = Duration::from_millis(1500);
+
 /// One open watch. It counts as open until it is dropped.
 pub(crate) struct Watch<'a> {
     shared: &'a Shared,
@@ -31,6 +35,8 @@ pub(crate) struct Watch<'a> {
     cursor: u64,
     bookmarks: bool,
     deadline: Instant,
+    /// The time of the last bookmark.
+    last_bookmark: Option<Instant>,
     /// The initial objects, which are sent first.
     initial: Vec<Arc<Object>>,
     /// The line after the initial objects, if any: the bookmark that ends them, or the error that
@@ -46,7 +52,7 @@ enum Work {
     Changes(Vec<Arc<Change>>),
     Bookmark(u64),
     Fault(FaultEffect),
-    TimeIsUp(u64),
+    TimeIsUp,
     /// The watch needs changes that the history has dropped. It ends, as in kube-apiserver.
     Behind,
     Cancelled,
@@ -82,6 +88,9 @@ impl<'a> Watch<'a> {
             deadline: now
                 .checked_add(timeout)
                 .unwrap_or_else(|| now + Duration::from_secs(u32::MAX.into())),
+            last_bookmark: (timeout > Duration::from_secs(2))
+                .then(|| now.checked_add(timeout - LAST_BOOKMARK))
+                .flatten(),
             initial: Vec::new(),
             after_initial: None,
             failed: false,
@@ -168,7 +177,9 @@ impl<'a> Watch<'a> {
         let interval = self.shared.settings.bookmark_interval;
         let mut next_bookmark = Instant::now().checked_add(interval);
         loop {
-            match self.next_work(next_bookmark.filter(|_| self.bookmarks), writer.line()) {
+            let due = next_bookmark.into_iter().chain(self.last_bookmark);
+            let due = due.min().filter(|_| self.bookmarks);
+            match self.next_work(due, writer.line()) {
                 Work::Changes(changes) => {
                     let lines: Vec<Vec<u8>> = changes
                         .iter()
@@ -180,7 +191,9 @@ impl<'a> Watch<'a> {
                     writer.send(&lines)?;
                 }
                 Work::Bookmark(version) => {
-                    next_bookmark = Instant::now().checked_add(interval);
+                    let now = Instant::now();
+                    next_bookmark = now.checked_add(interval);
+                    self.last_bookmark.take_if(|due| *due <= now);
                     writer.send(&[self.bookmark(version, false)])?;
                 }
                 Work::Fault(FaultEffect {
@@ -188,14 +201,7 @@ impl<'a> Watch<'a> {
                     ..
                 }) => self.forget_bookmarks(),
                 Work::Fault(effect) => writer.plan_now(effect)?,
-                Work::Behind => return Ok(End::Clean),
-                Work::TimeIsUp(version) => {
-                    // A last bookmark, so that the next watch can start from here.
-                    if self.bookmarks && version >= self.cursor {
-                        writer.send(&[self.bookmark(version, false)])?;
-                    }
-                    return Ok(End::Clean);
-                }
+                Work::Behind | Work::TimeIsUp => return Ok(End::Clean),
                 Work::Cancelled => return Ok(End::Cut),
             }
         }
@@ -228,7 +234,7 @@ impl<'a> Watch<'a> {
             }
             let now = Instant::now();
             if now >= self.deadline {
-                return Work::TimeIsUp(version);
+                return Work::TimeIsUp;
             }
             // A watch that starts at a future version sends no bookmarks before the server reaches
             // this version.
