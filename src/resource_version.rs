@@ -21,6 +21,11 @@ pub fn compare_resource_versions(a: &str, b: &str) -> Option<Ordering> {
     comparable.then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
 }
 
+/// Whether `version` is `wanted` or a later one. `false` if they cannot be compared.
+pub(crate) fn is_at_least(version: &str, wanted: &str) -> bool {
+    compare_resource_versions(version, wanted).is_some_and(Ordering::is_ge)
+}
+
 /// Replaces `last` with `version`, unless `version` is older. If they cannot be compared, `version`
 /// counts as newer.
 pub(crate) fn advance(last: &mut String, version: &str) {

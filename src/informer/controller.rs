@@ -223,6 +223,10 @@ impl<T: Object> Controller<T> {
             .chain(reflects.then(|| format!("{} reflector", self.name)))
     }
 
+    pub(super) fn reflector(&self) -> &Reflector<T> {
+        &self.reflector
+    }
+
     /// Whether the server has sent a state of this object that could not be read or processed, and
     /// no newer one that could.
     pub(super) fn is_missing(&self, key: &str) -> bool {

@@ -40,6 +40,7 @@
 //! thread, and maintains the status and the log. Its `session` performs what the protocol requests
 //! and writes to the store.
 
+mod catch_up;
 mod failures;
 mod headroom;
 mod initial_list;

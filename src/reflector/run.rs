@@ -1,3 +1,4 @@
+mod current;
 mod custom_store;
 mod session;
 
@@ -9,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use self::custom_store::CustomStore;
 use self::session::Session;
+use super::catch_up::CatchUp;
 use super::failures::{Failures, named};
 use super::initial_list::InitialList;
 use super::protocol::{Protocol, Report, ReportKind};
@@ -79,6 +81,7 @@ pub struct Reflector<T> {
     reclaim: Option<Arc<dyn Reclaim>>,
     on_failure: Option<OnFailure>,
     missing: Arc<Missing>,
+    catch_up: CatchUp,
     /// Whether the store is a queue whose consumer calls [`rejected`](Self::rejected).
     has_consumer: bool,
     /// The result of [`status`](Self::status), without the rejected objects. Innermost lock:
@@ -103,6 +106,7 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
             reclaim: None,
             on_failure: None,
             missing: Arc::default(),
+            catch_up: CatchUp::default(),
             has_consumer: false,
             status: Mutex::default(),
             logged: Mutex::default(),
@@ -344,6 +348,9 @@ impl<T: Object> Reflector<T> {
                     .filter(|report| report.kind != ReportKind::Object);
                 status.failures += failures.count() as u64;
             }
+        }
+        if !session.protocol.is_behind() {
+            self.catch_up.reached();
         }
         self.notify(session, &reports);
     }

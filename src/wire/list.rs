@@ -102,7 +102,7 @@ fn selector_or_none<'de, D: Deserializer<'de>>(
     struct ShardInfo {
         selector: String,
     }
-    let info = <&RawValue>::deserialize(deserializer)?;
+    let info = <Box<RawValue>>::deserialize(deserializer)?;
     Ok(serde_json::from_str(info.get())
         .ok()
         .map(|ShardInfo { selector }| selector))
@@ -111,7 +111,8 @@ fn selector_or_none<'de, D: Deserializer<'de>>(
 /// Deserializes an object or `null`. Rejects an array, which serde would accept for the struct,
 /// field by field.
 fn object_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Metadata, D::Error> {
-    match <Option<&RawValue>>::deserialize(deserializer)?.map(RawValue::get) {
+    let metadata = <Option<Box<RawValue>>>::deserialize(deserializer)?;
+    match metadata.as_deref().map(RawValue::get) {
         None => Ok(Metadata::default()),
         Some(object) if object.starts_with('{') => {
             serde_json::from_str(object).map_err(D::Error::custom)

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+mod current;
 mod first_sync;
 mod label_index;
 mod observe;

@@ -18,7 +18,7 @@ use crate::informer::support::{SOON, until};
 
 pub(crate) const QUEUES: [InformerQueue; 2] = [InformerQueue::DeltaFifo, InformerQueue::RealFifo];
 
-fn list(version: &str, namespace: &str) -> Answer {
+pub(crate) fn list(version: &str, namespace: &str) -> Answer {
     let item = json!({"metadata": {"namespace": namespace, "name": "a", "resourceVersion": "1"}});
     let list = json!({"kind": "List", "metadata": {"resourceVersion": version}, "items": [item]});
     Answer::body(list.to_string())
@@ -29,12 +29,12 @@ fn object(namespace: &str, name: &str, version: &str) -> DynamicObject {
     serde_json::from_value(json!({ "metadata": metadata })).unwrap()
 }
 
-fn event(kind: &str, namespace: &str, name: &str, version: &str) -> String {
+pub(crate) fn event(kind: &str, namespace: &str, name: &str, version: &str) -> String {
     let object = serde_json::to_value(object(namespace, name, version)).unwrap();
     json!({"type": kind, "object": object}).to_string() + "\n"
 }
 
-fn options(queue: InformerQueue) -> SharedIndexInformerOptions<DynamicObject> {
+pub(crate) fn options(queue: InformerQueue) -> SharedIndexInformerOptions<DynamicObject> {
     SharedIndexInformerOptions {
         queue,
         ..SharedIndexInformerOptions::default()

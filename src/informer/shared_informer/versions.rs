@@ -4,10 +4,11 @@ use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{RunningPart, Shared, SharedIndexInformer};
+use crate::error::Error;
 use crate::object::{Object, meta_namespace_key};
 use crate::queue::{WaitError, Watermark};
 use crate::reflector::ReflectorStatus;
-use crate::resource_version::compare_resource_versions;
+use crate::resource_version::{compare_resource_versions, is_at_least};
 use crate::stop::Stop;
 
 impl<T: Object> SharedIndexInformer<T> {
@@ -169,10 +170,66 @@ impl<T: Object> SharedIndexInformer<T> {
     /// ```
     pub fn has_processed(&self, namespace: &str, version: &str) -> bool {
         self.shared.running.get().is_some()
-            && self.parts_with(namespace).all(|running| {
-                let order = compare_resource_versions(&running.watermark.current(), version);
-                order.is_some_and(Ordering::is_ge)
-            })
+            && self
+                .parts_with(namespace)
+                .all(|running| is_at_least(&running.watermark.current(), version))
+    }
+
+    /// Blocks until the cache contains everything that was committed before `since`, however far its
+    /// watch is behind. It sends a consistent read, unless it has sent one after `since`.
+    ///
+    /// A watch does not tell that it is behind. So if it has not reached the version of the read, it
+    /// is opened again from its own version for 3 s: kube-apiserver then sends a bookmark within 2 s.
+    /// If it does not, the objects are listed again, as of a moment after `since`.
+    ///
+    /// The wait has no timeout. The [status](Self::status) has the failures of watches and lists.
+    ///
+    /// ```
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::ApiServer;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use std::time::Instant;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let maps = factory.informer::<ConfigMap>();
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// server.create("/api/v1/namespaces/web/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
+    /// maps.wait_until_current(Instant::now(), &stop)?;
+    /// assert!(maps.lister().get("web", "a").is_some());
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the read, for example [`is_forbidden`](Error::is_forbidden). Returns an
+    /// [`is_stopped`](Error::is_stopped) error if `stop` is set or the informer ends.
+    pub fn wait_until_current(&self, since: Instant, stop: &Stop) -> Result<(), Error> {
+        let (stop, _ends) = self.shared.state.stop_or_end(stop);
+        // A first list is often a consistent read.
+        if !self.synced().wait_or_stop(&stop) {
+            return Err(Error::stopped());
+        }
+        let mut parts = Vec::new();
+        for (_, running) in self.parts() {
+            parts.push((
+                running,
+                running.controller.reflector().catch_up(since, &stop)?,
+            ));
+        }
+        for (running, (reached, version)) in parts {
+            reached.wait_or_stop(&stop);
+            if !running.controller.reflector().wait_for_list(since, &stop) {
+                // Fails only after a stop: the version can be compared.
+                let _ = running.watermark.wait(&version, Duration::MAX, &stop);
+            }
+        }
+        match stop.is_stopped() {
+            true => Err(Error::stopped()),
+            false => Ok(()),
+        }
     }
 
     /// Returns the status of the reflector for a namespace, without those of other namespaces. The

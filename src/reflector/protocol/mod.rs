@@ -18,6 +18,7 @@ pub(super) use self::watch_ends::WatchEnd;
 use super::{Missing, ReflectorOptions};
 use crate::error::{Error, MAX_RETRY_AFTER};
 use crate::object::Key;
+use crate::resource_version::is_at_least;
 use crate::time::{Backoff, Random};
 use crate::wire::{
     FrameSplitter, ListMeta, ListOptions, ListSplitter, Piece, ResourceVersionMatch, Shard,
@@ -26,6 +27,10 @@ use crate::wire::{
 
 /// The minimum duration of a watch (W1).
 const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The duration of a watch that must tell the version of the server, in seconds. kube-apiserver
+/// sends a bookmark two seconds before a watch ends, but not in shorter watches.
+const BOOKMARK_SECONDS: u32 = 3;
 
 /// Decides what a reflector requests, how long it waits, and what follows a failure. It has no
 /// thread, socket, clock, store or object type.
@@ -70,9 +75,19 @@ pub(super) struct Protocol {
     backoff: Backoff,
     random: Random,
     repair: Repair,
+    behind: Option<Behind>,
     /// The time that was passed to the last method call.
     now: Instant,
     reports: Vec<Report>,
+}
+
+/// A version that the objects have not reached. It is empty if only a consistent list will do.
+struct Behind {
+    version: String,
+    /// When the objects are listed. `None` before the watch is open again.
+    list_at: Option<Instant>,
+    /// Whether such a list has begun.
+    has_relisted: bool,
 }
 
 enum Phase {
@@ -135,6 +150,7 @@ impl Protocol {
             broken_at: None,
             backoff: options.backoff.clone(),
             random: Random::new(),
+            behind: None,
             repair: Repair::new(missing, options.backoff.clone()),
             options,
             now,
@@ -224,10 +240,14 @@ impl Protocol {
                 (None, None) => Output::Read(timeout),
             },
             Phase::Wait(duration, _) => Output::Wait(*duration),
-            Phase::Watch { .. } => Output::Watch(ListOptions {
-                resource_version: Some(self.version.clone()),
-                ..watch_options(options, random)
-            }),
+            Phase::Watch { .. } => {
+                let mut watch = watch_options(options, random);
+                if self.behind.is_some() {
+                    watch.timeout_seconds = Some(BOOKMARK_SECONDS);
+                }
+                watch.resource_version = Some(self.version.clone());
+                Output::Watch(watch)
+            }
             // The objects must not be older than a version seen before. Before the first version,
             // or if the last version is unavailable, the request is a consistent read (WL2).
             Phase::WatchList { .. } => Output::Watch(ListOptions {
@@ -273,6 +293,33 @@ impl Protocol {
     /// Whether a watch is open.
     pub(super) fn has_open_watch(&self) -> bool {
         matches!(&self.phase, Phase::WatchBody(watch) if !watch.is_initial())
+    }
+
+    /// Requests that the objects reach a version. If it is empty, requests a consistent list.
+    pub(super) fn want(&mut self, version: String, now: Instant) {
+        self.now = now;
+        let list_at = version.is_empty().then_some(now);
+        self.behind = Some(Behind {
+            version,
+            list_at,
+            has_relisted: false,
+        });
+        self.catch_up();
+        if self.has_open_watch() {
+            self.phase = WATCH;
+        }
+    }
+
+    /// Whether the objects have not reached the requested version.
+    pub(super) fn is_behind(&self) -> bool {
+        self.behind.is_some()
+    }
+
+    /// Notes whether the objects have reached the requested version.
+    fn catch_up(&mut self) {
+        let version = &self.version;
+        self.behind
+            .take_if(|behind| is_at_least(version, &behind.version));
     }
 
     fn list(&self) -> Option<&ListRequest> {
@@ -354,6 +401,10 @@ impl Protocol {
                     last_bookmark: None,
                 };
                 self.begin_watch(changes, timeout, started);
+                if let Some(behind) = &mut self.behind {
+                    let list_at = started + Duration::from_secs(BOOKMARK_SECONDS.into());
+                    behind.list_at.get_or_insert(list_at);
+                }
             }
             (Phase::Watch { .. }, Err(error)) => self.watch_request_failed(error),
             (Phase::WatchList { unfinished }, Ok(())) => {
@@ -508,6 +559,8 @@ impl Protocol {
     /// them was read in its last state.
     pub(super) fn replaced(&mut self, complete: bool) {
         self.version = self.take_list_version();
+        self.behind.take_if(|behind| behind.has_relisted);
+        self.catch_up();
         self.silence.total = Duration::ZERO;
         self.lists += 1;
         self.broken_at = None;
@@ -603,7 +656,14 @@ impl Protocol {
         let left = timeout.saturating_sub(watch.silence);
         let left = left.max(Duration::from_millis(1));
         let sooner = self.repair.time_left(watch.silence, self.now);
-        sooner.map_or(left, |sooner| sooner.min(left))
+        let list_at = self.behind.as_ref().and_then(|behind| behind.list_at);
+        let list_in = list_at.map(|at| at.saturating_duration_since(self.now));
+        let list_in = list_in.map(|left| left.max(Duration::from_millis(1)));
+        [Some(left), sooner, list_in]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(left)
     }
 
     /// Relists instead of watching if an object is missing and a relist is due.
@@ -614,6 +674,13 @@ impl Protocol {
             Phase::WatchBody(watch) if !watch.is_initial() => watch.events,
             _ => return false,
         };
+        if let Some(behind) = &mut self.behind
+            && behind.list_at.take_if(|at| *at <= self.now).is_some()
+        {
+            (behind.has_relisted, self.version_unavailable) = (true, true);
+            self.relist();
+            return true;
+        }
         self.repair.update(self.now);
         if !self.repair.take_due(self.now) {
             return false;

@@ -3,7 +3,7 @@ mod initial;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use self::initial::unchanged;
 use super::Reflector;
@@ -19,7 +19,9 @@ use crate::reflector::reclaim::ReclaimGuard;
 use crate::reflector::{Body, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::stop::Stop;
 use crate::store::{EntryChange, Staging};
-use crate::wire::{BadFrame, Decode, DecodeOptions, Decoded, Decoder, EventKind, lacks_type_meta};
+use crate::wire::{
+    BadFrame, Decode, DecodeOptions, Decoded, Decoder, EventKind, ListOptions, lacks_type_meta,
+};
 
 /// One run of a reflector. It performs what the [`Protocol`] requests, decodes objects, and writes
 /// them to the store.
@@ -29,6 +31,10 @@ pub(super) struct Session<'r, T> {
     store: &'r dyn Staging<T>,
     decoder: Decoder<T>,
     body: Option<Body>,
+    /// Interrupts the open watch.
+    interrupt: Stop,
+    /// When the current list or watch-list began, if it is a consistent read.
+    consistent_since: Option<Instant>,
     buffer: ReadBuffer,
     /// The list or watch-list that is being received.
     pub(super) initial: InitialList<T>,
@@ -56,6 +62,8 @@ impl<'r, T: Object> Session<'r, T> {
             store,
             decoder: Decoder::new(decode, decode_options(options)),
             body: None,
+            interrupt: Stop::new(),
+            consistent_since: None,
             buffer: read_buffer(),
             initial: InitialList::default(),
             changes: Vec::new(),
@@ -68,17 +76,29 @@ impl<'r, T: Object> Session<'r, T> {
     pub(super) fn step(&mut self, stop: &Stop) {
         let reflector = self.reflector;
         let clock = &reflector.options.clock;
+        let watch = self.protocol.has_open_watch().then_some(&self.interrupt);
+        if let Some(version) = reflector.catch_up.take_wanted(watch) {
+            self.protocol.want(version, clock.now());
+        }
         let (_, output) = self.protocol.poll(&[]);
         if !matches!(output, Output::Read(_)) {
             self.body = None;
         }
         match output {
             Output::List(options) => {
+                if options.continue_token.is_none() {
+                    self.begin_initial(&options);
+                }
                 let open = || reflector.lister_watcher.list(&options, stop);
                 self.request(open, |status| status.lists += 1, None, stop);
             }
             Output::Watch(options) => {
-                let open = || reflector.lister_watcher.watch(&options, stop);
+                if options.send_initial_events {
+                    self.begin_initial(&options);
+                }
+                self.interrupt = stop.child();
+                let interrupt = self.interrupt.clone();
+                let open = || reflector.lister_watcher.watch(&options, &interrupt);
                 let timeout = options.timeout_seconds;
                 self.request(open, |status| status.watches += 1, timeout, stop);
             }
@@ -105,6 +125,12 @@ impl<'r, T: Object> Session<'r, T> {
         self.changes.clear();
         self.initial = InitialList::default();
         self.protocol.abort_cycle(error);
+    }
+
+    /// Records the time of a list or watch-list that contains everything that is committed by now.
+    fn begin_initial(&mut self, options: &ListOptions) {
+        let version = options.resource_version.as_deref().unwrap_or_default();
+        self.consistent_since = version.is_empty().then(Instant::now);
     }
 
     fn request(
@@ -142,7 +168,8 @@ impl<'r, T: Object> Session<'r, T> {
             Some(body) => read_some(body, self.buffer.free(), timeout),
             None => Ok(Some(0)),
         };
-        if stop.is_stopped() {
+        let is_interrupted = self.protocol.has_open_watch() && self.interrupt.is_stopped();
+        if stop.is_stopped() || is_interrupted {
             return;
         }
         let now = clock.now();

@@ -112,6 +112,9 @@ impl<T: Object> Session<'_, T> {
         if self.reflector.has_consumer && !is_empty {
             self.protocol.queued();
         }
+        if let Some(began) = self.consistent_since.take() {
+            self.reflector.catch_up.listed(began);
+        }
         self.protocol.replaced(complete);
     }
 }

@@ -1,0 +1,239 @@
+//! Waits until the cache contains everything that was committed before a moment.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use k8s_informer::informer::SharedIndexInformerOptions;
+use k8s_informer::reflector::{ListOptions, ListerWatcher};
+use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
+
+use crate::informer::support::{SOON, status};
+use crate::informer::versions::{QUEUES, event, list, options, run};
+
+type Informer = SharedIndexInformer<DynamicObject>;
+
+/// A consistent read, without the items that nothing looks at.
+fn read(version: &str) -> Answer {
+    let metadata = format!(r#"{{"resourceVersion": "{version}"}}"#);
+    Answer::body(format!(
+        r#"{{"kind": "List", "metadata": {metadata}, "items": []}}"#
+    ))
+}
+
+fn bookmark(version: &str) -> String {
+    event("BOOKMARK", "", "", version)
+}
+
+/// Runs an informer with this script on each queue, and waits until it is current after its first
+/// watch was opened. Returns the options of the requests after that.
+fn wait_until_current(
+    first: &str,
+    answers: impl Fn() -> Vec<Answer>,
+    check: impl Fn(&Informer),
+) -> Vec<ListOptions> {
+    let mut requests = Vec::new();
+    for queue in QUEUES {
+        let mut all = vec![list(first, "n"), Answer::open("")];
+        all.extend(answers());
+        let script = ScriptedListerWatcher::new(all);
+        let informer = Informer::new(Arc::new(script.clone()), options(queue));
+        run(&informer, |stop| {
+            assert!(script.until_requests(2, SOON));
+            informer.wait_until_current(Instant::now(), stop).unwrap();
+            check(&informer);
+        });
+        let all = script.requests().into_iter().skip(2);
+        requests = all.map(|request| request.options().clone()).collect();
+    }
+    requests
+}
+
+#[test]
+fn bookmark_of_a_reopened_watch_is_enough() {
+    let answers = || {
+        let events = event("ADDED", "n", "b", "12") + &bookmark("20");
+        vec![read("20"), Answer::open(events)]
+    };
+    let requests = wait_until_current("10", answers, |informer| {
+        assert_eq!(informer.indexer().len(), 2);
+        assert_eq!(informer.store_resource_version(), "20");
+    });
+    let [read, watch] = &requests[..] else {
+        panic!("{requests:?}")
+    };
+    assert_eq!((read.limit, &read.resource_version), (Some(1), &None));
+    assert_eq!(watch.resource_version.as_deref(), Some("10"));
+    assert_eq!(watch.timeout_seconds, Some(3));
+}
+
+/// A bookmark below the version does not count.
+#[test]
+fn watch_that_ends_below_the_version_is_followed_by_a_consistent_list() {
+    let answers = || {
+        let below = Answer::body(event("ADDED", "n", "b", "12") + &bookmark("19"));
+        vec![read("20"), below, list("20", "m"), Answer::open("")]
+    };
+    let requests = wait_until_current("10", answers, |informer| {
+        assert_eq!(informer.indexer().list_keys().len(), 1);
+        assert!(informer.indexer().get_by_key("m/a").is_some());
+    });
+    let versions: Vec<_> = requests
+        .iter()
+        .map(|of| of.resource_version.as_deref())
+        .collect();
+    assert_eq!(versions[..3], [None, Some("10"), None]);
+    assert!(requests[2].limit != Some(1));
+}
+
+/// Versions without an order prove nothing, nor do those of a server that was restored.
+#[test]
+fn only_a_list_proves_anything_without_comparable_versions() {
+    for (first, second) in [("v10", "v20"), ("10", "v20"), ("", ""), ("10", "9")] {
+        let answers = || vec![read(second), list(second, "m"), Answer::open("")];
+        let requests = wait_until_current(first, answers, |informer| {
+            assert!(informer.indexer().get_by_key("m/a").is_some());
+            assert!(informer.indexer().get_by_key("n/a").is_none());
+        });
+        let list = &requests[1];
+        assert_eq!(
+            (&list.resource_version, list.timeout_seconds),
+            (&None, None),
+            "{first}"
+        );
+    }
+}
+
+/// No request is necessary: what the cache has was read after that moment.
+#[test]
+fn consistent_first_list_is_current() {
+    let initial = event("ADDED", "n", "a", "7")
+        + r#"{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "10",
+            "annotations": {"k8s.io/initial-events-end": "true"}}}}"#
+            .replace('\n', "")
+            .as_str();
+    let script = ScriptedListerWatcher::new([
+        Answer::open(initial),
+        read("20"),
+        Answer::open(bookmark("20")),
+    ]);
+    let script = script.with_watch_list();
+    let informer = Informer::new(
+        Arc::new(script.clone()),
+        SharedIndexInformerOptions::default(),
+    );
+    let before = Instant::now();
+    run(&informer, |stop| {
+        // It waits for the start.
+        informer.wait_until_current(before, stop).unwrap();
+        assert_eq!(informer.indexer().len(), 1);
+        assert_eq!(script.requests().len(), 1);
+        // A second wait for the same moment shares the read of the first one.
+        let later = Instant::now();
+        for _ in 0..2 {
+            informer.wait_until_current(later, stop).unwrap();
+            assert_eq!(script.requests().len(), 3);
+        }
+    });
+}
+
+#[test]
+fn failed_read_is_returned_and_leaves_the_watch_open() {
+    let script = ScriptedListerWatcher::new([
+        list("10", "n"),
+        Answer::open(bookmark("10")),
+        Answer::error(status(403, "Forbidden", "no")),
+        read("10"),
+    ]);
+    let informer = Informer::new(
+        Arc::new(script.clone()),
+        SharedIndexInformerOptions::default(),
+    );
+    run(&informer, |stop| {
+        assert!(script.until_requests(2, SOON));
+        let error = informer
+            .wait_until_current(Instant::now(), stop)
+            .unwrap_err();
+        assert!(error.is_forbidden(), "{error}");
+        assert!(
+            error.to_string().contains("to learn the version"),
+            "{error}"
+        );
+        // The version was reached before.
+        informer.wait_until_current(Instant::now(), stop).unwrap();
+        assert_eq!(script.requests().len(), 4);
+    });
+}
+
+#[test]
+fn wait_ends_with_its_stop_and_with_the_informer() {
+    // The watch stays silent, and so does each one that follows.
+    let script = || {
+        ScriptedListerWatcher::new([
+            list("10", "n"),
+            Answer::open(""),
+            read("20"),
+            Answer::open(""),
+        ])
+    };
+    let informer = Informer::new(Arc::new(script()), SharedIndexInformerOptions::default());
+    let waits = |stop: &Stop| {
+        let error = informer
+            .wait_until_current(Instant::now(), stop)
+            .unwrap_err();
+        assert!(error.is_stopped(), "{error}");
+    };
+    thread::scope(|scope| {
+        let stop = Stop::new();
+        let before_the_start = scope.spawn({
+            let stop = stop.clone();
+            move || waits(&stop)
+        });
+        stop.stop();
+        before_the_start.join().unwrap();
+        let (script, other) = (script(), Stop::new());
+        let informer = Informer::new(
+            Arc::new(script.clone()),
+            SharedIndexInformerOptions::default(),
+        );
+        let run = scope.spawn({
+            let (informer, stop) = (informer.clone(), other.clone());
+            move || informer.run(&stop)
+        });
+        let wait = scope.spawn(move || informer.wait_until_current(Instant::now(), &Stop::new()));
+        assert!(script.until_requests(4, SOON));
+        other.stop();
+        run.join().unwrap().unwrap();
+        assert!(wait.join().unwrap().unwrap_err().is_stopped());
+    });
+}
+
+#[test]
+fn each_namespace_has_its_own_version() {
+    let scripts = ["10", "30"].map(|version| {
+        ScriptedListerWatcher::new([
+            list(version, &format!("n{version}")),
+            Answer::open(""),
+            read("20"),
+            Answer::open(bookmark("20")),
+            list("20", "n30"),
+            Answer::open(""),
+        ])
+    });
+    let of = |at: usize, name: &str| {
+        (
+            name.to_owned(),
+            Arc::new(scripts[at].clone()) as Arc<dyn ListerWatcher>,
+        )
+    };
+    let informer = Informer::for_namespaces(
+        [of(0, "n10"), of(1, "n30")],
+        SharedIndexInformerOptions::default(),
+    );
+    run(&informer, |stop| {
+        assert!(scripts.iter().all(|script| script.until_requests(2, SOON)));
+        informer.wait_until_current(Instant::now(), stop).unwrap();
+        assert_eq!(informer.indexer().len(), 2);
+    });
+}
