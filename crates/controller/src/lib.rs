@@ -13,7 +13,7 @@
 //! | [`Predicate`] | selects the updates that cause a call | `predicate.Predicate` |
 //! | [`Condition`], [`Conditions`] | the conditions in a status | `meta.SetStatusCondition` |
 //! | [`remove_finalizers`] | removes the finalizers of a controller that is uninstalled | |
-//! | [`ControllerStatus`], [`AwaitedWrite`], [`LastFailure`] | what a controller does, what it waits for, and what failed | |
+//! | [`ControllerStatus`], [`AwaitedWrite`], [`SourceWait`], [`LastFailure`] | what a controller does, what it waits for, and what failed | |
 //! | [`ControllerError`] | why a controller or a manager could not be built or run | |
 //! | [`MetricsRegistry`] | the metrics, for Prometheus | `metrics.Registry` |
 //! | [`Counter`], [`Gauge`], [`Histogram`] | the metrics of your program | `prometheus.Counter` … |
@@ -74,7 +74,7 @@ pub use controller::{
     Applied, ApplyOptions, AwaitedWrite, Condition, ConditionStatus, Conditions, Context,
     Controller, ControllerBuilder, ControllerError, ControllerStatus, Failure, LastFailure,
     Manager, ManagerBuilder, Next, OwnerError, Predicate, RemoveFinalizersError, RemovedFinalizers,
-    annotations_changed, generation_changed, labels_changed, remove_finalizers,
+    SourceWait, annotations_changed, generation_changed, labels_changed, remove_finalizers,
 };
 /// The informers and the client, so that a controller needs one dependency.
 pub use k8s_informer;

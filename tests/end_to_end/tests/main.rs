@@ -52,6 +52,7 @@ mod select;
 mod shards;
 mod shutdown;
 mod support;
+mod takeover;
 mod tunnel;
 mod unreadable;
 mod verbs;

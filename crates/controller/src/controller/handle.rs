@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::error::ControllerError;
 use super::runner::Runner;
@@ -77,10 +77,11 @@ impl<T: Object> Controller<T> {
     /// Returns an error if the informers do not sync in time, if calls do not return after the
     /// stop, or if the controller has run before.
     pub fn run(&self, stop: &Stop) -> Result<(), ControllerError> {
-        self.runner.run(stop, None)
+        self.runner.run(Instant::now(), stop, None)
     }
 
-    /// Runs the controller until the leadership ends. Pass it to
+    /// Runs the controller until the leadership ends. The first call waits until the caches contain
+    /// everything that was committed when this method was called. Pass it to
     /// [`LeaderElector::run`](crate::leader_election::LeaderElector::run).
     ///
     /// If the leadership is lost, calls in progress are ended without a grace period.
@@ -104,7 +105,8 @@ impl<T: Object> Controller<T> {
     ///
     /// The errors of [`run`](Self::run).
     pub fn run_as_leader(&self, leading: &Leading) -> Result<(), ControllerError> {
-        self.runner.run(leading.stop(), Some(leading))
+        self.runner
+            .run(Instant::now(), leading.stop(), Some(leading))
     }
 
     /// Queues a key, as a change of the object does.

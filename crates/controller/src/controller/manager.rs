@@ -3,7 +3,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -243,13 +243,17 @@ impl Shared {
     }
 
     fn run(self: &Arc<Self>, stop: &Stop) -> Result<(), ControllerError> {
+        let since = Instant::now();
         let started = self.factory.start(&Stop::new());
         started.map_err(|source| ControllerError::informer("manager", source))?;
         let Some(elector) = &self.elector else {
-            return self.run_controllers(stop, None);
+            return self.run_controllers(since, stop, None);
         };
         let this = Arc::clone(self);
-        let work = move |leading: Leading| this.run_controllers(leading.stop(), Some(&leading));
+        let work = move |leading: Leading| {
+            // The caches must contain what earlier leaders have written.
+            this.run_controllers(Instant::now(), leading.stop(), Some(&leading))
+        };
         match elector.run(stop, work) {
             Ok(Ended::Stopped(result)) => result.unwrap_or(Ok(())),
             Ok(Ended::Finished(result)) => result,
@@ -264,6 +268,7 @@ impl Shared {
     /// Runs each controller on its own thread, and stops all after the first error.
     fn run_controllers(
         &self,
+        since: Instant,
         stop: &Stop,
         leading: Option<&Leading>,
     ) -> Result<(), ControllerError> {
@@ -279,7 +284,7 @@ impl Shared {
             let (failed, leading) = (Arc::clone(&first_error), leading.cloned());
             let (error_of, stop_all) = (Arc::clone(&runner), stop.clone());
             let work = move || {
-                if let Err(error) = runner.run(&stop_all, leading.as_ref()) {
+                if let Err(error) = runner.run(since, &stop_all, leading.as_ref()) {
                     let _ = failed.set(error.clone());
                     stop_all.stop();
                     log::error!("{error}");
@@ -356,6 +361,9 @@ fn controller_status(runner: &Runner) -> status_page::ControllerStatus {
         change: write.change,
         seconds: write.since.as_secs(),
     });
+    let old_caches = status.old_caches.into_iter();
+    let old_caches = old_caches
+        .map(|wait| status_page::SourceWait::new(wait.informer, &wait.reason, wait.since));
     let failures = of.calls.failures(status_page::ControllerStatus::MAX_ERRORS);
     let failures = failures.into_iter();
     let errors = failures.map(|(key, last)| KeyError::new(key.to_string(), &last.failure));
@@ -365,6 +373,7 @@ fn controller_status(runner: &Runner) -> status_page::ControllerStatus {
         active_workers: status.running.len(),
         queue_depth: status.queued,
         waiting: status.delayed + status.postponed,
+        old_caches: old_caches.collect(),
         awaited_writes: awaited.collect(),
         failing: status.failing,
         last_errors: errors.collect(),
@@ -421,6 +430,10 @@ pub struct ManagerBuilder {
 
 impl ManagerBuilder {
     /// Runs the controllers only on the replica that holds this Lease.
+    ///
+    /// No call begins before the caches contain everything that was committed when the replica took
+    /// the Lease. A request of an earlier holder that the server commits later is not covered: see
+    /// [the guide](crate::guide::leader_election#what-a-new-leader-sees).
     pub fn leader_election(
         mut self,
         namespace: impl Into<String>,

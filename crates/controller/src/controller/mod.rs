@@ -2,6 +2,7 @@
 
 mod applied;
 mod apply;
+mod barrier;
 mod builder;
 mod calls;
 mod conditions;
@@ -43,4 +44,4 @@ pub use outcome::{Failure, Next};
 pub use owner::OwnerError;
 pub use predicate::{Predicate, annotations_changed, generation_changed, labels_changed};
 pub use remove_finalizers::{RemoveFinalizersError, RemovedFinalizers, remove_finalizers};
-pub use status::{AwaitedWrite, ControllerStatus, LastFailure};
+pub use status::{AwaitedWrite, ControllerStatus, LastFailure, SourceWait};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ::log::Level;
 
+use super::barrier::Barrier;
 use super::calls::{Call, Calls};
 use super::context::Context;
 use super::error::ControllerError;
@@ -64,6 +65,7 @@ pub(super) struct ReconcileLoop {
     pub(super) optional: Timers,
     pub(super) optional_stop: Stop,
     pub(super) postponed: Arc<PostponedKeys>,
+    pub(super) barrier: Arc<Barrier>,
     pub(super) probe: Option<Probe>,
     reconciler: Box<dyn Reconcile>,
     threads: Threads,
@@ -93,6 +95,7 @@ impl ReconcileLoop {
             timers,
             optional_stop: Stop::new(),
             postponed: Arc::new(postponed),
+            barrier: Arc::default(),
             probe,
             reconciler,
             threads: Threads::new(Owner::new()),
@@ -116,6 +119,7 @@ impl ReconcileLoop {
             running: self.calls.running(),
             awaited: self.postponed.awaited(),
             postponed: self.postponed.len(),
+            old_caches: self.barrier.waits(),
             failing: self.calls.failing(),
             queued: self.queue.len(),
             delayed: self.queue.delayed_len(),

@@ -43,9 +43,11 @@ impl Runner {
         &self.reconcile_loop.calls.controller
     }
 
-    /// Runs the informers and the workers.
+    /// Runs the informers and the workers. The caches then contain everything that was committed
+    /// before `since`.
     pub(super) fn run(
         &self,
+        since: Instant,
         stop: &Stop,
         leading: Option<&Leading>,
     ) -> Result<(), ControllerError> {
@@ -57,7 +59,7 @@ impl Runner {
         let mut remove_handlers = Vec::new();
         let result = self
             .add_handlers(&mut remove_handlers)
-            .and_then(|()| self.run_once(stop, leading));
+            .and_then(|()| self.run_once(since, stop, leading));
         self.reconcile_loop.queue.shut_down();
         remove_handlers.into_iter().for_each(|remove| remove());
         self.reconcile_loop.calls.applied.clear();
@@ -84,7 +86,12 @@ impl Runner {
         Ok(())
     }
 
-    fn run_once(&self, stop: &Stop, leading: Option<&Leading>) -> Result<(), ControllerError> {
+    fn run_once(
+        &self,
+        since: Instant,
+        stop: &Stop,
+        leading: Option<&Leading>,
+    ) -> Result<(), ControllerError> {
         // The informers do not end with `stop`: calls in progress need the caches.
         let started = self.factory.start(&Stop::new());
         started.map_err(|source| ControllerError::informer(self.name(), source))?;
@@ -117,6 +124,8 @@ impl Runner {
             };
             return Err(ControllerError::informer(self.name(), source));
         }
+        let calls = &self.reconcile_loop.calls;
+        self.reconcile_loop.barrier.wait(calls, since, stop)?;
         let abort = match leading {
             Some(leading) => {
                 let _ = self.reconcile_loop.calls.leading.set(leading.clone());

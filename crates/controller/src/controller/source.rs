@@ -1,11 +1,12 @@
 //! The informers of a controller.
 
 use std::any::Any;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
 use super::presence::Presence;
+use k8s_informer::error::Error;
 use k8s_informer::informer::{InformerError, InformerScope, SharedIndexInformer};
 use k8s_informer::object::{
     GroupVersionKind, GroupVersionResource, Key, Object, meta_namespace_key,
@@ -47,6 +48,9 @@ pub(super) trait AnySource: Send + Sync {
 
     /// Waits until the cache has this version, and returns the version that it has then.
     fn wait_for_version(&self, version: &str, timeout: Duration) -> Result<String, WaitError>;
+
+    /// Waits until the cache contains everything that was committed before `since`.
+    fn wait_until_current(&self, since: Instant, stop: &Stop) -> Result<(), Error>;
 
     /// The number of cached objects.
     fn len(&self) -> usize;
@@ -186,6 +190,10 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
         let informer = &self.informer;
         informer.wait_for_resource_version(version, timeout, &Stop::new())?;
         Ok(informer.store_resource_version())
+    }
+
+    fn wait_until_current(&self, since: Instant, stop: &Stop) -> Result<(), Error> {
+        self.informer.wait_until_current(since, stop)
     }
 
     fn len(&self) -> usize {

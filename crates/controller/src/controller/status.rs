@@ -29,6 +29,9 @@ pub struct ControllerStatus {
     pub postponed: usize,
     /// One write that each of these keys waits for, for the first 20 keys.
     pub awaited: Vec<AwaitedWrite>,
+    /// The informers whose caches may lack something that was committed before the start of the
+    /// controller, or before the term of this leader. There are no calls until this is empty.
+    pub old_caches: Vec<SourceWait>,
     /// The keys of the calls in progress with their durations, the longest first.
     pub running: Vec<(Key, Duration)>,
     /// The number of keys whose last call failed.
@@ -49,5 +52,17 @@ pub struct AwaitedWrite {
     /// is unknown.
     pub change: String,
     /// The time since the write.
+    pub since: Duration,
+}
+
+/// An informer whose cache may be too old for the first call.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SourceWait {
+    /// The name of the informer.
+    pub informer: String,
+    /// Why the wait is not over: the last error, or that the watch is behind.
+    pub reason: String,
+    /// The duration of the wait.
     pub since: Duration,
 }

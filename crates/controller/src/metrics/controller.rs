@@ -90,6 +90,14 @@ pub trait ControllerMetrics: Send + Sync + 'static {
         let _ = waited;
     }
 
+    /// The controller has waited for this time until the cache of the informer `source` contains what
+    /// was committed before its start, or before the term of this leader. Called every second for each
+    /// source, and with zero at the end. `controller_runtime_source_wait_seconds`, which
+    /// controller-runtime does not have.
+    fn waits_for_source(&self, source: &str, time: Duration) {
+        let _ = (source, time);
+    }
+
     /// The number of workers. Called once, before the first reconcile.
     /// `controller_runtime_max_concurrent_reconciles`.
     fn max_concurrent_reconciles(&self, workers: usize) {

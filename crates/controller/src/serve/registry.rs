@@ -271,7 +271,10 @@ impl ControllerMetricsProvider for MetricsRegistry {
         });
         let mut group = self.group(&CONTROLLER, &[("controller", name)]);
         group.series.extend(results);
-        Some(Arc::new(group))
+        Some(Arc::new(OfController {
+            group,
+            name: name.to_owned(),
+        }))
     }
 }
 
@@ -286,6 +289,10 @@ impl fmt::Debug for MetricsRegistry {
 static RECONCILES: Family = counter(
     "controller_runtime_reconcile_total",
     "Total number of reconciliations per controller",
+);
+static SOURCE_WAIT: Family = gauge(
+    "controller_runtime_source_wait_seconds",
+    "How long a controller has waited for a current cache of a source before its first call",
 );
 /// The families of a controller. The series of [`RECONCILES`] follow them.
 static CONTROLLER: [Family; 8] = [
@@ -345,16 +352,22 @@ const SUCCESS: usize = 8;
 const REQUEUE_AFTER: usize = 9;
 const ERROR_RESULT: usize = 10;
 
-impl ControllerMetrics for Group {
+/// The series of a controller.
+struct OfController {
+    group: Group,
+    name: String,
+}
+
+impl ControllerMetrics for OfController {
     fn reconciled(&self, result: ReconcileResult, took: Duration) {
-        self.observe(TIME, took);
-        self.increment(match result {
+        self.group.observe(TIME, took);
+        self.group.increment(match result {
             ReconcileResult::Success => SUCCESS,
             ReconcileResult::RequeueAfter => REQUEUE_AFTER,
             ReconcileResult::Error | ReconcileResult::TerminalError => {
-                self.increment(ERRORS);
+                self.group.increment(ERRORS);
                 if result == ReconcileResult::TerminalError {
-                    self.increment(TERMINAL_ERRORS);
+                    self.group.increment(TERMINAL_ERRORS);
                 }
                 ERROR_RESULT
             }
@@ -362,23 +375,29 @@ impl ControllerMetrics for Group {
     }
 
     fn panicked(&self) {
-        self.increment(PANICS);
+        self.group.increment(PANICS);
     }
 
     fn timed_out(&self) {
-        self.increment(TIMEOUTS);
+        self.group.increment(TIMEOUTS);
     }
 
     fn waited_for_own_writes(&self, waited: Duration) {
-        self.observe(OWN_WRITES_WAIT, waited);
+        self.group.observe(OWN_WRITES_WAIT, waited);
+    }
+
+    fn waits_for_source(&self, source: &str, time: Duration) {
+        let labels = [("controller", self.name.as_str()), ("source", source)];
+        let series = self.group.map.get(&SOURCE_WAIT, &labels);
+        series.set(time.as_secs_f64());
     }
 
     fn max_concurrent_reconciles(&self, workers: usize) {
-        self.set(MAX_WORKERS, workers as f64);
+        self.group.set(MAX_WORKERS, workers as f64);
     }
 
     fn active_workers(&self, workers: usize) {
-        self.set(ACTIVE_WORKERS, workers as f64);
+        self.group.set(ACTIVE_WORKERS, workers as f64);
     }
 }
 

@@ -1,5 +1,7 @@
 //! The JSON of `/status`. It contains no objects.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use k8s_informer::__private::EscapedText;
@@ -67,6 +69,8 @@ pub(crate) struct ControllerStatus {
     pub(crate) queue_depth: usize,
     /// The number of keys that wait for a delay, a back-off or the controller's own writes.
     pub(crate) waiting: usize,
+    /// The informers whose caches may be too old for the first call.
+    pub(crate) old_caches: Vec<SourceWait>,
     /// Writes that keys wait for.
     pub(crate) awaited_writes: Vec<AwaitedWrite>,
     /// The number of keys whose last reconcile failed.
@@ -92,6 +96,24 @@ pub(crate) struct AwaitedWrite {
     pub(crate) change: String,
     /// The seconds since the write.
     pub(crate) seconds: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SourceWait {
+    informer: String,
+    reason: String,
+    seconds: u64,
+}
+
+impl SourceWait {
+    pub(crate) fn new(informer: String, reason: &str, time: Duration) -> Self {
+        Self {
+            informer,
+            reason: short(&reason),
+            seconds: time.as_secs(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -152,6 +174,11 @@ mod tests {
             active_workers: 1,
             queue_depth: 7,
             waiting: 5,
+            old_caches: vec![SourceWait::new(
+                "secrets".to_owned(),
+                "forbidden",
+                Duration::from_secs(12),
+            )],
             awaited_writes: vec![AwaitedWrite {
                 key: "default/b".to_owned(),
                 informer: "configmaps".to_owned(),
@@ -181,6 +208,7 @@ mod tests {
                 }],
                 "controllers": [{
                     "name": "team", "workers": 4, "activeWorkers": 1, "queueDepth": 7, "waiting": 5,
+                    "oldCaches": [{"informer": "secrets", "reason": "forbidden", "seconds": 12}],
                     "awaitedWrites": [{
                         "key": "default/b", "informer": "configmaps", "object": "default/m",
                         "change": "version 71", "seconds": 8,

@@ -8,10 +8,11 @@ use serde_json::json;
 
 use super::*;
 use crate::controller::presence::Presence;
+use k8s_informer::error::Error;
 use k8s_informer::object::{DynamicObject, Object};
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::ReflectorStatus;
-use k8s_informer::stop::Done;
+use k8s_informer::stop::{Done, Stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -93,6 +94,10 @@ impl AnySource for Scripted {
 
     fn wait_for_version(&self, version: &str, _timeout: Duration) -> Result<String, WaitError> {
         Ok(version.to_owned())
+    }
+
+    fn wait_until_current(&self, _since: Instant, _stop: &Stop) -> Result<(), Error> {
+        Ok(())
     }
 
     fn name(&self) -> &str {

@@ -1,0 +1,134 @@
+//! No call begins before the caches contain what was committed before the term.
+
+use std::sync::mpsc;
+
+use k8s_informer::reflector::ReflectorOptions;
+use k8s_informer_controller::{Manager, Next};
+use k8s_informer_testing::{ApiServer, Fault, RequestRecord, Verb};
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::json;
+
+use super::{PATIENCE, Running, client, create_map, get, replica, send_names};
+use crate::support::until;
+
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+
+fn lists(server: &ApiServer, resource: &str) -> Vec<RequestRecord> {
+    let requests = server.requests().into_iter();
+    let lists = requests
+        .filter(|request| request.verb() == Verb::List && request.resource() == Some(resource));
+    lists.collect()
+}
+
+/// A source without permission holds up only the controllers that use it.
+#[test]
+fn cr9_source_that_cannot_be_read_holds_up_only_its_controllers() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    server
+        .create(SECRETS, json!({"metadata": {"name": "b"}}))
+        .unwrap();
+    let first = Running::start(replica(&server, "first"));
+    assert!(
+        first
+            .manager
+            .elector()
+            .unwrap()
+            .wait_until_leading(PATIENCE, &first.stop)
+            .is_ok()
+    );
+
+    let second = replica(&server, "second");
+    let maps = send_names(&second);
+    let (sender, secrets) = mpsc::channel();
+    let controller = second.reconcile::<Secret>("secrets").by(move |_, secret| {
+        sender.send(secret.metadata.name.clone())?;
+        Ok(Next::Done)
+    });
+    let (controller, second) = (controller.unwrap(), Running::start(second));
+    let factory = second.manager.factory();
+    assert!(factory.informer::<Secret>().synced().wait_timeout(PATIENCE));
+    server.fail_next(
+        Fault::status(403)
+            .on(Verb::List)
+            .resource("secrets")
+            .always(),
+    );
+    first.end().unwrap();
+
+    assert_eq!(maps.recv_timeout(PATIENCE).unwrap(), "a");
+    let is_reported = || {
+        let caches = controller.status().old_caches;
+        caches.iter().any(|wait| wait.reason.contains("403"))
+    };
+    until("the status has the reason", is_reported);
+    assert!(secrets.try_recv().is_err());
+    let address = second.manager.health_address().unwrap();
+    let status = get(address, "/status");
+    assert!(
+        status.contains("\"oldCaches\": [\n        {\n          \"informer\": \"secrets\""),
+        "{status}"
+    );
+    let metric =
+        "controller_runtime_source_wait_seconds{controller=\"secrets\",source=\"secrets\"}";
+    let has_metric = |text: &str| second.manager.metrics().render().contains(text);
+    until("the metric exists", || has_metric(metric));
+    assert!(get(address, "/readyz").ends_with("ok"));
+    assert!(second.manager.elector().unwrap().is_leader());
+
+    server.clear_faults();
+    assert_eq!(
+        secrets.recv_timeout(PATIENCE).unwrap().as_deref(),
+        Some("b")
+    );
+    assert!(controller.status().old_caches.is_empty());
+    until("the metric is reset", || {
+        has_metric(&format!("{metric} 0\n"))
+    });
+    second.end().unwrap();
+}
+
+/// The wait ends with a stop.
+#[test]
+fn stop_ends_the_wait_for_current_caches() {
+    let server = ApiServer::start().unwrap();
+    let options = ReflectorOptions::default().with(|options| options.watch_list = false);
+    let manager = Manager::builder(client(&server))
+        .configure_informers(|factory| factory.reflector_options(options))
+        .build()
+        .unwrap();
+    let _names = send_names(&manager);
+    server.fail_next(Fault::status(403).on(Verb::List).skip(1).always());
+    let running = Running::start(manager);
+    until("the read was sent", || {
+        lists(&server, "configmaps").len() > 1
+    });
+    running.end().unwrap();
+}
+
+/// The first list can be old if it is not a consistent read.
+#[test]
+fn start_without_election_reads_only_what_the_first_list_does_not_prove() {
+    for watch_list in [true, false] {
+        let server = ApiServer::start().unwrap();
+        create_map(&server, "a");
+        let options = ReflectorOptions::default().with(|options| options.watch_list = watch_list);
+        let manager = Manager::builder(client(&server))
+            .configure_informers(|factory| factory.reflector_options(options))
+            .build()
+            .unwrap();
+        let names = send_names(&manager);
+        let running = Running::start(manager);
+        assert_eq!(names.recv_timeout(PATIENCE).unwrap(), "a");
+        let lists = lists(&server, "configmaps");
+        let limits: Vec<_> = lists
+            .iter()
+            .map(|request| request.param("limit").map(str::to_owned))
+            .collect();
+        match watch_list {
+            true => assert!(limits.is_empty(), "{limits:?}"),
+            false => assert_eq!(limits, ["500", "1"].map(|limit| Some(limit.to_owned()))),
+        }
+        running.end().unwrap();
+    }
+}
