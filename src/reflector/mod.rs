@@ -42,7 +42,6 @@
 
 mod catch_up;
 mod failures;
-mod headroom;
 mod initial_list;
 mod initial_objects;
 mod lister_watcher;

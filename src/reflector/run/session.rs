@@ -12,7 +12,6 @@ use crate::base::panic;
 use crate::error::Error;
 use crate::json::Peek;
 use crate::object::Object;
-use crate::reflector::headroom::Headroom;
 use crate::reflector::initial_list::InitialList;
 use crate::reflector::protocol::{Output, Protocol, ReportKind, WatchEnd};
 use crate::reflector::reclaim::ReclaimGuard;
@@ -40,7 +39,6 @@ pub(super) struct Session<'r, T> {
     pub(super) initial: InitialList<T>,
     /// Changes that the store does not have yet. Empty before each read.
     changes: Vec<EntryChange<T>>,
-    headroom: Headroom,
 }
 
 impl<'r, T: Object> Session<'r, T> {
@@ -67,7 +65,6 @@ impl<'r, T: Object> Session<'r, T> {
             buffer: read_buffer(),
             initial: InitialList::default(),
             changes: Vec::new(),
-            headroom: Headroom::default(),
         }
     }
 
@@ -213,7 +210,6 @@ impl<'r, T: Object> Session<'r, T> {
             match output {
                 Output::Item { bytes, head } => {
                     reclaim.inspect(|reclaim| reclaim.free_one());
-                    self.headroom.record(bytes.len());
                     let lacks_kind = head.api_version_and_kind().1.is_empty();
                     let waits_for_kind = lacks_kind && lacks_type_meta(bytes);
                     let decoded = self.decoder.list_item(bytes, head, unchanged);
@@ -222,9 +218,6 @@ impl<'r, T: Object> Session<'r, T> {
                 Output::Frame(bytes) => {
                     reclaim.inspect(|reclaim| reclaim.free_one());
                     let unchanged = unchanged.filter(|_| is_initial);
-                    if is_initial {
-                        self.headroom.record(bytes.len());
-                    }
                     match self.decoder.event(bytes, unchanged) {
                         Ok(decoded) => self.event(decoded, is_initial),
                         Err(BadFrame::Several) => self.protocol.several_events(),
