@@ -70,9 +70,6 @@ pub struct ReflectorOptions {
     /// server is known to send bookmarks, and otherwise after 21 minutes. Until an event arrives,
     /// each of these lists doubles the time to the next one.
     pub watch_idle_timeout: Option<Duration>,
-    /// The maximum of a random delay before the first request. It prevents programs that start
-    /// together from listing together. The default is zero.
-    pub start_jitter: Duration,
     /// The kind that the objects must have. Watch events with objects of another kind are reported
     /// and skipped. A list of another kind fails.
     ///
@@ -186,7 +183,6 @@ impl Default for ReflectorOptions {
             page_size: None,
             watch_list: true,
             watch_idle_timeout: None,
-            start_jitter: Duration::ZERO,
             expected_kind: None,
             shard: None,
             skip: FieldPaths::default(),
@@ -201,7 +197,7 @@ impl Default for ReflectorOptions {
 }
 
 debug_fields!(ReflectorOptions:
-    name, resync_period, page_size, watch_list, watch_idle_timeout, start_jitter, expected_kind, shard, skip, limits,
+    name, resync_period, page_size, watch_list, watch_idle_timeout, expected_kind, shard, skip, limits,
     show_custom_decode_errors, stack_sizes, backoff
 );
 

@@ -131,21 +131,6 @@ fn w4_configured_idle_timeout_is_the_read_timeout_of_a_watch() {
 }
 
 #[test]
-fn l1_start_jitter_delays_the_first_list() {
-    for_each_constructor(
-        Vec::new,
-        |options| options.start_jitter = 1000 * SECOND,
-        |server| {
-            let wait = first_wait(server);
-            assert!(wait < 1000 * SECOND, "{wait:?}");
-            assert_eq!(server.request_count(), 0);
-            server.clock.advance(wait);
-            assert_eq!(server.requests(1), ["list 0 limit 500"]);
-        },
-    );
-}
-
-#[test]
 fn w9_event_of_unexpected_kind_does_not_advance_the_version() {
     let secret = r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","resourceVersion":"11"}}}"#;
     for_each_constructor(

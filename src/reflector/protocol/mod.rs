@@ -156,13 +156,7 @@ impl Protocol {
             now,
             reports: Vec::new(),
         };
-        match protocol.options.start_jitter {
-            Duration::ZERO => protocol.relist(),
-            most => {
-                let jitter = most.mul_f64(protocol.random.unit());
-                protocol.phase = Phase::Wait(jitter, AfterWait::Relist);
-            }
-        }
+        protocol.relist();
         protocol
     }
 
