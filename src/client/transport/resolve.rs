@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::authority::without_brackets;
 use crate::base::derive::debug_fields;
@@ -45,23 +45,10 @@ impl NameResolver {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
         let lookup = self.lookup(host, port)?;
-        let (wake, woken) = crossbeam_channel::bounded::<()>(2);
-        let _done = lookup.done.on_done({
-            let wake = wake.clone();
-            move || {
-                let _ = wake.try_send(());
-            }
-        });
-        let _stop = stop.map(|stop| {
-            stop.on_stop(move || {
-                let _ = wake.try_send(());
-            })
-        });
-        // Both callbacks hold a sender, so the channel stays open during the wait.
-        let _ = match timeout {
-            None => woken.recv().ok(),
-            Some(timeout) => woken.recv_timeout(timeout).ok(),
-        };
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        lookup
+            .done
+            .wait_until(deadline, &stop.cloned().unwrap_or_default());
         match lookup.addresses.get() {
             Some(Ok(addresses)) => Ok(addresses.clone()),
             Some(Err((kind, message))) => Err(io::Error::new(*kind, message.clone())),
