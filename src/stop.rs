@@ -400,6 +400,15 @@ impl Stop {
     }
 }
 
+/// Sets a stop when it is dropped.
+pub(crate) struct StopOnDrop(pub(crate) Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 /// Drops the chain of parents in a loop. Recursion could overflow the stack, because the last child
 /// may be the last owner of a long chain.
 impl Drop for Stop {

@@ -9,7 +9,7 @@ use super::Client;
 use crate::base::text::EscapedText;
 use crate::error::{Error, ErrorKind, debug_as_display};
 use crate::log;
-use crate::stop::Stop;
+use crate::stop::{Stop, StopOnDrop};
 use crate::time::{Backoff, Clock};
 
 /// The delay before the first retry. It doubles with each retry, up to the maximum.
@@ -230,16 +230,10 @@ fn with_deadline<R>(
     stop: &Stop,
     work: impl FnOnce() -> R,
 ) -> Result<R, Error> {
-    /// Ends the thread, also after a panic of `work`.
-    struct StopOnDrop(Stop);
-    impl Drop for StopOnDrop {
-        fn drop(&mut self) {
-            self.0.stop();
-        }
-    }
     let Some(timeout) = timeout else {
         return Ok(work());
     };
+    // Ends the thread, also after a panic of `work`.
     let done = StopOnDrop(stop.child());
     let ended = done.0.clone();
     thread::scope(|scope| {

@@ -245,14 +245,12 @@ impl Discovery {
 
     /// Returns the resources with this name in any group, and those whose plural name begins with it.
     fn similar_names(&self, requested: &str) -> Vec<String> {
-        let requested = requested.to_lowercase();
+        let start = requested.to_lowercase();
         let is_similar = |found: &&DiscoveredResource| {
             let names = [&found.singular, &found.kind.kind].into_iter();
-            let mut names = names
-                .chain(&found.short_names)
-                .map(|name| name.to_lowercase());
-            let begins = requested.len() > 2 && found.plural().starts_with(&requested);
-            found.is_preferred && (begins || names.any(|name| name == requested))
+            let mut names = names.chain(&found.short_names);
+            let begins = start.len() > 2 && found.plural().starts_with(&start);
+            found.is_preferred && (begins || names.any(|name| name.eq_ignore_ascii_case(requested)))
         };
         let similar = self.resources().iter().filter(is_similar).take(MAX_LISTED);
         let name = |found: &DiscoveredResource| match found.group() {

@@ -23,7 +23,7 @@ use crate::client::config::{ExecConfig, InteractiveMode};
 use crate::client::credential_data::{config_error, credentials_error};
 use crate::error::Error;
 use crate::metrics::{ClientMetrics, Meter};
-use crate::stop::{Done, Stop};
+use crate::stop::{Done, Stop, StopOnDrop};
 
 /// A credential plugin and its last credential. The client-go counterpart is `Authenticator`.
 ///
@@ -34,14 +34,6 @@ pub(in crate::client) struct Plugin {
     shared: Arc<Shared>,
     /// Ends the run when the plugin is dropped.
     run_stop: StopOnDrop,
-}
-
-struct StopOnDrop(Stop);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }
 
 /// What the thread of a run needs. It does not keep the plugin alive.
