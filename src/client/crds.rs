@@ -15,7 +15,7 @@ use super::api::{Api, Patch, Update};
 use super::condition::Condition;
 use super::wait::{Ended, Wait, WaitError, backoff};
 use super::{Client, Request, Response};
-use crate::base::text::{EscapedName, listed};
+use crate::base::text::{EscapedName, EscapedText, listed};
 use crate::error::{Error, ErrorKind};
 use crate::object::{DynamicObject, FullMetadata, GroupVersionResource, Object};
 use crate::stop::Stop;
@@ -128,11 +128,10 @@ impl Client {
     /// # Errors
     ///
     /// Returns an error that [is refused](WaitError::is_refused) if a value is not a definition, if
-    /// two have the same name, and if the server rejects one: with 422 because it is invalid, with
-    /// 409 because of another field manager, with 401 or 403. Returns an error that [is
-    /// failed](WaitError::is_failed) if another definition has one of the names; it contains the
-    /// name and the reason. Otherwise the errors are those of [`Api::wait_for`]. Definitions that
-    /// were applied before the error stay.
+    /// two have the same name, if another definition has one of the names, and if the server rejects
+    /// one: with 422 because it is invalid, with 409 because of another field manager, with 401 or
+    /// 403. Otherwise the errors are those of [`Api::wait_for`]. Definitions that were applied before
+    /// the error stay.
     pub fn install_crds<D: Serialize>(
         &self,
         definitions: impl IntoIterator<Item = D>,
@@ -298,12 +297,12 @@ impl Definition {
             State::Waiting("being deleted")
         } else if let Some(refused) = with_status("NamesAccepted", "False") {
             if uses_name_in(refused.message, names) {
-                let (reason, message) = (refused.reason, refused.message);
-                State::Failed(format!("{:?}: {reason}: {message}", self.name))
-            } else {
-                // The message is about an earlier name. The server has not checked the new one yet.
-                State::Waiting("names not accepted yet")
+                let (reason, message) = (refused.reason, EscapedText(refused.message));
+                let text = format!("{:?}: {}: {message}", self.name, EscapedText(reason));
+                return Err(Error::other(text));
             }
+            // The message is about an earlier name. The server has not checked the new one yet.
+            State::Waiting("names not accepted yet")
         } else if with_status("Established", "True").is_none() {
             State::Waiting("not established yet")
         } else if content.pointer("/status/acceptedNames") == names {
@@ -319,7 +318,6 @@ impl Definition {
 enum State {
     Established,
     Waiting(&'static str),
-    Failed(String),
 }
 
 /// Waits until all definitions are established. Returns the names of those that do not exist.
@@ -348,7 +346,6 @@ fn establish<'a>(
             };
             match definition.look(&object)? {
                 State::Established => Ok(ControlFlow::Break(true)),
-                State::Failed(reason) => Err(Ended::Failed(reason)),
                 State::Waiting(state) => {
                     wait.last_seen = format!("{:?} {state}", definition.name);
                     Ok(ControlFlow::Continue(()))

@@ -6,7 +6,6 @@ use std::thread;
 use std::time::Duration;
 
 use super::Client;
-use crate::base::text::EscapedText;
 use crate::error::{Error, ErrorKind, debug_as_display};
 use crate::log;
 use crate::stop::{Stop, StopOnDrop};
@@ -41,8 +40,6 @@ enum WaitEnd {
     TimedOut(Duration),
     /// `last_error` does not heal.
     Refused,
-    /// The definition cannot be installed, for this reason.
-    Failed(String),
 }
 
 impl WaitError {
@@ -57,15 +54,11 @@ impl WaitError {
         matches!(self.end, WaitEnd::TimedOut(_))
     }
 
-    /// Whether a request failed with an error that the same request would get again. Examples are
-    /// 401, 403, and 404 because the kind does not exist. It is the [`last_error`](Self::last_error).
+    /// Whether the [`last_error`](Self::last_error) does not heal: the same request would get it
+    /// again. Examples are 401, 403, 404 because the kind does not exist, and the name of a definition
+    /// that another one has.
     pub fn is_refused(&self) -> bool {
         self.end == WaitEnd::Refused
-    }
-
-    /// Whether a definition cannot be installed, because another one has one of its names.
-    pub fn is_failed(&self) -> bool {
-        matches!(self.end, WaitEnd::Failed(_))
     }
 }
 
@@ -75,9 +68,6 @@ impl fmt::Display for WaitError {
             WaitEnd::Stopped => write!(f, "stopped {}", self.doing)?,
             WaitEnd::TimedOut(timeout) => write!(f, "timed out after {timeout:?} {}", self.doing)?,
             WaitEnd::Refused => write!(f, "failed {}", self.doing)?,
-            WaitEnd::Failed(reason) => {
-                return write!(f, "failed {}: {}", self.doing, EscapedText(reason));
-            }
         }
         if self.end != WaitEnd::Refused {
             let last_seen = match &*self.last_seen {
@@ -112,8 +102,6 @@ pub(super) struct Wait<'a> {
 pub(super) enum Ended {
     /// An error that does not heal.
     Refused(Error),
-    /// The definition cannot be installed.
-    Failed(String),
     /// The stop of the wait is set.
     Stopped,
 }
@@ -153,7 +141,6 @@ impl<'a> Wait<'a> {
                 last_error = Some(error);
                 WaitEnd::Refused
             }
-            Err(Ended::Failed(reason)) => WaitEnd::Failed(reason),
             Err(Ended::Stopped) => match timeout {
                 Some(timeout) if !stop.is_stopped() => WaitEnd::TimedOut(timeout),
                 _ => WaitEnd::Stopped,

@@ -213,7 +213,7 @@ fn name_conflict_ends_the_installation_at_once() {
     rival["spec"]["names"]["kind"] = "Team".into();
     rival["spec"]["names"]["shortNames"] = json!(["rv"]);
     let error = install(&world, &[definition("Player"), rival.clone()]).unwrap_err();
-    assert!(error.is_failed(), "{error}");
+    assert!(error.is_refused(), "{error}");
     assert_eq!(
         error.to_string(),
         "failed installing players.acme.test, rivals.acme.test: \"rivals.acme.test\": KindConflict: \"Team\" is \

@@ -164,7 +164,7 @@ fn conflicting_kind_of_a_definition_is_reported() {
         let error = client
             .install_crds([&rival, &raft], &options(), &stop)
             .unwrap_err();
-        assert!(error.is_failed(), "{error}");
+        assert!(error.is_refused(), "{error}");
         // The list kind is in conflict as well. The server reports the last conflict.
         let end = format!(
             "\"boats.{}\": ListKindConflict: \"ShipList\" is already in use",
