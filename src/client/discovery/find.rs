@@ -2,15 +2,12 @@
 //! expander and priority mapper.
 
 use super::document::{DiscoveredResource, Discovery, DiscoveryFailure};
-use crate::base::text::listed;
+use crate::base::text::{EscapedName, listed};
 use crate::error::{Error, ErrorKind};
 use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 
 /// The maximum number of similar names, and of failures, in a message.
 const MAX_LISTED: usize = 5;
-
-/// The maximum length of a name, in characters. A longer one is not similar to any name.
-const MAX_NAME_LENGTH: usize = 63;
 
 /// The parts of a name: its first part, the version if the name contains one, and the group, which
 /// can be abbreviated or empty.
@@ -263,9 +260,5 @@ impl Discovery {
 
 /// Quotes and shortens a name for a message. The name can contain any characters.
 fn quoted(name: &str) -> String {
-    let mut short: String = name.chars().take(MAX_NAME_LENGTH).collect();
-    if short.len() < name.len() {
-        short.push('…');
-    }
-    format!("{short:?}")
+    format!("\"{}\"", EscapedName(name))
 }
