@@ -140,12 +140,12 @@ impl<T: Object> Reflector<T> {
     /// The reflector notices it on its own thread and schedules a relist. Pass the error to
     /// [`notify_rejected`](Self::notify_rejected) afterwards.
     pub(crate) fn rejected(&self, key: Option<Key>, version: &str, error: &Error) {
-        self.missing.add_rejected(key, version);
         let at = self.now();
         {
             let mut status = self.status.lock();
             (status.last_error, status.last_error_at) = (Some(error.clone()), at);
         }
+        self.missing.add_rejected(key, version);
         let text = error.to_string();
         let level = match self.logged.lock().record(ReportKind::Object, error, &text) {
             Level::Warn => Level::Error,
@@ -163,9 +163,11 @@ impl<T: Object> Reflector<T> {
 
     /// Returns the current status.
     pub fn status(&self) -> ReflectorStatus {
+        // Read before the status, which then has the errors of these objects.
+        let (rejected, rejections) = (self.missing.rejected(), self.missing.rejections());
         let mut status = self.status.lock().clone();
-        status.complete &= self.missing.rejected() == 0;
-        status.unreadable += self.missing.rejections();
+        status.complete &= rejected == 0;
+        status.unreadable += rejections;
         status
     }
 
