@@ -30,12 +30,14 @@ impl ReconcileLoop {
         let Some((_, presence)) = self.presence(at) else {
             return;
         };
+        // Cancelled first: the new check can run at once, and plan another one.
+        let planned = presence.state.lock().timer.take();
+        planned.inspect(|timer| self.optional.cancel(*timer));
         let this = Arc::downgrade(self);
         let timer = self.optional.after(delay, move || {
             this.upgrade().inspect(|this| this.check_optional(at));
         });
-        let replaced = std::mem::replace(&mut presence.state.lock().timer, timer);
-        replaced.inspect(|timer| self.optional.cancel(*timer));
+        presence.state.lock().timer = timer;
     }
 
     /// Checks whether the kind of an optional source has appeared or is gone.
