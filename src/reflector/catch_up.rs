@@ -38,11 +38,6 @@ impl CatchUp {
         state.wanted.take()
     }
 
-    /// Reports that the store has received a consistent list that began at this time.
-    pub(super) fn listed(&self, began: Instant) {
-        self.state.lock().listed = Some(began);
-    }
-
     /// Reports that the session has reached what it has taken.
     pub(super) fn reached(&self) {
         let reached = {
@@ -56,8 +51,7 @@ impl CatchUp {
     }
 }
 
-/// Returns the current version of the server, or an empty string if it has none. The list is limited
-/// because only its version matters.
+/// Returns the current version of the server, or an empty string if it has none.
 pub(super) fn read_version(from: &dyn ListerWatcher, stop: &Stop) -> Result<String, Error> {
     let options = ListOptions {
         limit: Some(1),

@@ -214,10 +214,8 @@ impl<T: Object> SharedIndexInformer<T> {
         }
         let mut parts = Vec::new();
         for (_, running) in self.parts() {
-            parts.push((
-                running,
-                running.controller.reflector().catch_up(since, &stop)?,
-            ));
+            let reflector = running.controller.reflector();
+            parts.push((running, reflector.catch_up(since, &stop)?));
         }
         for (running, (reached, version)) in parts {
             reached.wait_or_stop(&stop);

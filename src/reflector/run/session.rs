@@ -124,10 +124,14 @@ impl<'r, T: Object> Session<'r, T> {
         self.protocol.abort_cycle(error);
     }
 
-    /// Records the time of a list or watch-list that contains everything that is committed by now.
+    /// Records when a consistent list or watch-list begins.
     fn begin_initial(&mut self, options: &ListOptions) {
         let version = options.resource_version.as_deref().unwrap_or_default();
         self.consistent_since = version.is_empty().then(Instant::now);
+        if self.protocol.lists == 0 {
+            // The first list can be seen before `replace` ends.
+            self.reflector.catch_up.state.lock().listed = self.consistent_since;
+        }
     }
 
     fn request(

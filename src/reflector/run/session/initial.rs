@@ -112,8 +112,8 @@ impl<T: Object> Session<'_, T> {
         if self.reflector.has_consumer && !is_empty {
             self.protocol.queued();
         }
-        if let Some(began) = self.consistent_since.take() {
-            self.reflector.catch_up.listed(began);
+        if self.consistent_since.is_some() {
+            self.reflector.catch_up.state.lock().listed = self.consistent_since;
         }
         self.protocol.replaced(complete);
     }
