@@ -20,7 +20,8 @@ pub(super) struct CatchUp {
 pub(super) struct State {
     /// When the newest consistent read began, and its version.
     pub(super) read: Option<(Instant, String)>,
-    /// When the newest consistent list began whose objects the store has received.
+    /// When the newest consistent list began whose objects the store has received. That of the
+    /// first list is set when it begins, because nothing reads it before that list can be seen.
     pub(super) listed: Option<Instant>,
     /// The requested version. It is empty if only a list will do. The session takes it.
     pub(super) wanted: Option<String>,
@@ -51,7 +52,8 @@ impl CatchUp {
     }
 }
 
-/// Returns the current version of the server, or an empty string if it has none.
+/// Returns the current version of the server, or an empty string if it has none. The list is limited
+/// because only its version matters.
 pub(super) fn read_version(from: &dyn ListerWatcher, stop: &Stop) -> Result<String, Error> {
     let options = ListOptions {
         limit: Some(1),

@@ -129,7 +129,7 @@ impl<'r, T: Object> Session<'r, T> {
         let version = options.resource_version.as_deref().unwrap_or_default();
         self.consistent_since = version.is_empty().then(Instant::now);
         if self.protocol.lists == 0 {
-            // The first list can be seen before `replace` ends.
+            // Others can see the first list in the cache before `replace` ends.
             self.reflector.catch_up.state.lock().listed = self.consistent_since;
         }
     }
