@@ -401,8 +401,10 @@ impl Stop {
 }
 
 /// Sets a stop when it is dropped.
+#[cfg(feature = "client")]
 pub(crate) struct StopOnDrop(pub(crate) Stop);
 
+#[cfg(feature = "client")]
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stop();
