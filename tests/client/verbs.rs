@@ -1,13 +1,13 @@
 //! Lists, deletions of collections and other verbs against a scripted server.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
-use k8s_informer::client::api::{Api, DeleteOptions, FieldValidation, LogOptions, Patch};
+use k8s_informer::client::api::{Api, DeleteOptions, FieldValidation, Patch};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, DynamicObject, Error, Object, ObjectMeta, Stop, impl_object};
@@ -564,13 +564,7 @@ fn eviction_sends_name_and_options_and_is_not_retried() {
     let before = server.accepted();
     for error in [
         maps.evict("a", &none, &stop).unwrap_err(),
-        maps.logs("a", &LogOptions::default(), &stop)
-            .map(drop)
-            .unwrap_err(),
         pods.evict("../a", &none, &stop).unwrap_err(),
-        pods.logs("", &LogOptions::default(), &stop)
-            .map(drop)
-            .unwrap_err(),
         pods.path("a", "../b").unwrap_err(),
         pods.path("a/b", "log").unwrap_err(),
         pods.subresource::<DynamicObject>("")
@@ -710,37 +704,22 @@ fn subresource_of_metadata_is_read_and_replaced_whole() {
 
 #[test]
 fn pod_logs_stream_without_timeout_until_stopped() {
-    let server = Server::start(|request| {
-        let text = "Content-Type: text/plain\r\n";
-        if request.contains("follow=true") {
-            let head = format!("HTTP/1.1 200 OK\r\n{text}Transfer-Encoding: chunked\r\n\r\n");
-            Reply::WriteAndHang(format!("{head}4\r\none\n\r\n6\r\ntwo\nth\r\n").into_bytes())
-        } else {
-            Reply::Write(reply("200 OK", text, "one\ntwo\n"))
-        }
+    let server = Server::start(|_| {
+        let head =
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n";
+        Reply::WriteAndHang(format!("{head}4\r\none\n\r\n6\r\ntwo\nth\r\n").into_bytes())
     });
     let config = Config::new(server.url()).response_timeout(Duration::from_millis(100));
     let (client, stop) = (Client::new(config).unwrap(), Stop::new());
     let pods = client.api::<Pod>(Some("n"));
-    let mut log = String::new();
-    pods.logs("a", &LogOptions::default(), &stop)
-        .unwrap()
-        .read_to_string(&mut log)
-        .unwrap();
-    assert_eq!(log, "one\ntwo\n");
+    let request = Request::get(pods.path("a", "log").unwrap())
+        .query("follow", "true")
+        .idle_timeout(None);
+    let log = client.request(&request, &stop).unwrap().into_body();
+    let mut lines = BufReader::new(log).lines();
     assert_eq!(
         next_request(&server).0,
-        "GET /api/v1/namespaces/n/pods/a/log"
-    );
-
-    let mut options = LogOptions::default();
-    options.container = Some("c 1".to_owned());
-    (options.follow, options.previous) = (true, true);
-    options.tail_lines = Some(2);
-    let mut lines = BufReader::new(pods.logs("a", &options, &stop).unwrap()).lines();
-    assert_eq!(
-        next_request(&server).0,
-        "GET /api/v1/namespaces/n/pods/a/log?container=c%201&follow=true&previous=true&tailLines=2"
+        "GET /api/v1/namespaces/n/pods/a/log?follow=true"
     );
     assert_eq!(lines.next().unwrap().unwrap(), "one");
     assert_eq!(lines.next().unwrap().unwrap(), "two");
@@ -765,36 +744,6 @@ fn pod_logs_stream_without_timeout_until_stopped() {
             .is_stopped()
     );
     reading.join().unwrap();
-
-    // A plain request without an idle timeout can also follow a log.
-    let (pods, stop) = (client.api::<Pod>(Some("n")), Stop::new());
-    let request = Request::get(pods.path("a", "log").unwrap())
-        .query("follow", "true")
-        .idle_timeout(None);
-    let log = client.request(&request, &stop).unwrap().into_body();
-    assert_eq!(BufReader::new(log).lines().next().unwrap().unwrap(), "one");
-    // An error response is not a log.
-    let server = Server::start(|_| {
-        Reply::Write(reply(
-            "400 Bad Request",
-            "",
-            &status(400, "BadRequest", "which?"),
-        ))
-    });
-    let pods = Client::new(Config::new(server.url()))
-        .unwrap()
-        .api::<Pod>(Some("n"));
-    let error = pods
-        .logs("a", &LogOptions::default(), &stop)
-        .map(drop)
-        .unwrap_err();
-    assert!(error.is_bad_request(), "{error:?}");
-    assert!(
-        error
-            .to_string()
-            .starts_with("get pods/log \"a\" in namespace \"n\": GET "),
-        "{error}"
-    );
 }
 
 #[test]

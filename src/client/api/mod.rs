@@ -11,7 +11,7 @@
 //! | [`ObjectList`], [`Pages`] | one list; a list in pages | `tools/pager` |
 //! | [`WatchEvents`] | a watch | `watch.Interface` |
 //! | [`Api::wait_for`], [`Api::wait_for_condition`] and others | wait for a state of one object | `kubectl wait` |
-//! | [`DeleteOptions`], [`LogOptions`] | options | `metav1.DeleteOptions`, `PodLogOptions` |
+//! | [`DeleteOptions`] | options | `metav1.DeleteOptions` |
 //! | [`Subresource`] | `scale`, `status` and others | `GetScale`, `UpdateStatus` |
 //! | [`retry_on_conflict`] | reads and writes again after a conflict | `retry.RetryOnConflict` |
 
@@ -40,7 +40,6 @@ pub use list::{ObjectList, Pages};
 pub use observer::{WriteObserver, WriteOutcome};
 pub use options::FieldValidation;
 pub use patch::Patch;
-pub use pods::LogOptions;
 pub use retry::retry_on_conflict;
 pub use subresource::Subresource;
 pub(super) use wait::Update;
@@ -75,8 +74,7 @@ use crate::stop::Stop;
 /// [`response_timeout`](crate::Config::response_timeout) limits the wait for the head and,
 /// separately, the time to read the body. A [`Stop`] ends the call immediately. The client's
 /// [`body_limit`](crate::Config::body_limit) limits the size of the body, including that of a list
-/// or a page. [Watches](Self::watch) and [logs](Self::logs) are streams with their own limits; see
-/// their documentation.
+/// or a page. [Watches](Self::watch) are streams with their own limits; see their documentation.
 ///
 /// A write is not resent after a [connection error](Error::is_connection) or a
 /// [timeout](Error::is_timeout), because the server may have executed it. Error messages contain

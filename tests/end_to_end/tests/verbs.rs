@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use k8s_informer::client::Request;
-use k8s_informer::client::api::{Api, DeleteOptions, FieldValidation, LogOptions, Patch};
-use k8s_informer::object::{GroupVersionResource, PartialObjectMetadata};
+use k8s_informer::client::api::{Api, DeleteOptions, FieldValidation, Patch};
+use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, DynamicObject, Object, ObjectMeta, Stop, impl_object};
 use k8s_informer_testing::Verb;
@@ -480,27 +480,5 @@ fn pod_is_evicted_by_its_name_and_uid() {
             ("Status", Some("Success".to_owned()))
         );
         assert!(pods.get("three", &stop).unwrap_err().is_not_found());
-    });
-}
-
-#[test]
-fn logs_of_a_missing_pod_are_an_error() {
-    on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
-        let namespace = cluster.namespace("logs");
-        let pods = client.api::<Pod>(Some(&namespace.name));
-        let error = pods
-            .logs("none", &LogOptions::default(), &stop)
-            .unwrap_err();
-        assert!(error.is_not_found(), "{error:?}");
-        assert!(
-            error
-                .to_string()
-                .starts_with("get pods/log \"none\" in namespace "),
-            "{error}"
-        );
-        let metadata: Api<PartialObjectMetadata> =
-            client.metadata_api(&configmaps(), Some(&namespace.name));
-        assert!(metadata.logs("a", &LogOptions::default(), &stop).is_err());
     });
 }
