@@ -13,8 +13,6 @@ pub(crate) struct Peek<'a> {
     pub(crate) name: Cow<'a, str>,
     pub(crate) namespace: Cow<'a, str>,
     pub(crate) uid: Cow<'a, str>,
-    /// Whether there is a UID that is neither a string nor null.
-    pub(crate) has_invalid_uid: bool,
     pub(crate) resource_version: Cow<'a, str>,
     /// Whether name and namespace do not identify an object. This is the case if one of them or the
     /// metadata is repeated, or if one of them is neither a string nor null.
@@ -100,11 +98,7 @@ impl<'a> Peek<'a> {
                     self.is_ambiguous |= is_repeated || text.is_none();
                     *field = text.unwrap_or_default();
                 }
-                "uid" => {
-                    let uid = cursor.string_or_null()?;
-                    self.has_invalid_uid = uid.is_none();
-                    self.uid = uid.unwrap_or_default();
-                }
+                "uid" => self.uid = cursor.string_or_null()?.unwrap_or_default(),
                 "resourceVersion" => {
                     self.resource_version = cursor.string_or_null()?.unwrap_or_default();
                 }
@@ -189,30 +183,6 @@ mod tests {
         }
         let some = r#"{"metadata":{"name":7,"namespace":"ns","resourceVersion":-7,"uid":true}}"#;
         assert_eq!(peek(some), "||ns/?|@|false");
-    }
-
-    #[test]
-    fn invalid_uid_is_flagged_and_absent_uid_is_not() {
-        for (uid, is_invalid) in [
-            ("null", false),
-            ("\"u\"", false),
-            ("7", true),
-            ("[\"u\"]", true),
-            ("{}", true),
-        ] {
-            let object = format!(r#"{{"metadata":{{"uid":{uid},"name":"a"}}}}"#);
-            assert_eq!(
-                Peek::whole(object.as_bytes()).unwrap().has_invalid_uid,
-                is_invalid,
-                "{uid}"
-            );
-            assert_eq!(
-                Peek::identity(object.as_bytes()).has_invalid_uid,
-                is_invalid,
-                "{uid}"
-            );
-        }
-        assert!(!Peek::identity(b"{}").has_invalid_uid);
     }
 
     #[test]

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
+use super::shard::ShardBy;
 use super::{DecodeLimits, EscapedName, Event, EventKind, FieldPaths, ListMeta, Shard};
 use crate::base::adaptive_buffer::AdaptiveBuffer;
 use crate::base::digest::Digest;
@@ -10,7 +11,7 @@ use crate::decode_error::{DecodeError, explain};
 use crate::error::Error;
 use crate::json::Peek;
 use crate::json::{self, stack};
-use crate::object::{GroupVersionKind, Key, Object, namespaced_key};
+use crate::object::{GroupVersionKind, Key, Object, PartialObjectMetadata, namespaced_key};
 use crate::wire;
 
 /// The functions that decode a `T`. The `Deserialize` implementation of `T` is only instantiated
@@ -109,9 +110,10 @@ pub(crate) enum DecodedObject<T> {
     Object(T, Digest),
     /// The caller already has this object.
     Unchanged(Key, Arc<T>, Digest),
-    /// The object belongs to another shard.
+    /// The object belongs to another shard. It may have been in this one before.
     OtherShard {
         resource_version: String,
+        key: Key,
     },
     /// The object cannot be decoded, or has no name.
     Unreadable(Unreadable),
@@ -373,6 +375,7 @@ impl<T: Object> Decoder<T> {
         match self.is_of_other_shard(&identity, object) {
             Err(unreadable) => Some(DecodedObject::Unreadable(unreadable)),
             Ok(true) => Some(DecodedObject::OtherShard {
+                key: namespaced_key(&identity.namespace, &identity.name),
                 resource_version: identity.resource_version.into_owned(),
             }),
             Ok(false) => unchanged
@@ -386,30 +389,25 @@ impl<T: Object> Decoder<T> {
         let Some(shard) = &self.options.shard else {
             return Ok(false);
         };
-        let (field, value) = match shard.is_by_namespace() {
-            true => ("namespace", &identity.namespace),
-            false => ("uid", &identity.uid),
+        let value = match shard.by {
+            ShardBy::Uid => &identity.uid,
+            ShardBy::Namespace => &identity.namespace,
+            ShardBy::Controller => "",
         };
         if !value.is_empty() {
             return Ok(!shard.contains(value));
         }
-        // The field is missing or not in its usual place, so search the whole object. Nameless and
-        // invalid objects count as objects of this shard: decoding them reports the error.
-        let Ok(peek) = Peek::whole(object) else {
-            return Ok(false);
-        };
-        let (value, is_unclear) = match shard.is_by_namespace() {
-            true => (&peek.namespace, peek.is_ambiguous),
-            false => (&peek.uid, peek.has_invalid_uid),
-        };
-        match peek.name.is_empty() {
-            true => Ok(false),
-            false if is_unclear => {
-                let error =
-                    Error::invalid(format!("the shard can't be determined from the {field}"));
-                Err(Unreadable::undecoded(&peek, error))
-            }
-            false => Ok(!shard.contains(value)),
+        // The field is missing or not in its usual place. Nameless and invalid objects count as
+        // objects of this shard: decoding them reports the error.
+        match serde_json::from_slice::<PartialObjectMetadata>(object) {
+            Ok(object) => Ok(!object.name().is_empty() && !shard.contains_object(&object.metadata)),
+            Err(_) => match Peek::whole(object) {
+                Ok(peek) if !peek.name.is_empty() => {
+                    let error = "the shard can't be determined from the metadata";
+                    Err(Unreadable::undecoded(&peek, Error::invalid(error)))
+                }
+                _ => Ok(false),
+            },
         }
     }
 

@@ -1,6 +1,7 @@
 use std::fmt;
 
 use crate::error::debug_as_display;
+use crate::object::FullObjectMeta;
 
 /// One of several equal parts of the objects of a kind. If each replica of a program takes one
 /// shard, the replicas share objects that are too many for one process.
@@ -15,6 +16,8 @@ use crate::error::debug_as_display;
 ///
 /// The UID of an object never changes, so the object never moves to another shard. All replicas
 /// must use the same `n`, because every `n` divides the objects differently.
+///
+/// The first list of a shard requests no `resourceVersion`, so it is not older than its request.
 ///
 /// ```
 /// use k8s_informer::reflector::{ReflectorOptions, Shard};
@@ -34,9 +37,17 @@ use crate::error::debug_as_display;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shard {
-    by_namespace: bool,
+    pub(super) by: ShardBy,
     first: u64,
     last: u64,
+}
+
+/// The field of the object on which its shard depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ShardBy {
+    Uid,
+    Namespace,
+    Controller,
 }
 
 impl Shard {
@@ -54,7 +65,7 @@ impl Shard {
         // `first` and `end - 1` are below 2^64. No shard is empty, so `end - 1` is not below
         // `first`.
         Ok(Self {
-            by_namespace: false,
+            by: ShardBy::Uid,
             first: first as u64,
             last: (end - 1) as u64,
         })
@@ -64,25 +75,64 @@ impl Shard {
     /// shard, and all cluster-scoped objects are in one shard.
     #[must_use]
     pub fn by_namespace(self) -> Self {
-        Self {
-            by_namespace: true,
-            ..self
-        }
+        let by = ShardBy::Namespace;
+        Self { by, ..self }
     }
 
-    /// Returns the `shardSelector` of a list or watch request, in the syntax of the API server.
+    /// Divides the objects by the UID of their controller: children are in the shard of their
+    /// owner. Objects without a controller owner reference are in no shard.
+    ///
+    /// API servers do not support this. The server sends all objects, and the reflector drops those
+    /// of other shards before it decodes them. If an object moves to a controller of another shard,
+    /// it is deleted from the store.
+    ///
+    /// ```
+    /// use k8s_informer::informer::{InformerScope, Source};
+    /// use k8s_informer::reflector::Shard;
+    /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::ApiServer;
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::start()?;
+    /// for (name, owner) in [("own", "ab"), ("other", "abc")] {
+    ///     let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": true});
+    ///     let pod = json!({"metadata": {"name": name, "ownerReferences": [owner]}, "spec": {"containers": []}});
+    ///     server.create("/api/v1/namespaces/default/pods", pod)?;
+    /// }
+    /// let shard = Shard::new(0, 2)?;
+    /// assert!(shard.contains("ab") && !shard.contains("abc"));
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let pods = factory.informer_of(Source::of::<Pod>().scope(InformerScope::all().shard(shard.by_controller())));
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// factory.wait_for_cache_sync(&stop)?;
+    /// let names: Vec<_> = pods.lister().list().iter().map(|pod| pod.name().to_owned()).collect();
+    /// assert_eq!(names, ["own"]);
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn by_controller(self) -> Self {
+        let by = ShardBy::Controller;
+        Self { by, ..self }
+    }
+
+    /// Returns the `shardSelector` of a list or watch request, in the syntax of the API server. It
+    /// is empty for a shard [by controller](Self::by_controller).
     pub fn selector(&self) -> String {
-        let field = if self.by_namespace {
-            "namespace"
-        } else {
-            "uid"
+        let field = match self.by {
+            ShardBy::Uid => "uid",
+            ShardBy::Namespace => "namespace",
+            ShardBy::Controller => return String::new(),
         };
         let (start, end) = (self.first, u128::from(self.last) + 1);
         format!("shardRange(object.metadata.{field}, '0x{start:016x}', '0x{end:016x}')")
     }
 
-    /// Whether the objects with this UID, or in this namespace, are in this shard. For an object
-    /// without that field, pass an empty string, as the API server does.
+    /// Whether the objects with this UID, in this namespace, or of the controller with this UID are
+    /// in this shard. For an object without UID or namespace, pass an empty string, as the API
+    /// server does.
     pub fn contains(&self, value: &str) -> bool {
         self.contains_hash(fnv1a(value))
     }
@@ -92,9 +142,18 @@ impl Shard {
         (self.first..=self.last).contains(&hash)
     }
 
-    /// Whether the shard depends on the namespace, not on the UID.
-    pub fn is_by_namespace(&self) -> bool {
-        self.by_namespace
+    pub(crate) fn is_by_controller(&self) -> bool {
+        self.by == ShardBy::Controller
+    }
+
+    /// Whether the object with this metadata is in this shard.
+    pub fn contains_object(&self, metadata: &FullObjectMeta) -> bool {
+        let value = match self.by {
+            ShardBy::Uid => Some(&metadata.uid),
+            ShardBy::Namespace => Some(&metadata.namespace),
+            ShardBy::Controller => metadata.controller().map(|owner| &owner.uid),
+        };
+        value.is_some_and(|value| self.contains(value))
     }
 }
 
@@ -225,5 +284,6 @@ mod tests {
         assert_eq!(shard, Shard::new(0, 2).unwrap());
         assert_ne!(shard, Shard::new(1, 2).unwrap());
         assert_ne!(shard, shard.clone().by_namespace());
+        assert_ne!(shard, shard.clone().by_controller());
     }
 }

@@ -159,8 +159,9 @@ fn non_text_uid_is_reported_and_its_delete_still_deletes() {
         assert_eq!(informer.notifications(), notifications);
         let error = informer.status().last_error.unwrap().to_string();
         assert!(
-            error
-                .ends_with("ns/b: unexpected response: the shard can't be determined from the uid"),
+            error.ends_with(
+                "ns/b: unexpected response: the shard can't be determined from the metadata"
+            ),
             "{error}"
         );
     }

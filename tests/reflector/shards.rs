@@ -1,9 +1,12 @@
 //! Shards (SH1–SH5): their requests, and objects of other shards that the server delivers anyway.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
 
+use k8s_informer::informer::SharedIndexInformerOptions;
 use k8s_informer::reflector::{ReflectorOptions, ReflectorStatus, Shard};
-use k8s_informer::{DynamicObject, Indexer};
+use k8s_informer::{DynamicObject, Indexer, Object, SharedIndexInformer, Stop};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 
 use crate::reflector::support::{
@@ -68,17 +71,21 @@ fn sh1_every_request_has_the_shard_selector() {
             Answer::open(""),
         ]
     };
-    let requests = [
-        "watch-list ",
-        "list 0 limit 500",
-        "list most recent limit 500 continue more",
-        "watch 4",
-    ];
+    let requests = |version: &str| {
+        [
+            "watch-list ".to_owned(),
+            format!("list {version} limit 500"),
+            "list most recent limit 500 continue more".to_owned(),
+            "watch 4".to_owned(),
+        ]
+    };
     for shard in [Some(own_shard()), Some(own_shard().by_namespace()), None] {
         let server = Server::new(answers()).with_watch_list();
         let selector = shard.as_ref().map(Shard::selector).unwrap_or_default();
+        // The first list of a shard is consistent.
+        let version = if shard.is_some() { "most recent" } else { "0" };
         let it = Running::start(server, Recorder::default(), |options| options.shard = shard);
-        assert_eq!(it.requests(4), requests);
+        assert_eq!(it.requests(4), requests(version));
         it.advance_wait(SECOND);
         for request in it.options(6) {
             assert_eq!(request.options().shard_selector, selector);
@@ -241,6 +248,101 @@ fn sh2_namespace_is_found_anywhere_in_metadata() {
     assert_eq!(it.calls(2), ["replace [a@1 b@2] at 4"]);
 }
 
+/// An object with two owners. The second one is its controller.
+fn child(name: &str, controller: &str, version: &str) -> String {
+    let owners = format!(r#"[{{"uid":"ab"}},{{"uid":"{controller}","controller":true}}]"#);
+    format!(
+        r#"{{"metadata":{{"name":"{name}","uid":"u","resourceVersion":"{version}","ownerReferences":{owners}}}}}"#
+    )
+}
+
+/// Returns what an informer of the children delivers up to the object "last", sorted by name.
+fn changes_of_children(script: ScriptedListerWatcher) -> Vec<String> {
+    let mut options = SharedIndexInformerOptions::default();
+    options.reflector.shard = Some(own_shard().by_controller());
+    let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script.clone()), options);
+    let (sender, changes) = channel();
+    let text = |sign: &str, object: &DynamicObject| {
+        format!("{sign}{}@{}", object.name(), object.resource_version())
+    };
+    let (added, updated, deleted) = (sender.clone(), sender.clone(), sender);
+    informer
+        .add_event_handler(|handler| {
+            handler
+                .on_add(move |object, _| added.send(text("+", object)).unwrap())
+                .on_update(move |_, object| updated.send(text("=", object)).unwrap())
+                .on_delete(move |gone| deleted.send(text("-", gone.object().unwrap())).unwrap())
+        })
+        .unwrap();
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        scope.spawn(|| informer.run(&stop));
+        let changes = changes.iter();
+        let mut changes: Vec<_> = changes
+            .take_while(|change| !change.starts_with("+last"))
+            .collect();
+        stop.stop();
+        changes.sort_by_key(|change| change.as_bytes()[1]);
+        changes
+    })
+}
+
+#[test]
+fn children_are_in_the_shard_of_their_controller() {
+    let items = [
+        child("a", OWN_UID, "1"),
+        child("b", OTHER_UID, "2"),
+        object("c", OWN_UID, "3"),
+    ];
+    let events = event("ADDED", &child("d", OTHER_UID, "5"))
+        + &event("ADDED", &child("e", OWN_UID, "6"))
+        // The controller of the first child changes twice, and that of the second one once.
+        + &event("MODIFIED", &child("a", OTHER_UID, "7"))
+        + &event("MODIFIED", &child("b", OWN_UID, "8"))
+        + &event("MODIFIED", &child("a", OWN_UID, "9"))
+        // A child loses its controller.
+        + &event("MODIFIED", &object("e", OWN_UID, "10"))
+        // A child is deleted, with a last state in another shard.
+        + &event("DELETED", &child("b", OTHER_UID, "11"))
+        + &event("ADDED", &child("last", OWN_UID, "12"));
+    let expected = ["+a@1", "-a@1", "+a@9", "+b@8", "-b@8", "+e@6", "-e@6"];
+    let list = ScriptedListerWatcher::new([page("4", "", &items), Answer::open(&*events)]);
+    assert_eq!(changes_of_children(list.clone()), expected);
+    for request in list.requests() {
+        assert_eq!(request.options().shard_selector, "");
+    }
+    // In a watch-list, a child can leave before the list is complete.
+    let initial = items.map(|item| event("ADDED", &item)).concat()
+        + &event("ADDED", &child("f", OWN_UID, "3"))
+        + &event("MODIFIED", &child("f", OTHER_UID, "4"))
+        + &initial_events_end("4");
+    let list = ScriptedListerWatcher::new([Answer::open(initial + &events)]).with_watch_list();
+    assert_eq!(changes_of_children(list), expected);
+}
+
+#[test]
+fn child_of_unknown_controller_is_reported_and_kept() {
+    let own = child("a", OWN_UID, "1");
+    for owners in [r#"7"#, r#"[7]"#, r#"[{"uid":7,"controller":true}]"#] {
+        let odd = format!(
+            r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"5","ownerReferences":{owners}}}}}"#
+        );
+        let answers = [
+            page("4", "", std::slice::from_ref(&own)),
+            Answer::open(event("MODIFIED", &odd)),
+        ];
+        let it = Running::with(answers, |options| {
+            options.shard = Some(own_shard().by_controller());
+        });
+        assert_eq!(it.calls(2), ["replace [a@1] at 4"], "{owners}");
+        let status = it.status();
+        assert_eq!(status.unreadable, 1, "{owners}");
+        let error = status.last_error.unwrap().to_string();
+        let expected = "a: unexpected response: the shard can't be determined from the metadata";
+        assert!(error.ends_with(expected), "{error}");
+    }
+}
+
 #[test]
 fn sh2_w10_skipped_object_counts_as_event_with_version() {
     let of_other_shard = |kind: &str, version: &str| event(kind, &object("b", OTHER_UID, version));
@@ -260,7 +362,7 @@ fn sh2_w10_skipped_object_counts_as_event_with_version() {
     assert_eq!(
         it.requests(6),
         [
-            "list 0 limit 500",
+            "list most recent limit 500",
             "watch 4",
             "watch 5",
             "watch 6",

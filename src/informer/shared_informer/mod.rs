@@ -23,7 +23,7 @@ use crate::base::threads::Owner;
 use crate::metrics;
 use crate::object::{Accessor, Object};
 use crate::queue::Watermark;
-use crate::reflector::{ListerWatcher, WatchErrorHandler};
+use crate::reflector::{ListerWatcher, Shard, WatchErrorHandler};
 use crate::stop::Done;
 use crate::store::{Indexer, Transform};
 
@@ -321,6 +321,39 @@ impl<T: Object> SharedIndexInformer<T> {
     pub fn set_transform(&self, transform: Transform<T>) -> Result<(), InformerError> {
         // Dropped after the unlock: its destructor is user code.
         let _replaced = self.before_start()?.options.transform.replace(transform);
+        Ok(())
+    }
+
+    /// Restricts the informer to a shard, which replaces the shard of its scope. A program can thus
+    /// select the shard after it has created the informer.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the informer has started.
+    ///
+    /// ```
+    /// use k8s_informer::reflector::Shard;
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+    /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
+    /// use std::sync::Arc;
+    ///
+    /// let items = r#"{"metadata": {"name": "own", "uid": "ab"}}, {"metadata": {"name": "other", "uid": "abc"}}"#;
+    /// let list = format!(r#"{{"kind": "List", "metadata": {{"resourceVersion": "7"}}, "items": [{items}]}}"#);
+    /// let script = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
+    /// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
+    /// informer.set_shard(Shard::new(0, 2)?)?;
+    /// let stop = Stop::new();
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| informer.run(&stop));
+    ///     informer.synced().wait();
+    ///     assert!(informer.lister().get("", "own").is_some());
+    ///     assert!(informer.lister().get("", "other").is_none());
+    ///     stop.stop();
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_shard(&self, shard: Shard) -> Result<(), InformerError> {
+        self.before_start()?.options.reflector.shard = Some(shard);
         Ok(())
     }
 

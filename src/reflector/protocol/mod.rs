@@ -620,9 +620,11 @@ impl Protocol {
 
     fn begin_list(&mut self) {
         // The list must not be older than a version seen before, unless that version is unavailable
-        // (L8).
+        // (L8). The first list of a shard is consistent, because another process may have worked on
+        // its objects before.
         let version = match self.version.as_str() {
             _ if self.version_unavailable => None,
+            "" if self.options.shard.is_some() => None,
             "" => Some("0".to_owned()),
             version => Some(version.to_owned()),
         };

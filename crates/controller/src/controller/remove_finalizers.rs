@@ -201,12 +201,8 @@ impl Removal<'_> {
     }
 
     fn is_in_shard(&self, object: &PartialObjectMetadata) -> bool {
-        self.scope.selected_shard().is_none_or(|shard| {
-            shard.contains(match shard.is_by_namespace() {
-                true => object.namespace(),
-                false => object.uid(),
-            })
-        })
+        let shard = self.scope.selected_shard();
+        shard.is_none_or(|shard| shard.contains_object(&object.metadata))
     }
 
     /// Removes the finalizers from an object. Returns the errors that end the rest.

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 use crate::reflector::initial_list::{stored_key, unreadable_object};
 use crate::store::{Change, EntryChange, StoreError};
-use crate::wire::{DecodedObject, EventKind, Unreadable};
+use crate::wire::{DecodedObject, EventKind, Shard, Unreadable};
 
 impl<T: Object> Session<'_, T> {
     /// Handles an ADDED, MODIFIED or DELETED event.
@@ -18,8 +18,19 @@ impl<T: Object> Session<'_, T> {
                 self.protocol.event(kind, object.resource_version());
                 self.object(kind, Arc::new(object), digest);
             }
-            DecodedObject::OtherShard { resource_version } => {
+            DecodedObject::OtherShard {
+                resource_version,
+                key,
+            } => {
                 self.other_shard(kind, &resource_version);
+                let shard = self.reflector.options.shard.as_ref();
+                if shard.is_some_and(Shard::is_by_controller) {
+                    // The controller may have changed.
+                    self.flush();
+                    if self.store.known(&key).is_some() {
+                        self.delete(key);
+                    }
+                }
                 if self.protocol.tracks_versions() && !resource_version.is_empty() {
                     // The object is not stored, so send only its version: the store is then
                     // complete up to this version.
@@ -68,6 +79,19 @@ impl<T: Object> Session<'_, T> {
         }
     }
 
+    /// Deletes an object whose last state is unknown.
+    fn delete(&mut self, key: Key) {
+        let last_known = self.store.known(&key).map(|known| known.object);
+        let gone = Deleted::FinalStateUnknown {
+            key: Key::clone(&key),
+            last_known,
+        };
+        let mut changes = vec![EntryChange::Delete(key, gone, None)];
+        for error in self.store.apply_entries(&mut changes) {
+            self.rejected(&error);
+        }
+    }
+
     /// Handles an event whose object cannot be read. The store keeps its copy, unless the event is
     /// a deletion.
     fn unreadable_change(&mut self, kind: EventKind, unreadable: &Unreadable) {
@@ -82,15 +106,7 @@ impl<T: Object> Session<'_, T> {
     /// Deletes an object that cannot be read, if its key is known.
     fn delete_unreadable(&mut self, unreadable: &Unreadable) {
         if let Some(key) = stored_key(unreadable, self.store.door()) {
-            let last_known = self.store.known(&key).map(|known| known.object);
-            let gone = Deleted::FinalStateUnknown {
-                key: Key::clone(&key),
-                last_known,
-            };
-            let mut changes = vec![EntryChange::Delete(key, gone, None)];
-            for error in self.store.apply_entries(&mut changes) {
-                self.rejected(&error);
-            }
+            self.delete(key);
         }
         let key = unreadable.namespaced_key();
         let error = unreadable.error_at(|| "a deletion".to_owned());

@@ -61,8 +61,12 @@ impl<T: Object> Session<'_, T> {
                 });
                 self.protocol.event(kind, "");
             }
-            DecodedObject::OtherShard { resource_version } => {
+            DecodedObject::OtherShard {
+                resource_version,
+                key,
+            } => {
                 self.other_shard(kind, &resource_version);
+                self.initial.remove(&key);
                 if kind == EventKind::Added {
                     self.initial.other_shard += 1;
                 }
