@@ -1,6 +1,7 @@
 //! No call begins before the caches contain what was committed before the term of the controller.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -25,10 +26,11 @@ const FIRST_LINE: Duration = Duration::from_secs(10);
 /// The sources whose caches may lack something that was committed before the term.
 #[derive(Default)]
 pub(super) struct Barrier {
-    /// An innermost lock.
-    waits: Mutex<Vec<Wait>>,
+    /// By the position of the source. An innermost lock.
+    waits: Mutex<BTreeMap<usize, Wait>>,
 }
 
+#[derive(Clone)]
 struct Wait {
     source: Arc<dyn AnySource>,
     since: Instant,
@@ -39,29 +41,18 @@ struct Wait {
 impl Barrier {
     /// Returns the waits in progress.
     pub(super) fn waits(&self) -> Vec<SourceWait> {
-        let waits = self.waits.lock();
-        let waits: Vec<_> = waits
-            .iter()
-            .map(|wait| {
-                (
-                    Arc::clone(&wait.source),
-                    wait.since,
-                    wait.last_error.clone(),
-                )
-            })
-            .collect();
-        let waits = waits.into_iter();
+        let waits = self.waits.lock().clone().into_values();
         waits
-            .map(|(source, since, last_error)| {
-                let status = source.status();
+            .map(|wait| {
+                let status = wait.source.status();
                 let failing = (status.failures > 0).then_some(status.last_error).flatten();
                 SourceWait {
-                    informer: source.name().to_owned(),
-                    reason: last_error.or(failing).map_or_else(
+                    informer: wait.source.name().to_owned(),
+                    reason: wait.last_error.or(failing).map_or_else(
                         || "its watch has not reached the present version".to_owned(),
                         |error| error.to_string(),
                     ),
-                    since: since.elapsed(),
+                    since: wait.since.elapsed(),
                 }
             })
             .collect()
@@ -80,27 +71,28 @@ impl Barrier {
         let name = &calls.controller;
         let threads = Threads::new(Owner::new());
         let stop = stop.child();
-        let failure = Arc::new(Mutex::new(None));
+        let failure = Arc::new(OnceLock::new());
         let all = Arc::new(SetOnDrop(Done::new("current caches")));
         let ended = all.0.clone();
-        for source in &calls.sources {
+        for (at, source) in calls.sources.iter().enumerate() {
             if source.presence().is_some_and(|presence| !presence.exists()) {
                 continue;
             }
-            self.waits.lock().push(Wait {
+            let wait = Wait {
                 source: Arc::clone(source),
                 since: Instant::now(),
                 last_error: None,
-            });
+            };
+            self.waits.lock().insert(at, wait);
             let (this, of, failure) = (Arc::clone(self), Arc::clone(source), Arc::clone(&failure));
             let (ended, all) = (stop.clone(), Arc::clone(&all));
             let work = move || {
                 let _all = all;
-                if let Err(error) = this.wait_for(&of, since, &ended) {
-                    failure.lock().get_or_insert(error);
+                if let Err(error) = this.wait_for(at, &*of, since, &ended) {
+                    let _ = failure.set(error);
                     ended.stop();
                 }
-                this.waits.lock().retain(|wait| !is_same(&wait.source, &of));
+                this.waits.lock().remove(&at);
             };
             let thread = format!("{name} wait for {}", source.name());
             if let Err(error) = threads.spawn(thread, None, work) {
@@ -112,13 +104,14 @@ impl Barrier {
         drop(all);
         self.report_until(&ended, calls);
         threads.join();
-        let failure = failure.lock().take();
+        let failure = failure.get().cloned();
         failure.map_or(Ok(()), |error| Err(ControllerError::informer(name, error)))
     }
 
     fn wait_for(
         &self,
-        source: &Arc<dyn AnySource>,
+        at: usize,
+        source: &dyn AnySource,
         since: Instant,
         stop: &Stop,
     ) -> Result<(), InformerError> {
@@ -137,12 +130,7 @@ impl Barrier {
                 }
                 Err(error) => error,
             };
-            if let Some(wait) = self
-                .waits
-                .lock()
-                .iter_mut()
-                .find(|wait| is_same(&wait.source, source))
-            {
+            if let Some(wait) = self.waits.lock().get_mut(&at) {
                 wait.last_error = Some(error);
             }
             stop.wait_timeout(backoff.step());
@@ -186,10 +174,6 @@ impl Barrier {
             reported = waits;
         }
     }
-}
-
-fn is_same(a: &Arc<dyn AnySource>, b: &Arc<dyn AnySource>) -> bool {
-    std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }
 
 struct SetOnDrop(Done);
