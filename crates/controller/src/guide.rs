@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`controllers`] | Write and test controllers |
 //! | [`leader_election`] | Run several replicas, of which one works |
+//! | [`sharding`] | Divide the objects among several replicas |
 //! | [`events`] | Record Kubernetes events about objects |
 //! | [`coming_from`] | For readers who know client-go, controller-runtime or kube-rs |
 //!
@@ -14,6 +15,9 @@ pub mod controllers {}
 
 #[doc = include_str!("../docs/guide/leader_election.md")]
 pub mod leader_election {}
+
+#[doc = include_str!("../docs/guide/sharding.md")]
+pub mod sharding {}
 
 #[doc = include_str!("../docs/guide/events.md")]
 pub mod events {}

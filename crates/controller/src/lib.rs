@@ -74,7 +74,8 @@ pub use controller::{
     Applied, ApplyOptions, AwaitedWrite, Condition, ConditionStatus, Conditions, Context,
     Controller, ControllerBuilder, ControllerError, ControllerStatus, Failure, LastFailure,
     Manager, ManagerBuilder, Next, OwnerError, Predicate, RemoveFinalizersError, RemovedFinalizers,
-    SourceWait, annotations_changed, generation_changed, labels_changed, remove_finalizers,
+    ShardBy, SourceWait, annotations_changed, generation_changed, labels_changed,
+    remove_finalizers,
 };
 /// The informers and the client, so that a controller needs one dependency.
 pub use k8s_informer;

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use super::applied::AppliedObjects;
 use super::calls::Calls;
 use super::context::Context;
+use super::division::Role;
 use super::enqueue::{Enqueue, UpdateFilter};
 use super::error::ControllerError;
 use super::finalize::Finalizer;
@@ -265,6 +266,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
                 return Err(ControllerError::invalid(setup.name, problem));
             }
             let mut source = informer_source(setup.factory, source, is_optional);
+            source.role = Role::Owned;
             let uid = |child: &C| {
                 let metadata = child.full_metadata().ok();
                 let owner = metadata.as_ref().and_then(|metadata| metadata.controller());
@@ -551,7 +553,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         let factory = self
             .factory
             .unwrap_or_else(|| SharedInformerFactory::builder(self.client.clone()).build());
-        let primary = informer_source(&factory, self.source, false);
+        let mut primary = informer_source(&factory, self.source, false);
+        (primary.role, primary.kind_scope) = (Role::Primary, self.kind_scope);
         let informer = primary.informer.clone();
         let keys = |object: &T| vec![meta_namespace_key(object)];
         let mut added = vec![added_source(primary, keys, self.filter)];
@@ -721,9 +724,11 @@ fn informer_source<C: Object + DeserializeOwned>(
     is_optional: bool,
 ) -> InformerSource<C> {
     let (resource, kind) = (source.resource().clone(), source.kind().cloned());
+    let kind_scope = source.kind_scope();
     let scope = factory.effective_scope(&source);
     let mut source = InformerSource::new(factory.informer_of(source), resource, kind, scope);
     source.presence = is_optional.then(Presence::default);
+    source.kind_scope = kind_scope;
     source
 }
 

@@ -45,12 +45,17 @@ impl<C: Object> Enqueue<C> {
     /// Returns the keys that a state of an object concerns. If the function of the user panics, the
     /// keys of other states are not lost.
     fn keys_of(&self, of: &ReconcileLoop, object: &C) -> Vec<Key> {
-        catch(|| (self.keys)(object)).unwrap_or_else(|panic| {
+        let mut keys = catch(|| (self.keys)(object)).unwrap_or_else(|panic| {
             let (controller, source) = (&of.calls.controller, of.calls.sources[self.source].name());
             let key = meta_namespace_key(object);
             log::error!("controller {controller:?}: the function that returns the keys for {key:?} of {source} {panic}; this state of it causes no call");
             Vec::new()
-        })
+        });
+        // The other shards belong to other replicas.
+        if self.source != PRIMARY {
+            keys.retain(|key| of.calls.sources[PRIMARY].may_have(key));
+        }
+        keys
     }
 
     fn observe(&self, of: &ReconcileLoop, object: &C, change: Observed<'_>) {

@@ -109,14 +109,18 @@ impl<T: Object> Controller<T> {
             .run(Instant::now(), leading.stop(), Some(leading))
     }
 
-    /// Queues a key, as a change of the object does.
+    /// Queues a key, as a change of the object does. Ignores keys of other
+    /// [shards](super::ManagerBuilder::one_shard_of): call it on all replicas.
     pub fn enqueue(&self, key: impl Into<Key>) {
-        self.runner.reconcile_loop.enqueue([key.into()], 0);
+        self.enqueue_after(key, Duration::ZERO);
     }
 
     /// Queues a key after a delay. An earlier call for the key replaces this one.
     pub fn enqueue_after(&self, key: impl Into<Key>, delay: Duration) {
-        self.runner.reconcile_loop.enqueue_after(key.into(), delay);
+        let (of, key) = (&self.runner.reconcile_loop, key.into());
+        if of.calls.sources[0].may_have(&key) {
+            of.enqueue_after(key, delay);
+        }
     }
 
     /// Returns the cache of the objects.

@@ -9,21 +9,28 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use super::builder::ControllerBuilder;
+use super::division::ShardBy;
 use super::error::ControllerError;
 use super::handle::Controller;
 use super::runner::Runner;
+use super::sharding::{ShardOptions, Shards, divisions};
 use super::source::AnySource;
-use crate::leader_election::{Ended, LeaderElector, LeaderElectorBuilder, Leading, LeaseLock};
+use crate::leader_election::{
+    Ended, LeaderElector, LeaderElectorBuilder, Leading, LeaseLock, Lock,
+};
 use crate::log;
 use crate::serve::MetricsRegistry;
 use crate::serve::checks::Checks;
 use crate::serve::endpoints::Endpoints;
 use crate::serve::http::{self, HttpServer};
-use crate::serve::status_page::{self, InformerStatus, KeyError, LeaderStatus, Status};
+use crate::serve::status_page::{
+    self, InformerStatus, KeyError, LeaderStatus, ShardsStatus, Status,
+};
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::client::Client;
 use k8s_informer::informer::{SharedInformerFactory, SharedInformerFactoryBuilder, Source};
 use k8s_informer::object::{Object, Resource};
+use k8s_informer::reflector::Shard;
 use k8s_informer::stop::Stop;
 
 /// How long a leader can fail to renew its Lease after the end of the lease before `/healthz`
@@ -42,6 +49,9 @@ const ELECTOR_GRACE: Duration = Duration::from_secs(60);
 /// All controllers of a manager share informers. The informers run on every replica, and only the
 /// leader calls reconcile functions. So a replica that becomes the leader starts with complete
 /// caches.
+///
+/// With [shards](ManagerBuilder::one_shard_of), each replica caches and reconciles its own part of the
+/// objects.
 ///
 /// ```
 /// use k8s_informer::{Client, Config, Object, Stop};
@@ -81,11 +91,18 @@ struct Shared {
     client: Client,
     factory: SharedInformerFactory,
     metrics: MetricsRegistry,
-    elector: Option<LeaderElector>,
+    election: Election,
     /// No other lock is taken while this one is held.
     controllers: Mutex<Vec<Arc<Runner>>>,
     has_run: AtomicBool,
     endpoints: OnceLock<HttpServer>,
+}
+
+/// What this replica needs before it calls reconcile functions.
+enum Election {
+    Nothing,
+    Leadership(LeaderElector),
+    Shard(Arc<Shards>),
 }
 
 impl Manager {
@@ -94,6 +111,7 @@ impl Manager {
         ManagerBuilder {
             client,
             lease: None,
+            shards: None,
             identity: None,
             configure_elector: Box::new(|elector| elector),
             configure_factory: Box::new(|factory| factory),
@@ -164,9 +182,19 @@ impl Manager {
         &self.shared.metrics
     }
 
-    /// Returns the elector, if there is leader election.
+    /// Returns the elector, if there is leader election. With shards, it is the one of the shard that
+    /// this replica has.
     pub fn elector(&self) -> Option<&LeaderElector> {
-        self.shared.elector.as_ref()
+        self.shared.elector()
+    }
+
+    /// Returns the index of the shard that this replica has, or had until its end. `None` without
+    /// [shards](ManagerBuilder::one_shard_of), or while it waits for one.
+    pub fn shard(&self) -> Option<u32> {
+        match &self.shared.election {
+            Election::Shard(shards) => shards.own().map(|(shard, _)| *shard),
+            _ => None,
+        }
     }
 
     /// Returns the address of the HTTP endpoints, with the port that the system has selected if
@@ -182,7 +210,8 @@ impl Manager {
     ///
     /// 1. The endpoints respond from [`build`](ManagerBuilder::build) on.
     /// 2. The informers start.
-    /// 3. With leader election, this replica waits until it leads.
+    /// 3. With leader election, this replica waits until it leads. With
+    ///    [shards](ManagerBuilder::one_shard_of), it waits for one before the informers start.
     /// 4. The controllers run.
     /// 5. After the stop, the controllers finish their calls, within their [grace
     ///    periods](ControllerBuilder::grace_period).
@@ -228,11 +257,16 @@ impl Shared {
         if self.has_run.load(Ordering::Relaxed) {
             return invalid("the manager runs already: build all controllers before");
         }
-        let (max_stop, elector) = (
-            runner.reconcile_loop.settings.max_stop(),
-            self.elector.as_ref(),
-        );
-        if elector.is_some_and(|elector| elector.grace_period() <= max_stop) {
+        let max_stop = runner.reconcile_loop.settings.max_stop();
+        let grace = match &self.election {
+            Election::Nothing => None,
+            Election::Leadership(elector) => Some(elector.grace_period()),
+            Election::Shard(shards) => {
+                divisions(runner, &controllers, shards.options.by)?;
+                Some(shards.elector.grace)
+            }
+        };
+        if grace.is_some_and(|grace| grace <= max_stop) {
             return invalid(&format!(
                 "a stop can take {max_stop:?}, but the leader election gives up before: set a longer `grace_period` with \
                  `configure_leader_election`"
@@ -243,26 +277,67 @@ impl Shared {
     }
 
     fn run(self: &Arc<Self>, stop: &Stop) -> Result<(), ControllerError> {
-        let since = Instant::now();
-        let started = self.factory.start(&Stop::new());
-        started.map_err(|source| ControllerError::informer("manager", source))?;
-        let Some(elector) = &self.elector else {
-            return self.run_controllers(since, stop, None);
-        };
         let this = Arc::clone(self);
-        let work = move |leading: Leading| {
-            // The caches must contain what earlier leaders have written.
-            this.run_controllers(Instant::now(), leading.stop(), Some(&leading))
+        let ended = match &self.election {
+            Election::Nothing => {
+                let since = Instant::now();
+                self.start_informers()?;
+                return self.run_controllers(since, stop, None);
+            }
+            Election::Leadership(elector) => {
+                self.start_informers()?;
+                let work = move |leading: Leading| {
+                    // The caches must contain what earlier leaders have written.
+                    this.run_controllers(Instant::now(), leading.stop(), Some(&leading))
+                };
+                let ended = elector.run(stop, work);
+                ended.map_err(ControllerError::LeaderElection)?
+            }
+            Election::Shard(shards) => {
+                let by = shards.options.by;
+                shards.run(stop, move |shard, leading| {
+                    let since = Instant::now();
+                    this.divide(by, shard)?;
+                    this.start_informers()?;
+                    this.run_controllers(since, leading.stop(), Some(leading))
+                })?
+            }
         };
-        match elector.run(stop, work) {
-            Ok(Ended::Stopped(result)) => result.unwrap_or(Ok(())),
-            Ok(Ended::Finished(result)) => result,
-            Ok(Ended::Lost(Err(error @ ControllerError::Stuck { .. }))) => Err(error),
-            Ok(Ended::Lost(_)) => Err(ControllerError::LeadershipLost {
-                last_error: elector.last_error(),
+        match ended {
+            Ended::Stopped(result) => result.unwrap_or(Ok(())),
+            Ended::Finished(result) => result,
+            Ended::Lost(Err(error @ ControllerError::Stuck { .. })) => Err(error),
+            Ended::Lost(_) => Err(ControllerError::LeadershipLost {
+                last_error: self.elector().and_then(LeaderElector::last_error),
             }),
-            Err(error) => Err(ControllerError::LeaderElection(error)),
         }
+    }
+
+    fn elector(&self) -> Option<&LeaderElector> {
+        match &self.election {
+            Election::Nothing => None,
+            Election::Leadership(elector) => Some(elector),
+            Election::Shard(shards) => shards.own().map(|(_, elector)| elector),
+        }
+    }
+
+    fn start_informers(&self) -> Result<(), ControllerError> {
+        let started = self.factory.start(&Stop::new());
+        started.map_err(|source| ControllerError::informer("manager", source))
+    }
+
+    /// Restricts the informers of all controllers to a shard.
+    fn divide(&self, by: ShardBy, shard: &Shard) -> Result<(), ControllerError> {
+        let controllers = self.controllers.lock().clone();
+        for runner in &controllers {
+            for (source, division) in divisions(runner, &[], by)? {
+                if let Some(part) = division.part(shard.clone()) {
+                    let divided = source.divide(division, part);
+                    divided.map_err(|source| ControllerError::informer(runner.name(), source))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Runs each controller on its own thread, and stops all after the first error.
@@ -313,8 +388,11 @@ impl Shared {
         sources
     }
 
-    /// Whether all caches have synced.
+    /// Whether all caches have synced. A replica that waits for a shard is ready.
     fn check_informers(&self) -> Result<(), String> {
+        if matches!(&self.election, Election::Shard(shards) if shards.own().is_none()) {
+            return Ok(());
+        }
         let sources = self.sources();
         let is_absent = |source: &Arc<dyn AnySource>| {
             let last_error = source.presence().and_then(|_| source.status().last_error);
@@ -334,11 +412,24 @@ impl Shared {
             InformerStatus::new(source.name(), &source.status(), source.len())
         };
         let controllers = self.controllers.lock().clone();
-        let leader = self.elector.as_ref().map(|elector| LeaderStatus {
+        let leader = self.elector().map(|elector| LeaderStatus {
             identity: elector.identity().to_owned(),
             is_leader: elector.is_leader(),
             leader: elector.leader(),
         });
+        let shards = match &self.election {
+            Election::Shard(shards) => {
+                let view = shards.view();
+                Some(ShardsStatus {
+                    shard: shards.own().map(|(shard, _)| *shard),
+                    count: shards.options.count,
+                    with_holder: view.held,
+                    other_division: view.other,
+                    last_error: view.last_error.as_ref().map(status_page::short),
+                })
+            }
+            _ => None,
+        };
         Status {
             informers: self.sources().iter().map(informer).collect(),
             controllers: controllers
@@ -346,6 +437,7 @@ impl Shared {
                 .map(|runner| controller_status(runner))
                 .collect(),
             leader,
+            shards,
         }
     }
 }
@@ -418,6 +510,7 @@ pub struct ManagerBuilder {
     client: Client,
     /// The namespace and the name of the Lease.
     lease: Option<(String, String)>,
+    shards: Option<ShardOptions>,
     identity: Option<String>,
     configure_elector: Box<dyn FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder>,
     configure_factory:
@@ -440,6 +533,80 @@ impl ManagerBuilder {
         name: impl Into<String>,
     ) -> Self {
         self.lease = Some((namespace.into(), name.into()));
+        self
+    }
+
+    /// Divides the objects into `count` shards, of which this replica has at most one. It replaces
+    /// [`leader_election`](Self::leader_election).
+    ///
+    /// Deploy `count` replicas and some spare ones. Each shard has a Lease in `namespace`. A replica
+    /// takes one that is free; then its informers start and get the objects of this shard only. A
+    /// spare replica has empty caches and waits. A replica that loses its Lease ends
+    /// [`run`](Manager::run) with an error: exit, so that the Pod restarts and takes a free one.
+    ///
+    /// If `count` or `by` changes, a replica waits until no Lease of the other division has a holder.
+    /// So an object is never in the shards of two replicas, whatever the rollout strategy.
+    ///
+    /// All sources of the controllers are divided, as [`ShardBy`] describes; those that can't be
+    /// divided are refused by [`by`](ControllerBuilder::by). An informer of the
+    /// [factory](Manager::factory) is divided if a controller has the same source.
+    ///
+    /// The permissions are `get`, `list`, `create` and `update` for Leases. [The
+    /// guide](crate::guide::sharding) compares the divisions, and states what they do not promise.
+    ///
+    /// ```
+    /// use k8s_informer::{Client, Config, Object, Stop};
+    /// use k8s_informer_controller::{Manager, Next, ShardBy};
+    /// use k8s_informer_testing::ApiServer;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    /// use std::sync::mpsc;
+    ///
+    /// let server = ApiServer::start()?;
+    /// for namespace in ["blue", "green", "red", "white"] {
+    ///     server.create(&format!("/api/v1/namespaces/{namespace}/configmaps"), json!({"metadata": {"name": "a"}}))?;
+    /// }
+    /// let (sender, calls) = mpsc::channel();
+    /// let stop = Stop::new();
+    /// std::thread::scope(|scope| {
+    ///     for _ in 0..2 {
+    ///         let manager = Manager::builder(Client::new(Config::new(server.url()))?)
+    ///             .one_shard_of("kube-system", "map-controller", 2, ShardBy::Namespace)
+    ///             .build()?;
+    ///         let (sender, of) = (sender.clone(), manager.clone());
+    ///         manager.reconcile::<ConfigMap>("maps").by(move |_, map| {
+    ///             sender.send((map.namespace().to_owned(), of.shard()))?;
+    ///             Ok(Next::Done)
+    ///         })?;
+    ///         scope.spawn({ let stop = &stop; move || manager.run(stop) });
+    ///     }
+    ///     let mut calls: Vec<_> = calls.iter().take(4).collect();
+    ///     calls.sort();
+    ///     let shards = ["blue", "green", "red", "white"].map(|namespace| (namespace.to_owned(), Some(shard_of(namespace))));
+    ///     assert_eq!(calls, shards);
+    ///     stop.stop();
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    ///
+    /// fn shard_of(namespace: &str) -> u32 {
+    ///     let shards = (0..2).map(|index| k8s_informer::reflector::Shard::new(index, 2).unwrap().by_namespace());
+    ///     shards.into_iter().position(|shard| shard.contains(namespace)).unwrap() as u32
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn one_shard_of(
+        mut self,
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+        count: u32,
+        by: ShardBy,
+    ) -> Self {
+        self.shards = Some(ShardOptions {
+            namespace: namespace.into(),
+            name: name.into(),
+            count,
+            by,
+        });
         self
     }
 
@@ -529,19 +696,36 @@ impl ManagerBuilder {
     /// Returns an error if the settings of the leader election are invalid, if a check has the name
     /// of a built-in one, or if the address is invalid or in use.
     pub fn build(self) -> Result<Manager, ControllerError> {
-        let elector = match self.lease {
+        let of_shards = self.shards.as_ref();
+        let of_shards = of_shards.map(|of| (of.namespace.clone(), of.name.clone()));
+        if self.lease.is_some() && of_shards.is_some() {
+            let problem = "`one_shard_of` replaces `leader_election`: call one of them";
+            return Err(ControllerError::invalid("manager", problem));
+        }
+        let election = match self.lease.or(of_shards) {
             Some((namespace, name)) => {
                 let mut lock = LeaseLock::new(&self.client, &namespace, &name);
                 if let Some(identity) = self.identity {
                     lock = lock.identity(identity);
                 }
+                let identity = Lock::identity(&lock).to_owned();
                 let elector = LeaderElector::builder(lock)
                     .metrics(self.metrics.leader_election_metrics(&name))
                     .grace_period(ELECTOR_GRACE);
-                let elector = (self.configure_elector)(elector).build();
-                Some(elector.map_err(ControllerError::LeaderElection)?)
+                let elector = (self.configure_elector)(elector);
+                match self.shards {
+                    Some(shards) => {
+                        let metrics = self.metrics.clone();
+                        let shards = Shards::new(&self.client, shards, identity, elector, metrics)?;
+                        Election::Shard(Arc::new(shards))
+                    }
+                    None => {
+                        let elector = elector.build();
+                        Election::Leadership(elector.map_err(ControllerError::LeaderElection)?)
+                    }
+                }
             }
-            None => None,
+            None => Election::Nothing,
         };
         let factory = SharedInformerFactory::builder(self.client.clone())
             .metrics("manager", Arc::new(self.metrics.clone()));
@@ -549,7 +733,7 @@ impl ManagerBuilder {
             client: self.client,
             factory: (self.configure_factory)(factory).build(),
             metrics: self.metrics.clone(),
-            elector,
+            election,
             controllers: Mutex::default(),
             has_run: AtomicBool::new(false),
             endpoints: OnceLock::new(),
@@ -564,13 +748,16 @@ impl ManagerBuilder {
             }
         }
         if let Some(address) = self.address {
-            if let Some(elector) = shared.elector.clone() {
+            // Weak, because the manager owns the server.
+            let of = Arc::downgrade(&shared);
+            if !matches!(shared.election, Election::Nothing) {
                 self.healthz.add("leaderElection", move || {
-                    let health = elector.health(LEASE_TOLERANCE);
+                    let of = of.upgrade();
+                    let elector = of.as_ref().and_then(|of| of.elector());
+                    let health = elector.map_or(Ok(()), |of| of.health(LEASE_TOLERANCE));
                     health.map_err(|error| error.to_string())
                 });
             }
-            // Weak, because the manager owns the server.
             let of = Arc::downgrade(&shared);
             self.readyz.add("informers", move || {
                 of.upgrade().map_or(Ok(()), |of| of.check_informers())
@@ -597,6 +784,7 @@ impl fmt::Debug for ManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ManagerBuilder")
             .field("lease", &self.lease)
+            .field("shards", &self.shards)
             .field("address", &self.address)
             .finish_non_exhaustive()
     }

@@ -1,18 +1,20 @@
 //! The informers of a controller.
 
 use std::any::Any;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
+use super::division::{Division, Role, ShardBy};
 use super::presence::Presence;
 use k8s_informer::error::Error;
 use k8s_informer::informer::{InformerError, InformerScope, SharedIndexInformer};
 use k8s_informer::object::{
-    GroupVersionKind, GroupVersionResource, Key, Object, meta_namespace_key,
+    GroupVersionKind, GroupVersionResource, Key, Object, Scope, meta_namespace_key,
 };
 use k8s_informer::queue::WaitError;
-use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
+use k8s_informer::reflector::{ReflectorState, ReflectorStatus, Shard};
 use k8s_informer::selector::Selector;
 use k8s_informer::stop::Done;
 use k8s_informer::stop::Stop;
@@ -67,6 +69,16 @@ pub(super) trait AnySource: Send + Sync {
     /// `None` if the kind is not optional.
     fn presence(&self) -> Option<&Presence>;
 
+    /// Returns how the objects are divided, or what prevents it.
+    fn division(&self, by: ShardBy) -> Result<Division, String>;
+
+    /// Restricts the informer, which has not started, to the objects of a shard.
+    fn divide(&self, division: Division, shard: Shard) -> Result<(), InformerError>;
+
+    /// Whether the object with this key may be one of this source. The objects of other shards are
+    /// not.
+    fn may_have(&self, key: &Key) -> bool;
+
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -90,6 +102,9 @@ pub(super) struct InformerSource<T> {
     pub(super) labels: Selector,
     pub(super) has_owner_index: bool,
     pub(super) presence: Option<Presence>,
+    pub(super) role: Role,
+    pub(super) kind_scope: Option<Scope>,
+    division: OnceLock<(Division, Shard)>,
 }
 
 impl<T: Object + DeserializeOwned> InformerSource<T> {
@@ -113,6 +128,9 @@ impl<T: Object + DeserializeOwned> InformerSource<T> {
             labels,
             has_owner_index: false,
             presence: None,
+            role: Role::Watched,
+            kind_scope: None,
+            division: OnceLock::new(),
         }
     }
 
@@ -147,6 +165,12 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
                 None => Coverage::No,
             };
         }
+        // The watch of children of other shards is not filtered, so it reaches each version.
+        if let Some((Division::Uid, shard)) = self.division.get()
+            && !shard.contains(object.uid())
+        {
+            return Coverage::No;
+        }
         let has_fields = !self.scope.list_options().field_selector.is_empty();
         match has_fields || self.scope.selected_shard().is_some() {
             true => Coverage::Unknown,
@@ -156,6 +180,11 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
 
     fn covers_namespace(&self, namespace: &str) -> bool {
         if self.presence.as_ref().is_some_and(|of| !of.exists()) {
+            return false;
+        }
+        if let Some((Division::Namespace, shard)) = self.division.get()
+            && !shard.contains(namespace)
+        {
             return false;
         }
         let namespaces = self.scope.namespaces();
@@ -222,6 +251,32 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
 
     fn presence(&self) -> Option<&Presence> {
         self.presence.as_ref()
+    }
+
+    fn division(&self, by: ShardBy) -> Result<Division, String> {
+        match self.scope.selected_shard() {
+            None => Division::of(&self.resource, self.role, self.kind_scope, by),
+            Some(_) => Err(format!(
+                "the scope of {} has a shard already: remove it",
+                self.resource
+            )),
+        }
+    }
+
+    fn divide(&self, division: Division, shard: Shard) -> Result<(), InformerError> {
+        self.informer.set_shard(shard.clone())?;
+        let _ = self.division.set((division, shard));
+        Ok(())
+    }
+
+    fn may_have(&self, key: &Key) -> bool {
+        match self.division.get() {
+            None => true,
+            Some((Division::Namespace, shard)) => {
+                shard.contains(key.split_once('/').map_or("", |(namespace, _)| namespace))
+            }
+            Some(_) => self.cached(key).is_some(),
+        }
     }
 
     fn as_any(&self) -> &dyn Any {

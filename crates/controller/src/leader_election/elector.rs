@@ -83,7 +83,7 @@ impl LeaderElector {
             watches: true,
             clock: Arc::new(RealClock),
             on_new_leader: None,
-            meter: Meter::new(None),
+            meter: Arc::new(Meter::new(None)),
             recorder: None,
         }
     }
@@ -278,16 +278,17 @@ type OnNewLeader = Arc<dyn Fn(&str) + Send + Sync>;
 /// The options of a [`LeaderElector`]. client-go's `LeaderElectionConfig`.
 ///
 /// All candidates for a Lease should have the same durations.
+#[derive(Clone)]
 #[must_use]
 pub struct LeaderElectorBuilder {
-    pub(super) lock: Arc<dyn Lock>,
-    pub(super) times: Times,
-    pub(super) grace: Duration,
+    pub(crate) lock: Arc<dyn Lock>,
+    pub(crate) times: Times,
+    pub(crate) grace: Duration,
     pub(super) releases: bool,
     pub(super) watches: bool,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(super) on_new_leader: Option<OnNewLeader>,
-    pub(super) meter: Meter<dyn LeaderElectionMetrics>,
+    pub(super) meter: Arc<Meter<dyn LeaderElectionMetrics>>,
     pub(super) recorder: Option<EventRecorder>,
 }
 
@@ -349,7 +350,7 @@ impl LeaderElectorBuilder {
 
     /// Sets where metrics go.
     pub fn metrics(mut self, metrics: Arc<dyn LeaderElectionMetrics>) -> Self {
-        self.meter = Meter::new(Some(metrics));
+        self.meter = Arc::new(Meter::new(Some(metrics)));
         self
     }
 

@@ -243,7 +243,7 @@ impl LeaseLock {
         for event in self.api.watch(&options, stop)? {
             let is_free = match event? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    lease(&object)?.record.holder.is_empty()
+                    read_lease(&object)?.record.holder.is_empty()
                 }
                 WatchEvent::Deleted(_) => true,
                 _ => false,
@@ -266,7 +266,7 @@ impl Lock for LeaseLock {
     }
 
     fn get(&self, stop: &Stop) -> Result<Lease, Error> {
-        lease(&*self.api.get(&self.lease_name, stop)?)
+        read_lease(&*self.api.get(&self.lease_name, stop)?)
     }
 
     fn create(&self, record: &Record, stop: &Stop) -> Result<Lease, Error> {
@@ -280,7 +280,7 @@ impl Lock for LeaseLock {
             },
             "spec": spec(record),
         });
-        lease(&*self.api.create(&object, stop)?)
+        read_lease(&*self.api.create(&object, stop)?)
     }
 
     fn update(&self, record: &Record, last: &Lease, stop: &Stop) -> Result<Lease, Error> {
@@ -298,7 +298,7 @@ impl Lock for LeaseLock {
                 }
             })
             .map_err(invalid)?;
-        lease(&*self.api.replace(&Fetched::new(object), stop)?)
+        read_lease(&*self.api.replace(&Fetched::new(object), stop)?)
     }
 
     fn reference(&self, lease: &Lease) -> Option<ObjectReference> {
@@ -338,7 +338,7 @@ impl fmt::Debug for LeaseLock {
 }
 
 /// Reads a Lease. Absent fields are empty, as in client-go.
-fn lease(object: &DynamicObject) -> Result<Lease, Error> {
+pub(crate) fn read_lease(object: &DynamicObject) -> Result<Lease, Error> {
     let invalid = |problem: String| {
         Error::invalid(format!(
             "the Lease {}/{} is invalid: {problem}",
@@ -388,6 +388,6 @@ fn spec(record: &Record) -> Value {
 }
 
 /// Returns a random number.
-pub(super) fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }

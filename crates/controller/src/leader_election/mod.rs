@@ -83,3 +83,4 @@ pub use elector::{Ended, LeaderElector, LeaderElectorBuilder, Leading, Token};
 pub use error::LeaderElectionError;
 pub use lease::LeaseLock;
 pub use lease::{Lease, Lock, Record};
+pub(crate) use lease::{random, read_lease};

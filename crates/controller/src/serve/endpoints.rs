@@ -73,7 +73,7 @@ mod tests {
         assert!(metrics.contains("controller_runtime_active_workers{controller=\"team\"} 0\n"));
         let status = get("/status");
         assert!(status.contains("\r\nContent-Type: application/json\r\n"));
-        assert!(status.ends_with("\"leader\": null\n}\n"), "{status}");
+        assert!(status.ends_with("\"shards\": null\n}\n"), "{status}");
 
         assert!(get("/healthz?verbose").ends_with("[+]ping ok\nhealthz check passed\n"));
         assert!(get("/readyz").starts_with("HTTP/1.1 200 "));

@@ -238,6 +238,12 @@ impl MetricsRegistry {
         self.series.render(SystemTime::now())
     }
 
+    pub(crate) fn set_shards(&self, name: &str, count: u32, held: usize) {
+        let group = self.group(&SHARDS, &[("name", name)]);
+        group.set(0, count.into());
+        group.set(1, held as f64);
+    }
+
     fn group(&self, families: &'static [Family], labels: &[(&str, &str)]) -> Group {
         let series = families.iter();
         let series = series.map(|family| self.series.get(family, labels));
@@ -400,6 +406,17 @@ impl ControllerMetrics for OfController {
         self.group.set(ACTIVE_WORKERS, workers as f64);
     }
 }
+
+static SHARDS: [Family; 2] = [
+    gauge(
+        "controller_runtime_shards",
+        "Number of shards among which the replicas divide the objects",
+    ),
+    gauge(
+        "controller_runtime_shards_with_holder",
+        "Number of shards that a replica holds, as seen by this one",
+    ),
+];
 
 /// The families of a work queue.
 static QUEUE: [Family; 7] = [

@@ -15,6 +15,8 @@ pub(crate) struct Status {
     pub(crate) controllers: Vec<ControllerStatus>,
     /// `None` without leader election.
     pub(crate) leader: Option<LeaderStatus>,
+    /// `None` without shards.
+    pub(crate) shards: Option<ShardsStatus>,
 }
 
 impl Status {
@@ -141,7 +143,21 @@ pub(crate) struct LeaderStatus {
     pub(crate) leader: Option<String>,
 }
 
-fn short(error: &impl ToString) -> String {
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ShardsStatus {
+    /// The index of the shard that this process has.
+    pub(crate) shard: Option<u32>,
+    pub(crate) count: u32,
+    /// The number of shards with a holder.
+    pub(crate) with_holder: usize,
+    /// A held Lease of another division, for whose release this process waits.
+    pub(crate) other_division: Option<String>,
+    /// The error of the last list of the Leases.
+    pub(crate) last_error: Option<String>,
+}
+
+pub(crate) fn short(error: &impl ToString) -> String {
     EscapedText(&error.to_string()).to_string()
 }
 
@@ -197,6 +213,13 @@ mod tests {
                 is_leader: false,
                 leader: Some("host-2".to_owned()),
             }),
+            shards: Some(ShardsStatus {
+                shard: Some(1),
+                count: 4,
+                with_holder: 3,
+                other_division: Some("team-0-of-5-by-uid".to_owned()),
+                last_error: None,
+            }),
         };
         assert_eq!(
             parsed(&status),
@@ -216,11 +239,15 @@ mod tests {
                     "failing": 1, "lastErrors": [{"key": "default/a", "error": "no bucket"}],
                 }],
                 "leader": {"identity": "host-1", "isLeader": false, "leader": "host-2"},
+                "shards": {
+                    "shard": 1, "count": 4, "withHolder": 3, "otherDivision": "team-0-of-5-by-uid",
+                    "lastError": null,
+                },
             })
         );
         assert_eq!(
             parsed(&Status::default()),
-            json!({"informers": [], "controllers": [], "leader": null})
+            json!({"informers": [], "controllers": [], "leader": null, "shards": null})
         );
     }
 

@@ -1,5 +1,6 @@
 //! Tests of the manager: order, leader election and endpoints.
 
+mod sharding;
 mod takeover;
 
 use std::io::{Read, Write};

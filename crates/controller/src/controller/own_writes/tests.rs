@@ -7,11 +7,13 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
+use crate::controller::division::{Division, ShardBy};
 use crate::controller::presence::Presence;
 use k8s_informer::error::Error;
+use k8s_informer::informer::InformerError;
 use k8s_informer::object::{DynamicObject, Object};
 use k8s_informer::queue::WaitError;
-use k8s_informer::reflector::ReflectorStatus;
+use k8s_informer::reflector::{ReflectorStatus, Shard};
 use k8s_informer::stop::{Done, Stop};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -126,6 +128,18 @@ impl AnySource for Scripted {
 
     fn presence(&self) -> Option<&Presence> {
         None
+    }
+
+    fn division(&self, _: ShardBy) -> Result<Division, String> {
+        Ok(Division::Whole)
+    }
+
+    fn divide(&self, _: Division, _: Shard) -> Result<(), InformerError> {
+        Ok(())
+    }
+
+    fn may_have(&self, _: &Key) -> bool {
+        true
     }
 
     fn as_any(&self) -> &dyn Any {

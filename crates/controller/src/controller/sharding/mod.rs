@@ -1,0 +1,267 @@
+//! One shard for each replica.
+//!
+//! Each shard has a Lease. A replica takes one that is free, and leads for as long as it holds it.
+//! The name of a Lease contains the number of shards and the kind of division, because others divide
+//! the objects in another way: a replica starts only while no Lease of another division has a holder.
+
+mod claim;
+mod leases;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use self::claim::Claim;
+use self::leases::{LABEL, Leases, View};
+use super::division::{Division, ShardBy};
+use super::error::ControllerError;
+use super::runner::Runner;
+use super::source::AnySource;
+use crate::leader_election::{
+    Ended, LeaderElector, LeaderElectorBuilder, Leading, LeaseLock, random,
+};
+use crate::log;
+use crate::serve::MetricsRegistry;
+use k8s_informer::__private::{Owner, Threads};
+use k8s_informer::client::Client;
+use k8s_informer::reflector::Shard;
+use k8s_informer::selector::Selector;
+use k8s_informer::stop::Stop;
+
+/// Each waiting replica reads all Leases from time to time.
+const MAX_SHARDS: u32 = 1000;
+
+/// What [`ManagerBuilder::one_shard_of`](super::ManagerBuilder::one_shard_of) describes.
+#[derive(Clone, Debug)]
+pub(super) struct ShardOptions {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) count: u32,
+    pub(super) by: ShardBy,
+}
+
+/// The shards of a manager, of which this replica takes one.
+pub(super) struct Shards {
+    client: Client,
+    pub(super) options: ShardOptions,
+    pub(super) elector: LeaderElectorBuilder,
+    metrics: MetricsRegistry,
+    leases: Arc<Leases>,
+    /// The shard that this replica has.
+    own: OnceLock<(u32, LeaderElector)>,
+    /// What was logged last. An innermost lock.
+    logged: Mutex<String>,
+}
+
+impl Shards {
+    /// Checks the options. `elector` has the settings of the elections.
+    pub(super) fn new(
+        client: &Client,
+        options: ShardOptions,
+        identity: String,
+        elector: LeaderElectorBuilder,
+        metrics: MetricsRegistry,
+    ) -> Result<Self, ControllerError> {
+        let ShardOptions {
+            namespace,
+            name,
+            count,
+            by,
+        } = &options;
+        if !(1..=MAX_SHARDS).contains(count) {
+            return Err(invalid(format!(
+                "the number of shards must be 1 to {MAX_SHARDS}"
+            )));
+        }
+        let label = format!("{LABEL}={name}").parse::<Selector>();
+        label.map_err(|error| invalid(format!("the name of the shards: {error}")))?;
+        let clock = Arc::clone(&elector.clock);
+        let leases = Leases::new(client, (namespace, name), (*count, *by), identity, clock);
+        let shards = Self {
+            client: client.clone(),
+            leases: Arc::new(leases),
+            elector: elector.watch(false),
+            metrics,
+            options,
+            own: OnceLock::new(),
+            logged: Mutex::default(),
+        };
+        shards.elector(0, Stop::new())?;
+        Ok(shards)
+    }
+
+    /// Returns the shard that this replica has, and its elector.
+    pub(super) fn own(&self) -> Option<&(u32, LeaderElector)> {
+        self.own.get()
+    }
+
+    pub(super) fn view(&self) -> View {
+        self.leases.view()
+    }
+
+    /// Returns the elector for an attempt to take a shard.
+    fn elector(&self, shard: u32, attempt: Stop) -> Result<LeaderElector, ControllerError> {
+        let lease_name = self.leases.lease_name(shard);
+        let lock = LeaseLock::new(&self.client, &self.options.namespace, &lease_name)
+            .identity(&*self.leases.identity)
+            .label(LABEL, &self.options.name);
+        let mut elector = self.elector.clone();
+        elector.lock = Arc::new(Claim {
+            lock,
+            lease_name,
+            leases: Arc::clone(&self.leases),
+            attempt,
+            is_taken: AtomicBool::new(false),
+        });
+        elector.build().map_err(ControllerError::LeaderElection)
+    }
+
+    /// Takes a free shard, and runs `work` once while this replica has it.
+    pub(super) fn run(
+        self: &Arc<Self>,
+        stop: &Stop,
+        work: impl FnOnce(&Shard, &Leading) -> Result<(), ControllerError> + Send + 'static,
+    ) -> Result<Ended<Result<(), ControllerError>>, ControllerError> {
+        // Taken by the attempt that succeeds.
+        let work = Arc::new(Mutex::new(Some(work)));
+        while let Some(shard) = self.wait_for_free(stop) {
+            let attempt = stop.child();
+            let elector = self.elector(shard, attempt.clone())?;
+            let part = Shard::new(shard, self.options.count);
+            let part = part.map_err(|error| invalid(error.to_string()))?;
+            let (this, work, of) = (Arc::clone(self), Arc::clone(&work), elector.clone());
+            let ended = elector.run(&attempt, move |leading| {
+                if !this.is_alone(&leading) {
+                    return None;
+                }
+                let work = work.lock().take()?;
+                let _ = this.own.set((shard, of));
+                Some(this.observe_during(&leading, || work(&part, &leading)))
+            });
+            let ended = ended.map_err(ControllerError::LeaderElection)?;
+            match ended {
+                Ended::Stopped(Some(Some(result))) => return Ok(Ended::Stopped(Some(result))),
+                Ended::Lost(Some(result)) => return Ok(Ended::Lost(result)),
+                Ended::Finished(Some(result)) => return Ok(Ended::Finished(result)),
+                // Another replica was faster. Another shard may be free.
+                Ended::Stopped(_) if elector.last_error().is_none() => {}
+                // If another division has done the same, one of both must be faster next time.
+                _ => self.pause(2.0, stop),
+            }
+        }
+        Ok(Ended::Stopped(None))
+    }
+
+    /// Waits until a shard is free and no Lease of another division has a holder. `None` after a
+    /// stop.
+    fn wait_for_free(&self, stop: &Stop) -> Option<u32> {
+        while !stop.is_stopped() {
+            match self.observe(stop) {
+                Ok(View { other: Some(other), .. }) => self.log_once(format!(
+                    "waiting: the Lease {other} of another number of shards or kind of division has a holder"
+                )),
+                Ok(View { free, .. }) if !free.is_empty() => {
+                    return Some(free[random() as usize % free.len()]);
+                }
+                Ok(_) => self.log_once("waiting: all shards have a holder".to_owned()),
+                Err(error) => self.log_once(format!("waiting: {error}")),
+            }
+            self.pause(0.2, stop);
+        }
+        None
+    }
+
+    /// Whether no Lease of another division has a holder, now that this replica has a Lease. Two
+    /// divisions that saw only free Leases must not both start.
+    fn is_alone(&self, leading: &Leading) -> bool {
+        while !leading.stop().is_stopped() {
+            match self.observe(leading.stop()) {
+                Ok(view) => return view.other.is_none(),
+                Err(error) => self.log_once(format!("waiting: {error}")),
+            }
+            self.pause(0.2, leading.stop());
+        }
+        false
+    }
+
+    /// Keeps the numbers current while the work runs.
+    fn observe_during<R>(self: &Arc<Self>, leading: &Leading, work: impl FnOnce() -> R) -> R {
+        let (threads, ended) = (Threads::new(Owner::new()), leading.stop().child());
+        let (this, stop) = (Arc::clone(self), ended.clone());
+        let observe = move || {
+            let period = this.elector.times.lease_duration / 2;
+            while this.elector.clock.wait(period, &stop) {
+                let _ = this.observe(&stop);
+            }
+        };
+        if let Err(error) = threads.spawn("shards".to_owned(), None, observe) {
+            log::error!(
+                "shards {}: the numbers stay old: {error}",
+                self.options.name
+            );
+        }
+        let result = work();
+        ended.stop();
+        threads.join();
+        result
+    }
+
+    fn observe(&self, stop: &Stop) -> Result<View, k8s_informer::error::Error> {
+        let view = self.leases.observe(stop)?;
+        self.metrics
+            .set_shards(&self.options.name, self.options.count, view.held);
+        Ok(view)
+    }
+
+    /// Waits for a retry period and up to `jitter` times as long.
+    fn pause(&self, jitter: f64, stop: &Stop) {
+        let random = (random() >> 11) as f64 / (1_u64 << 53) as f64;
+        let retry: Duration = self.elector.times.retry_period;
+        let wait = retry.saturating_add(retry.mul_f64(jitter * random));
+        self.elector.clock.wait(wait, stop);
+    }
+
+    fn log_once(&self, text: String) {
+        let mut logged = self.logged.lock();
+        if *logged != text {
+            logged.clone_from(&text);
+            drop(logged);
+            log::info!("shards {}: {text}", self.options.name);
+        }
+    }
+}
+
+fn invalid(problem: String) -> ControllerError {
+    ControllerError::invalid("manager", problem)
+}
+
+type DividedSource = (Arc<dyn AnySource>, Division);
+
+/// Returns the sources of a controller with their divisions. Fails if a source can't be divided, or
+/// if another source with the same informer is divided in another way.
+pub(super) fn divisions(
+    runner: &Runner,
+    others: &[Arc<Runner>],
+    by: ShardBy,
+) -> Result<Vec<DividedSource>, ControllerError> {
+    let invalid = |problem| ControllerError::invalid(runner.name(), problem);
+    let mut divided = Vec::new();
+    for source in &runner.reconcile_loop.calls.sources {
+        let division = source.division(by).map_err(invalid)?;
+        let of = others.iter().map(AsRef::as_ref).chain([runner]);
+        for other in of.flat_map(|runner| &runner.reconcile_loop.calls.sources) {
+            let is_same = std::ptr::eq(other.synced(), source.synced());
+            if is_same && other.division(by) != Ok(division) {
+                return Err(invalid(format!(
+                    "{} are used in two ways that are divided differently (reconciled by UID, owned by their controller, \
+                     watched not at all): use another type or scope for one of them, or another manager",
+                    source.resource()
+                )));
+            }
+        }
+        divided.push((Arc::clone(source), division));
+    }
+    Ok(divided)
+}

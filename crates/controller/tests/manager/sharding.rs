@@ -1,0 +1,845 @@
+//! One shard for each replica. Each replica has its own clock, which only the tests advance: a
+//! holder does not renew its Lease meanwhile, as if it was suspended.
+
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use k8s_informer::object::{Key, Scope, meta_namespace_key};
+use k8s_informer::reflector::Shard;
+use k8s_informer::time::Clock;
+use k8s_informer::{Resource, SharedIndexInformer};
+use k8s_informer_controller::{Context, Controller, ControllerBuilder, ManagerBuilder, ShardBy};
+use k8s_informer_testing::FakeClock;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use serde::de::DeserializeOwned;
+
+use super::*;
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+/// Of two shards, `green` is in the first, and the others are in the second.
+const NAMESPACES: [&str; 4] = ["blue", "green", "red", "white"];
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE_DURATION: Duration = Duration::from_secs(60);
+/// The longest pause of a replica that waits.
+const PAUSE: Duration = Duration::from_millis(1200);
+
+type Division = (u32, ShardBy);
+
+fn builder(server: &ApiServer, identity: &str, (count, by): Division) -> ManagerBuilder {
+    Manager::builder(client(server))
+        .one_shard_of("default", "team", count, by)
+        .identity(identity)
+}
+
+struct Replica {
+    clock: FakeClock,
+    maps: Controller<ConfigMap>,
+    running: Running,
+    /// What the calls have sent.
+    calls: Receiver<String>,
+    /// The number of pauses that the test has ended.
+    ended_pauses: Cell<usize>,
+}
+
+impl Replica {
+    /// Starts a replica with a controller of ConfigMaps. The calls send their keys.
+    fn start(server: &ApiServer, identity: &'static str, division: Division) -> Self {
+        Self::start_with(server, identity, division, |maps, sender| {
+            maps.by(send_keys(sender))
+        })
+    }
+
+    /// Starts a replica with this controller of ConfigMaps. One with the identity `killed` does not
+    /// release its Lease.
+    fn start_with(
+        server: &ApiServer,
+        identity: &'static str,
+        division: Division,
+        build: impl FnOnce(
+            ControllerBuilder<ConfigMap>,
+            Sender<String>,
+        ) -> Result<Controller<ConfigMap>, ControllerError>,
+    ) -> Self {
+        let clock = FakeClock::new();
+        let of = Arc::new(clock.clone());
+        let manager = builder(server, identity, division)
+            .configure_leader_election(move |elector| {
+                let elector = elector.clock(of).release(identity != "killed");
+                elector
+                    .lease_duration(LEASE_DURATION)
+                    .renew_deadline(40 * SECOND)
+                    .retry_period(SECOND)
+            })
+            .health(":0")
+            .build()
+            .unwrap();
+        let (sender, calls) = mpsc::channel();
+        Self {
+            clock,
+            maps: build(manager.reconcile("maps"), sender).unwrap(),
+            running: Running::start(manager),
+            calls,
+            ended_pauses: Cell::new(0),
+        }
+    }
+
+    fn shard(&self) -> Option<u32> {
+        self.running.manager.shard()
+    }
+
+    /// Returns the pauses so far. They are random. All other waits are shorter, longer, or a whole
+    /// number of seconds.
+    fn pauses(&self) -> Vec<Duration> {
+        let waits = self.clock.waits().into_iter();
+        let is_pause =
+            |wait: &Duration| (SECOND..3 * SECOND).contains(wait) && wait.subsec_nanos() != 0;
+        waits.filter(is_pause).collect()
+    }
+
+    fn until_pause(&self, number: usize) {
+        until("the replica pauses or has a shard", || {
+            self.shard().is_some() || self.pauses().len() > number
+        });
+    }
+
+    /// Ends the pause of the replica, and waits for the next one or for a shard.
+    fn look(&self) {
+        let number = self.ended_pauses.get();
+        self.until_pause(number);
+        if let Some(pause) = self.pauses().get(number) {
+            self.clock.advance(*pause);
+            self.ended_pauses.set(number + 1);
+            self.until_pause(number + 1);
+        }
+    }
+
+    /// Ends pauses until the replica has a shard. Returns the time on its clock.
+    #[track_caller]
+    fn take(&self) -> Duration {
+        let began = self.clock.now();
+        for _ in 0..100 {
+            self.look();
+            if self.shard().is_some() {
+                return self.clock.now() - began;
+            }
+        }
+        panic!("the replica takes no shard: {:?}", self.shards_status());
+    }
+
+    #[track_caller]
+    fn assert_takes_after_expiry(&self, tolerance: Duration) {
+        let took = self.take();
+        let expected = LEASE_DURATION..LEASE_DURATION + tolerance;
+        assert!(expected.contains(&took), "{took:?}");
+    }
+
+    /// Receives the keys of calls until each of these was called.
+    #[track_caller]
+    fn expect_calls(&self, keys: &BTreeSet<String>) {
+        let mut left = keys.clone();
+        while !left.is_empty() {
+            let key = self.calls.recv_timeout(PATIENCE).unwrap();
+            assert!(keys.contains(&key), "{key} is in another shard");
+            left.remove(&key);
+        }
+    }
+
+    fn get(&self, path: &str) -> String {
+        get(self.running.manager.health_address().unwrap(), path)
+    }
+
+    fn shards_status(&self) -> Value {
+        let status = self.get("/status");
+        let (_, body) = status.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str::<Value>(body).unwrap()["shards"].take()
+    }
+
+    fn informer<T: Resource + DeserializeOwned>(&self) -> SharedIndexInformer<T> {
+        self.running.manager.factory().informer::<T>()
+    }
+
+    fn cached<T: Resource + DeserializeOwned>(&self) -> BTreeSet<String> {
+        let keys = self.informer::<T>().indexer().list_keys();
+        keys.iter().map(ToString::to_string).collect()
+    }
+
+    /// Waits until no key is left. Returns what the calls have sent.
+    fn until_idle(&self) -> BTreeSet<String> {
+        until("the controller is idle", || {
+            let status = self.maps.status();
+            status.queued + status.postponed + status.running.len() == 0
+        });
+        self.calls.try_iter().collect()
+    }
+
+    fn end(self) {
+        self.running.end().unwrap();
+    }
+}
+
+fn send_keys(
+    sender: Sender<String>,
+) -> impl Fn(&Context, &Arc<ConfigMap>) -> Result<Next, Failure> {
+    move |cx, _| {
+        sender.send(cx.key().to_string())?;
+        Ok(Next::Done)
+    }
+}
+
+fn set(keys: impl IntoIterator<Item = impl Into<String>>) -> BTreeSet<String> {
+    keys.into_iter().map(Into::into).collect()
+}
+
+fn holder(server: &ApiServer, lease: &str) -> Value {
+    let lease = server.get(&format!("{LEASES}/{lease}"));
+    lease.map_or(Value::Null, |lease| lease["spec"]["holderIdentity"].clone())
+}
+
+/// Creates the Lease of another process, which renews it only with [`renew`].
+fn hold(server: &ApiServer, lease: &str) {
+    let lease = json!({
+        "metadata": {"name": lease, "labels": {"k8s-informer/shards-of": "team"}},
+        "spec": {"holderIdentity": "other", "leaseDurationSeconds": 60, "leaseTransitions": 3},
+    });
+    server.create(LEASES, lease).unwrap();
+}
+
+fn renew(server: &ApiServer, lease: &str) {
+    let spec = json!({"spec": {"renewTime": "2026-01-02T03:04:05.000000Z"}});
+    server.patch(&format!("{LEASES}/{lease}"), spec).unwrap();
+}
+
+fn requests_for(server: &ApiServer, resource: &str) -> usize {
+    let is_of = |request: &RequestRecord| request.resource() == Some(resource);
+    server.requests().iter().filter(|of| is_of(of)).count()
+}
+
+/// Runs a test with a server that selects shards and with one that does not.
+fn on_both_servers(test: impl Fn(&ApiServer)) {
+    for selects in [true, false] {
+        let server = ApiServer::builder().sharded_list_and_watch(selects);
+        test(&server.start().unwrap());
+    }
+}
+
+fn shard_of(namespace: &str) -> u32 {
+    let is_in = |index: &u32| {
+        let shard = Shard::new(*index, 2).unwrap().by_namespace();
+        shard.contains(namespace)
+    };
+    (0..2).find(is_in).unwrap()
+}
+
+/// Returns names, which are also UIDs, of the objects of a shard of two.
+fn uids(index: u32) -> Vec<String> {
+    let shard = Shard::new(index, 2).unwrap();
+    let all = (0..).map(|number| format!("{number}-uid"));
+    all.filter(|uid| shard.contains(uid)).take(3).collect()
+}
+
+fn create_map_with_uid(server: &ApiServer, namespace: &str, uid: &str) {
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let map = json!({"metadata": {"name": uid, "uid": uid}});
+    server.create(&path, map).unwrap();
+}
+
+fn reference(uid: &str) -> Value {
+    json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": uid, "uid": uid, "controller": true}])
+}
+
+#[test]
+fn each_namespace_is_with_one_replica_and_a_spare_waits() {
+    on_both_servers(|server| {
+        for namespace in NAMESPACES {
+            let path = format!("/api/v1/namespaces/{namespace}");
+            let object = |name: &str| json!({"metadata": {"name": name}});
+            server
+                .create("/api/v1/namespaces", object(namespace))
+                .unwrap();
+            for resource in ["configmaps", "secrets"] {
+                let path = format!("{path}/{resource}");
+                server.create(&path, object("a")).unwrap();
+            }
+        }
+        let start = |identity| {
+            let division = (2, ShardBy::Namespace);
+            Replica::start_with(server, identity, division, |maps, sender| {
+                maps.owns(Source::of::<Secret>())
+                    .watches(Source::of::<Namespace>(), |_| None)
+                    .by(send_keys(sender))
+            })
+        };
+        let assert_works = |replica: &Replica| {
+            let shard = replica.shard().unwrap();
+            let own = NAMESPACES.iter().filter(|of| shard_of(of) == shard);
+            let own = set(own.map(|namespace| format!("{namespace}/a")));
+            replica.expect_calls(&own);
+            assert_eq!(replica.cached::<ConfigMap>(), own);
+            assert_eq!(replica.cached::<Secret>(), own);
+            assert!(replica.cached::<Namespace>().is_superset(&set(NAMESPACES)));
+            shard
+        };
+        let [first, second] = ["first", "second"].map(|identity| {
+            let replica = start(identity);
+            replica.take();
+            replica
+        });
+        let shard = assert_works(&first);
+        assert_eq!(assert_works(&second), 1 - shard);
+        let lease = format!("team-{shard}-of-2-by-namespace");
+        assert_eq!(holder(server, &lease), "first");
+        let label = &server.get(&format!("{LEASES}/{lease}")).unwrap()["metadata"]["labels"];
+        assert_eq!(label, &json!({"k8s-informer/shards-of": "team"}));
+        assert!(server.wait_for_watches(6, PATIENCE));
+
+        server.clear_requests();
+        let spare = start("spare");
+        spare.look();
+        assert_eq!(spare.shard(), None);
+        assert!(spare.running.manager.elector().is_none());
+        for path in ["/readyz", "/healthz"] {
+            assert!(spare.get(path).starts_with("HTTP/1.1 200"));
+        }
+        let expected = json!({
+            "shard": null, "count": 2, "withHolder": 2, "otherDivision": null, "lastError": null,
+        });
+        assert_eq!(spare.shards_status(), expected);
+        let metrics = spare.running.manager.metrics().render();
+        for metric in ["shards", "shards_with_holder"] {
+            let line = format!("\ncontroller_runtime_{metric}{{name=\"team\"}} 2\n");
+            assert!(metrics.contains(&line), "{metrics}");
+        }
+        assert_eq!(server.requests().len(), requests_for(server, "leases"));
+        assert!(spare.cached::<ConfigMap>().is_empty());
+
+        first.end();
+        assert_eq!(holder(server, &lease), "");
+        assert!(spare.take() <= PAUSE, "the Lease has no holder");
+        assert_eq!(spare.shard(), Some(shard));
+        assert_eq!(assert_works(&spare), shard);
+        assert_eq!(spare.shards_status()["shard"], shard);
+        assert!(spare.get("/readyz").starts_with("HTTP/1.1 200"));
+        assert!(second.calls.try_recv().is_err());
+        second.end();
+        spare.end();
+    });
+}
+
+#[test]
+fn shards_by_uid_have_their_objects_and_children() {
+    on_both_servers(|server| {
+        let all = [uids(0), uids(1)];
+        for uid in all.iter().flatten() {
+            create_map_with_uid(server, "default", uid);
+            let child = json!({
+                "metadata": {"name": format!("of-{uid}"), "ownerReferences": reference(uid)},
+            });
+            server.create(SECRETS, child).unwrap();
+        }
+        let orphan = json!({"metadata": {"name": "orphan"}});
+        server.create(SECRETS, orphan).unwrap();
+        let pods = "/api/v1/namespaces/default/pods";
+        let pod = json!({"metadata": {"name": "pod"}, "spec": {"containers": []}});
+        server.create(pods, pod).unwrap();
+
+        let keys = |shard: u32| {
+            let uids = uids(shard).into_iter();
+            set(uids.map(|uid| format!("default/{uid}")))
+        };
+        let (sender_of_gone, gone) = mpsc::channel();
+        let replicas = ["a", "b"].map(|identity| {
+            let mapped: Vec<Key> = (0..2).flat_map(&keys).map(Key::from).collect();
+            let gone = sender_of_gone.clone();
+            let division = (2, ShardBy::Uid);
+            let replica = Replica::start_with(server, identity, division, |maps, sender| {
+                let keys = move |_: &Pod| mapped.clone();
+                maps.owns(Source::of::<Secret>())
+                    .watches(Source::of::<Pod>(), keys)
+                    .on_gone(move |key| gone.send((identity, key.to_string())).unwrap())
+                    .by(send_keys(sender))
+            });
+            replica.take();
+            replica
+        });
+        for replica in &replicas {
+            let shard = replica.shard().unwrap();
+            replica.expect_calls(&keys(shard));
+            assert_eq!(replica.cached::<ConfigMap>(), keys(shard));
+            let children = uids(shard).into_iter();
+            let children = set(children.map(|uid| format!("default/of-{uid}")));
+            assert_eq!(replica.cached::<Secret>(), children);
+            assert_eq!(replica.cached::<Pod>(), set(["default/pod"]));
+            replica.until_idle();
+        }
+        // A watched object concerns the keys of all shards.
+        let touch = json!({"metadata": {"labels": {"touched": "true"}}});
+        server.patch(&format!("{pods}/pod"), touch).unwrap();
+        for replica in &replicas {
+            let shard = replica.shard().unwrap();
+            replica.expect_calls(&keys(shard));
+            assert!(replica.until_idle().is_subset(&keys(shard)));
+        }
+
+        // A child moves to the owner of another shard.
+        let is_first = |replica: &&Replica| replica.shard() == Some(0);
+        let from = replicas.iter().find(is_first).unwrap();
+        let to = replicas.iter().find(|of| !is_first(of)).unwrap();
+        let (first, second) = (&all[0][0], &all[1][0]);
+        let moved = json!({"metadata": {"ownerReferences": reference(second)}});
+        let child = format!("of-{first}");
+        server.patch(&format!("{SECRETS}/{child}"), moved).unwrap();
+        from.expect_calls(&set([format!("default/{first}")]));
+        to.expect_calls(&set([format!("default/{second}")]));
+        let key = format!("default/{child}");
+        let has_child = |replica: &Replica| replica.cached::<Secret>().contains(&key);
+        until("the child has moved", || !has_child(from) && has_child(to));
+
+        let deleted = &all[0][1];
+        server.delete(&format!("{MAPS}/{deleted}")).unwrap();
+        let of = from.running.manager.elector().unwrap().identity();
+        let expected = (of, format!("default/{deleted}"));
+        assert_eq!(gone.recv_timeout(PATIENCE).unwrap(), expected);
+        for replica in &replicas {
+            replica.until_idle();
+        }
+        assert!(
+            gone.try_iter().all(|of| of == expected),
+            "no other key is gone"
+        );
+        replicas.into_iter().for_each(Replica::end);
+    });
+}
+
+#[test]
+fn spare_takes_a_shard_after_the_lease_of_a_killed_holder() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let division = (1, ShardBy::Uid);
+    let killed = Replica::start(&server, "killed", division);
+    killed.take();
+    killed.expect_calls(&set(["default/a"]));
+    killed.end();
+    assert_eq!(holder(&server, "team-0-of-1-by-uid"), "killed");
+    let spare = Replica::start(&server, "spare", division);
+    spare.assert_takes_after_expiry(PAUSE);
+    spare.expect_calls(&set(["default/a"]));
+    assert_eq!(holder(&server, "team-0-of-1-by-uid"), "spare");
+    spare.end();
+}
+
+#[test]
+fn replica_waits_until_another_division_is_released() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    for (old, new) in [
+        ((2, ShardBy::Namespace), (3, ShardBy::Namespace)),
+        ((3, ShardBy::Uid), (2, ShardBy::Uid)),
+        ((2, ShardBy::Uid), (2, ShardBy::Namespace)),
+        ((1, ShardBy::Namespace), (1, ShardBy::Uid)),
+    ] {
+        let old = Replica::start(&server, "old", old);
+        old.take();
+        let new = Replica::start(&server, "new", new);
+        // Less than the lease, because the clock of the other replica does not advance.
+        (0..4).for_each(|_| new.look());
+        assert_eq!(new.shard(), None);
+        let status = new.shards_status();
+        let lease = status["otherDivision"].as_str().unwrap();
+        assert_eq!(holder(&server, lease), "old");
+        assert_eq!(status["withHolder"], 0);
+        assert!(new.get("/readyz").starts_with("HTTP/1.1 200"));
+        old.end();
+        assert!(new.take() <= PAUSE);
+        assert_eq!(new.shards_status()["otherDivision"], Value::Null);
+        new.end();
+    }
+}
+
+#[test]
+fn lease_of_another_process_is_awaited_until_it_expires() {
+    for (lease, division) in [
+        ("team-0-of-1-by-namespace", (1, ShardBy::Namespace)),
+        ("team-1-of-2-by-uid", (3, ShardBy::Uid)),
+        ("team-0-of-3-by-namespace", (3, ShardBy::Uid)),
+        ("team-9-of-3-by-uid", (3, ShardBy::Uid)),
+    ] {
+        let server = ApiServer::start().unwrap();
+        hold(&server, lease);
+        let replica = Replica::start(&server, "a", division);
+        (0..3).for_each(|_| replica.look());
+        let other = Some(lease).filter(|_| division.0 == 3);
+        assert_eq!(replica.shards_status()["otherDivision"], json!(other));
+        renew(&server, lease);
+        replica.assert_takes_after_expiry(2 * PAUSE);
+        replica.end();
+    }
+}
+
+/// Another division took its Lease after this replica had seen no holder.
+#[test]
+fn replica_releases_its_lease_if_it_is_not_alone() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let fault = Fault::status(403).on(Verb::List).resource("leases");
+    server.fail_next(fault.skip(1));
+    let replica = Replica::start(&server, "a", (1, ShardBy::Uid));
+    replica.until_pause(0);
+    let own = "team-0-of-1-by-uid";
+    assert_eq!(holder(&server, own), "a");
+    let error = replica.shards_status()["lastError"].to_string();
+    assert!(error.contains("403"), "{error}");
+    let other = "team-1-of-2-by-uid";
+    hold(&server, other);
+    replica.look();
+    assert_eq!(replica.shard(), None);
+    assert_eq!(holder(&server, own), "");
+    assert_eq!(replica.shards_status()["otherDivision"], other);
+    assert_eq!(requests_for(&server, "configmaps"), 0);
+    server.delete(&format!("{LEASES}/{other}")).unwrap();
+    replica.take();
+    replica.expect_calls(&set(["default/a"]));
+    replica.end();
+}
+
+/// Starts replicas of two divisions at the same time. Stops those that start.
+fn race() {
+    let server = ApiServer::start().unwrap();
+    for uid in (0..2).flat_map(uids) {
+        create_map_with_uid(&server, "default", &uid);
+    }
+    let (sender, calls) = mpsc::channel();
+    let managers = [(1, "a"), (2, "b"), (2, "c")].map(|(count, identity)| {
+        let manager = builder(&server, identity, (count, ShardBy::Uid));
+        let manager = manager.configure_leader_election(|elector| {
+            let elector = elector.lease_duration(4 * SECOND);
+            let elector = elector.renew_deadline(2 * SECOND);
+            elector.retry_period(SECOND)
+        });
+        let (manager, sender) = (manager.build().unwrap(), sender.clone());
+        let maps = manager.reconcile::<ConfigMap>("maps").by(move |cx, map| {
+            sender.send((true, map.uid().to_owned()))?;
+            cx.stop().wait_timeout(Duration::from_millis(5));
+            sender.send((false, map.uid().to_owned()))?;
+            Ok(Next::After(Duration::from_millis(1)))
+        });
+        maps.unwrap();
+        manager
+    });
+    let mut waiting = Vec::from(managers.map(Running::start));
+    let mut running = HashSet::new();
+    let mut check = |(begins, uid): (bool, String)| match begins {
+        true => assert!(running.insert(uid), "two calls for one object"),
+        false => assert!(running.remove(&uid)),
+    };
+    while !waiting.is_empty() {
+        let works = |running: &Running| running.manager.shard().is_some();
+        until("a replica works", || waiting.iter().any(works));
+        (0..40).for_each(|_| check(calls.recv_timeout(PATIENCE).unwrap()));
+        let (working, others) = waiting.into_iter().partition::<Vec<_>, _>(works);
+        for running in working {
+            running.end().unwrap();
+        }
+        waiting = others;
+    }
+    calls.try_iter().for_each(check);
+}
+
+#[test]
+fn divisions_that_start_together_never_work_together() {
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(race);
+        }
+    });
+}
+
+#[test]
+fn shards_that_cannot_be_right_are_refused() {
+    let server = ApiServer::start().unwrap();
+    let (uid, namespace) = ((2, ShardBy::Uid), (2, ShardBy::Namespace));
+    let refused = |builder: ManagerBuilder| builder.build().unwrap_err().to_string();
+    let shards = |count, name: &str| {
+        Manager::builder(client(&server)).one_shard_of("default", name, count, ShardBy::Uid)
+    };
+    assert!(refused(shards(0, "team")).contains("the number of shards must be 1 to"));
+    assert!(refused(shards(2, "my team")).contains("the name of the shards: "));
+    let both = shards(2, "team").leader_election("default", "team");
+    assert!(refused(both).contains("call one of them"));
+
+    let manager = |division| builder(&server, "a", division).build().unwrap();
+    let nodes = |of: &Manager| done(of.reconcile::<Node>("nodes"));
+    let maps = |of: &Manager| done(of.reconcile::<ConfigMap>("maps"));
+    let dynamic = |of: &Manager| of.reconcile_source(widgets::source(), "widgets");
+    let owners = |of: &Manager, children: Source<ConfigMap>| {
+        done(of.reconcile::<Secret>("owners").owns(children))
+    };
+    let divided = |of: &Manager| {
+        let scope = InformerScope::all().shard(Shard::new(0, 2).unwrap());
+        done(of.reconcile_source(Source::of::<ConfigMap>().scope(scope), "maps"))
+    };
+    let twice = |of: &Manager| {
+        let keys = |map: &ConfigMap| Some(meta_namespace_key(map));
+        done(
+            of.reconcile::<ConfigMap>("maps")
+                .watches(Source::of(), keys),
+        )
+    };
+    let [children_first, parents_first] = [manager(uid), manager(uid)];
+    maps(&children_first).unwrap();
+    owners(&parents_first, Source::of()).unwrap();
+    for (result, problem) in [
+        (
+            nodes(&manager(namespace)),
+            "nodes.v1 are cluster-scoped and can't be divided by namespace",
+        ),
+        (
+            done(dynamic(&manager(namespace))),
+            "are namespaced is unknown",
+        ),
+        (divided(&manager(uid)), "configmaps.v1 has a shard already"),
+        (
+            divided(&manager(namespace)),
+            "configmaps.v1 has a shard already",
+        ),
+        (
+            owners(&children_first, Source::of()),
+            "configmaps.v1 are used in two ways",
+        ),
+        (maps(&parents_first), "configmaps.v1 are used in two ways"),
+        (twice(&manager(uid)), "configmaps.v1 are used in two ways"),
+    ] {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+    nodes(&manager(uid)).unwrap();
+    done(dynamic(&manager(namespace)).kind("Widget", Scope::Namespaced)).unwrap();
+    // Another scope has its own informer.
+    let scope = InformerScope::all().label_selector("!a".parse::<Selector>().unwrap());
+    owners(&children_first, Source::of().scope(scope)).unwrap();
+    // Namespaces divide both alike.
+    let of = manager(namespace);
+    maps(&of).unwrap();
+    owners(&of, Source::of()).unwrap();
+}
+
+/// Builds a controller. Returns the result without its type.
+fn done<T: Object + DeserializeOwned>(
+    builder: ControllerBuilder<T>,
+) -> Result<(), ControllerError> {
+    builder.by(|_, _| Ok(Next::Done)).map(drop)
+}
+
+#[test]
+fn lost_lease_of_a_shard_ends_the_manager() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let replica = Replica::start(&server, "a", (1, ShardBy::Namespace));
+    replica.take();
+    replica.expect_calls(&set(["default/a"]));
+    let other = json!({"spec": {"holderIdentity": "other", "leaseTransitions": 7}});
+    let lease = format!("{LEASES}/team-0-of-1-by-namespace");
+    server.patch(&lease, other).unwrap();
+    replica.clock.advance(SECOND);
+    let error = replica.running.thread.join().unwrap().unwrap_err();
+    assert!(
+        matches!(error, ControllerError::LeadershipLost { .. }),
+        "{error}"
+    );
+    assert_eq!(holder(&server, "team-0-of-1-by-namespace"), "other");
+}
+
+/// A Lease whose acquisition has no response is not held for nothing.
+#[test]
+fn lost_response_of_an_acquisition_holds_no_lease() {
+    for (verb, can_release) in [
+        (Verb::Create, true),
+        (Verb::Update, true),
+        (Verb::Create, false),
+        (Verb::Update, false),
+    ] {
+        let server = ApiServer::start().unwrap();
+        create_map(&server, "a");
+        let division = (2, ShardBy::Namespace);
+        if verb == Verb::Update {
+            for lease in ["team-0-of-2-by-namespace", "team-1-of-2-by-namespace"] {
+                hold(&server, lease);
+                let free = json!({"spec": {"holderIdentity": ""}});
+                server.patch(&format!("{LEASES}/{lease}"), free).unwrap();
+            }
+        }
+        let lost = Fault::close().after_bytes(0).resource("leases");
+        server.fail_next(lost.on(verb));
+        if !can_release {
+            // After the read of the attempt, those of the release.
+            let unread = Fault::status(500).on(Verb::Get).resource("leases");
+            server.fail_next(unread.skip(1).times(3));
+        }
+        let lease_of =
+            |replica: &Replica| format!("team-{}-of-2-by-namespace", replica.shard().unwrap());
+        let first = Replica::start(&server, "first", division);
+        first.take();
+        assert_eq!(server.pending_faults(), 0);
+        let second = Replica::start(&server, "second", division);
+        if !can_release {
+            (0..3).for_each(|_| second.look());
+            renew(&server, &lease_of(&first));
+        }
+        let took = second.take();
+        assert!(took < LEASE_DURATION + 2 * PAUSE, "{took:?}");
+        assert!(!can_release || took.is_zero(), "{took:?}");
+        assert_ne!(first.shard(), second.shard());
+        for replica in [&first, &second] {
+            let identity = replica.running.manager.elector().unwrap().identity();
+            assert_eq!(holder(&server, &lease_of(replica)), identity);
+        }
+        first.end();
+        second.end();
+    }
+}
+
+/// Otherwise a missing permission would cause requests without a limit.
+#[test]
+fn failed_acquisition_is_followed_by_a_pause() {
+    for verb in [Verb::Get, Verb::Create] {
+        let server = ApiServer::start().unwrap();
+        let fault = Fault::status(403).on(verb).resource("leases");
+        server.fail_next(fault.always());
+        let replica = Replica::start(&server, "a", (3, ShardBy::Namespace));
+        for pauses in 1..4 {
+            server.clear_requests();
+            until("a pause or many requests", || {
+                replica.pauses().len() >= pauses || server.requests().len() > 100
+            });
+            assert!(replica.pauses().len() >= pauses, "{verb:?}");
+            replica.clock.advance(replica.pauses()[pauses - 1]);
+        }
+        replica.end();
+    }
+}
+
+#[test]
+fn replica_tries_another_shard_after_a_failure() {
+    let server = ApiServer::start().unwrap();
+    let fault = Fault::status(403).on(Verb::Create).resource("leases");
+    server.fail_next(fault);
+    let replica = Replica::start(&server, "a", (2, ShardBy::Uid));
+    replica.until_pause(0);
+    let requests = server.requests();
+    let get = requests
+        .iter()
+        .find(|of| of.method() == "GET" && of.path().contains("team-"));
+    let lease = get.unwrap().path().rsplit('/').next().unwrap().to_owned();
+    hold(&server, &lease);
+    replica.take();
+    assert_ne!(
+        lease,
+        format!("team-{}-of-2-by-uid", replica.shard().unwrap())
+    );
+    replica.end();
+}
+
+fn stall_secrets(server: &ApiServer, replica: &Replica) {
+    let secrets = replica.informer::<Secret>();
+    assert!(secrets.synced().wait_timeout(PATIENCE));
+    let stall = Fault::stall().resource("secrets");
+    until("the watch stalls", || server.fail_watches(&stall) == 1);
+}
+
+/// By UID, an object without a controller is in no shard. Only its version arrives, and a timed check
+/// notices that.
+#[test]
+fn own_write_in_another_shard_does_not_block_the_key() {
+    for by in [ShardBy::Namespace, ShardBy::Uid] {
+        let server = ApiServer::start().unwrap();
+        let replica = Replica::start_with(&server, "a", (2, by), |maps, sender| {
+            let maps = maps.owns(Source::of::<Secret>());
+            let maps = maps.own_writes_timeout(match by {
+                ShardBy::Namespace => Duration::from_secs(3600),
+                ShardBy::Uid => SECOND,
+            });
+            maps.by(move |cx, _| {
+                let is_other = |other: &&&str| shard_of(other) != shard_of(cx.namespace());
+                let other = NAMESPACES.iter().find(is_other).unwrap();
+                let secrets = cx.api::<Secret>(Some(other));
+                match secrets.create(&json!({"metadata": {"name": "s"}}), cx.stop()) {
+                    Ok(_) => return Ok(Next::After(Duration::from_millis(1))),
+                    Err(error) if error.is_already_exists() => {}
+                    Err(error) => return Err(error.into()),
+                }
+                sender.send(String::new())?;
+                Ok(Next::Done)
+            })
+        });
+        replica.take();
+        stall_secrets(&server, &replica);
+        for (namespace, shard) in [("green", 0), ("blue", 1)] {
+            create_map_with_uid(&server, namespace, &uids(shard)[0]);
+        }
+        let goes_on = Cell::new(false);
+        until("the key waits or goes on", || {
+            goes_on.set(goes_on.get() || replica.calls.try_recv().is_ok());
+            goes_on.get() || replica.maps.status().postponed == 1
+        });
+        if !goes_on.get() {
+            assert_eq!(by, ShardBy::Uid);
+            server.pause();
+            server.resume().unwrap();
+            replica.calls.recv_timeout(PATIENCE).unwrap();
+        }
+        replica.end();
+    }
+}
+
+#[test]
+fn child_by_uid_is_created_once_if_the_watch_lags() {
+    let server = ApiServer::start().unwrap();
+    let division = (2, ShardBy::Uid);
+    let start = |identity| {
+        let replica = Replica::start_with(&server, identity, division, |maps, sender| {
+            maps.owns(Source::of::<Secret>()).by(move |cx, _| {
+                let children = cx.children::<Secret>().len();
+                if children == 0 {
+                    let child = cx.owned(json!({"metadata": {"generateName": "child-"}}))?;
+                    let secrets = cx.api::<Secret>(Some("default"));
+                    secrets.create(&child, cx.stop())?;
+                }
+                sender.send(children.to_string())?;
+                Ok(Next::Done)
+            })
+        });
+        replica.take();
+        replica
+    };
+    let next = |replica: &Replica| replica.calls.recv_timeout(PATIENCE).unwrap();
+    let children = || {
+        server.list(SECRETS).unwrap()["items"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    let first = start("first");
+    stall_secrets(&server, &first);
+    let shard = first.shard().unwrap();
+    let uid = &uids(shard)[0];
+    create_map_with_uid(&server, "default", uid);
+    assert_eq!(next(&first), "0");
+    let touch = json!({"metadata": {"labels": {"touched": "true"}}});
+    server.patch(&format!("{MAPS}/{uid}"), touch).unwrap();
+    until("the key waits", || first.maps.status().postponed == 1);
+    assert!(first.calls.try_recv().is_err());
+    server.pause();
+    server.resume().unwrap();
+    assert_eq!(next(&first), "1");
+    assert_eq!(children(), 1);
+    first.end();
+
+    // The next replica can take the other shard, which has no holder either.
+    hold(&server, &format!("team-{}-of-2-by-uid", 1 - shard));
+    let second = start("second");
+    assert_eq!(second.shard(), Some(shard));
+    assert_eq!(next(&second), "1");
+    assert_eq!(children(), 1);
+    second.end();
+}
