@@ -49,6 +49,7 @@ mod scopes;
 #[path = "../../client/script.rs"]
 mod script;
 mod select;
+mod sharded;
 mod shards;
 mod shutdown;
 mod support;
