@@ -1,6 +1,7 @@
-//! Keeps the last log lines of each informer.
+//! Keeps the last log lines of each informer, or prints all lines of a process.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io::Write;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -23,6 +24,12 @@ pub(crate) fn install(start: Instant) {
     });
     log::set_logger(logs).expect("the first logger");
     log::set_max_level(LevelFilter::Debug);
+}
+
+/// Prints all log lines of this process.
+pub(crate) fn print(level: LevelFilter) {
+    log::set_logger(&Printer).expect("the first logger");
+    log::set_max_level(level);
 }
 
 /// Returns the last lines of the informer `name`.
@@ -67,6 +74,24 @@ impl Log for Logs {
             lines.pop_front();
         }
         lines.push_back(line);
+    }
+
+    fn flush(&self) {}
+}
+
+/// Writes log lines to the standard output.
+struct Printer;
+
+impl Log for Printer {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("k8s_informer") || metadata.target().starts_with("chaos")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let mut output = std::io::stdout().lock();
+            let _ = writeln!(output, "{} {}", record.level(), record.args());
+        }
     }
 
     fn flush(&self) {}

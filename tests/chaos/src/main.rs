@@ -51,8 +51,10 @@
 //! 0.
 //!
 //! `chaos elections` tests leader election instead; see `elections/mod.rs`. `chaos controllers` tests
-//! a controller; see `controllers/mod.rs`.
+//! a controller; see `controllers/mod.rs`. `chaos shards` tests replicas that divide the objects; see
+//! `shards/mod.rs`.
 
+mod child;
 mod controllers;
 mod counts;
 mod elections;
@@ -62,7 +64,9 @@ mod logs;
 mod proxy;
 mod random;
 mod server;
+mod shards;
 mod subject;
+mod timing;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -199,6 +203,8 @@ fn main() -> ExitCode {
         Some((mode, arguments)) if mode == "controller" => {
             return controllers::controller(arguments);
         }
+        Some((mode, arguments)) if mode == "shards" => return shards::main(arguments),
+        Some((mode, arguments)) if mode == "replica" => return shards::replica(arguments),
         _ => {}
     }
     let options = match Options::read() {

@@ -3,15 +3,19 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
-use k8s_informer::{Client, Config, Stop};
+use k8s_informer::{Client, Config, Error, Stop};
 use k8s_informer_testing::RealApiServer;
 use serde_json::{Value, json};
 
 /// The maximum time of a start, which takes three seconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The maximum time until a request succeeds.
+const REQUEST: Duration = Duration::from_secs(120);
 
 pub(crate) const TOKEN: &str = "chaos";
 
@@ -23,14 +27,28 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server, or explains why the program is skipped.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(None)
+    }
+
+    /// Starts a server with feature gates, or explains why the program is skipped.
+    pub(crate) fn start_with(gates: Option<&str>) -> Option<Self> {
         if !RealApiServer::is_configured() {
             println!("chaos: skipped: $KUBEBUILDER_ASSETS does not name etcd and kube-apiserver");
             return None;
         }
-        let builder = RealApiServer::builder()
+        let mut builder = RealApiServer::builder()
             .token(TOKEN)
             .start_timeout(PATIENCE);
-        let real = builder.start().expect("a server");
+        if let Some(gates) = gates {
+            builder = builder.apiserver_flag("feature-gates", gates);
+        }
+        let real = match (builder.start(), gates) {
+            (Err(error), Some(_)) if error.to_string().contains("unrecognized feature gate") => {
+                println!("chaos: skipped: this kube-apiserver has other feature gates: {error}");
+                return None;
+            }
+            (real, _) => real.expect("a server"),
+        };
         let etcd = Client::new(Config::new(real.etcd_url()).no_proxy()).expect("a client of etcd");
         if let Ok(expected) = std::env::var("EXPECTED_KUBERNETES") {
             let version = Request::get("/version");
@@ -129,5 +147,33 @@ impl Server {
         let request = Request::post(path).json(body).ok()?.retries(0);
         let request = request.response_timeout(Duration::from_secs(10));
         self.etcd.request(&request, &Stop::new()).ok()?.json().ok()
+    }
+}
+
+pub(crate) fn post(path: &str, body: &Value) -> Request {
+    Request::post(path).json(body).expect("a request")
+}
+
+/// Sends a request until the server has accepted or refused it.
+pub(crate) fn send(client: &Client, request: &Request) -> Result<Value, Error> {
+    let deadline = Instant::now() + REQUEST;
+    loop {
+        let request = request.clone().retries(0);
+        let response = client.request(&request, &Stop::new());
+        let error = match response.and_then(|response| response.json()) {
+            Ok(object) => return Ok(object),
+            Err(error) => error,
+        };
+        let is_refused = error
+            .status()
+            .is_some_and(|status| (400..429).contains(&status.code));
+        if is_refused {
+            return Err(error);
+        }
+        assert!(
+            Instant::now() < deadline,
+            "the server does not respond: {error}"
+        );
+        thread::sleep(Duration::from_millis(100));
     }
 }

@@ -1,7 +1,7 @@
 //! The process of the controller.
 
 use std::collections::HashSet;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -14,11 +14,12 @@ use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 use k8s_informer_controller::{
     Context, Controller, Failure, Next, generation_changed, labels_changed,
 };
-use log::{LevelFilter, Log, Metadata, Record};
+use log::LevelFilter;
 use serde_json::json;
 
 use super::cloud::Cloud;
 use super::site::{Child, FINALIZER, NAMESPACES, SITE, Site, Space, Status, TEAM};
+use crate::logs;
 use crate::server::TOKEN;
 
 /// How long a key waits after a create with an unknown outcome.
@@ -34,8 +35,7 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         eprintln!("a controller needs 5 arguments");
         return ExitCode::from(2);
     };
-    log::set_logger(&Reporter).expect("the first logger");
-    log::set_max_level(LevelFilter::Debug);
+    logs::print(LevelFilter::Debug);
     let config = Config::new(url).token(TOKEN);
     let client = Client::new(config.response_timeout(Duration::from_secs(30))).expect("a client");
     let sites = Arc::new(Sites {
@@ -231,22 +231,4 @@ impl Sites {
         }
         Ok(Next::Done)
     }
-}
-
-/// Writes log lines to the standard output.
-struct Reporter;
-
-impl Log for Reporter {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("k8s_informer") || metadata.target().starts_with("chaos")
-    }
-
-    fn log(&self, record: &Record<'_>) {
-        if self.enabled(record.metadata()) {
-            let mut output = std::io::stdout().lock();
-            let _ = writeln!(output, "{} {}", record.level(), record.args());
-        }
-    }
-
-    fn flush(&self) {}
 }

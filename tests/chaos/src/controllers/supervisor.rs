@@ -1,13 +1,11 @@
 //! Starts and kills the process of the controller.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::site::Point;
+use crate::child::ChildProcess;
 
 /// The number of log lines that are kept.
 const LINES: usize = 20_000;
@@ -24,7 +22,7 @@ pub(crate) struct Supervisor {
 struct State {
     /// Counts the processes.
     number: usize,
-    process: Option<(Child, ChildStdin)>,
+    process: Option<ChildProcess>,
     trap: Option<Point>,
     /// The key of the call that the trap has interrupted.
     interrupted: Option<String>,
@@ -39,26 +37,16 @@ impl Supervisor {
     pub(crate) fn launch(&self, arguments: &[String]) {
         let mut state = self.state();
         state.number += 1;
-        let mut process = Command::new(std::env::current_exe().expect("this program"))
-            .args(["controller", &state.number.to_string()])
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a controller");
-        let output = process.stdout.take().expect("a pipe");
-        let input = process.stdin.take().expect("a pipe");
         let (log, number) = (Arc::clone(&self.log), state.number);
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-                if log.len() == LINES {
-                    log.pop_front();
-                }
-                log.push_back(format!("process {number}: {line}"));
+        let mode = ["controller".to_owned(), number.to_string()];
+        let arguments = mode.iter().chain(arguments);
+        state.process = Some(ChildProcess::start(arguments, move |line| {
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            if log.len() == LINES {
+                log.pop_front();
             }
-        });
-        state.process = Some((process, input));
+            log.push_back(format!("process {number}: {line}"));
+        }));
     }
 
     /// Returns the last log lines that contain `text`.
@@ -87,7 +75,7 @@ impl Supervisor {
         if state.trap != Some(point) || state.process.is_none() {
             return false;
         }
-        state.kill();
+        state.process = None;
         state.interrupted = Some(key.to_owned());
         self.killed.notify_all();
         true
@@ -112,46 +100,20 @@ impl Supervisor {
     }
 
     pub(crate) fn kill(&self) {
-        self.state().kill();
+        self.state().process = None;
     }
 
     /// Whether the process ended on its own.
     pub(crate) fn has_ended(&self) -> bool {
         let mut state = self.state();
         let process = state.process.as_mut();
-        process.is_some_and(|(process, _)| !matches!(process.try_wait(), Ok(None)))
+        process.is_some_and(|process| process.ended().is_some())
     }
 
     /// Stops the controller. Returns whether the process has ended successfully in time.
     pub(crate) fn stop(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
-        let Some((mut process, input)) = self.state().process.take() else {
-            return false;
-        };
-        drop(input);
-        while Instant::now() < deadline {
-            if let Ok(Some(status)) = process.try_wait() {
-                return status.success();
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        let _ = process.kill();
-        let _ = process.wait();
-        false
-    }
-}
-
-impl State {
-    fn kill(&mut self) {
-        if let Some((mut process, _)) = self.process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        self.kill();
+        let process = self.state().process.take();
+        let status = process.and_then(|process| process.stop(patience));
+        status.is_some_and(|status| status.success())
     }
 }

@@ -3,19 +3,17 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_informer::client::Request;
-use k8s_informer::{Client, Error, Stop};
+use k8s_informer::{Client, Error};
 use serde_json::{Value, json};
 
 use super::ledger::Ledger;
 use super::site::{NAMESPACES, SITES, Spec, TEAM, definition};
 use crate::counts::Counts;
 use crate::random::Random;
-
-/// The maximum time until a request succeeds.
-const PATIENCE: Duration = Duration::from_secs(120);
+use crate::server::{self, post};
 
 const WRITERS: usize = 3;
 
@@ -293,31 +291,7 @@ impl World {
         }
     }
 
-    /// Sends a request until the server has accepted or refused it.
     fn send(&self, request: &Request) -> Result<Value, Error> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let request = request.clone().retries(0);
-            let response = self.client.request(&request, &Stop::new());
-            let error = match response.and_then(|response| response.json()) {
-                Ok(object) => return Ok(object),
-                Err(error) => error,
-            };
-            let is_refused = error
-                .status()
-                .is_some_and(|status| (400..429).contains(&status.code));
-            if is_refused {
-                return Err(error);
-            }
-            assert!(
-                Instant::now() < deadline,
-                "the server does not respond: {error}"
-            );
-            thread::sleep(Duration::from_millis(100));
-        }
+        server::send(&self.client, request)
     }
-}
-
-fn post(path: &str, body: &Value) -> Request {
-    Request::post(path).json(body).expect("a request")
 }

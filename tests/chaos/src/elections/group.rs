@@ -1,14 +1,14 @@
 //! Five candidates for one Lease, and the faults of a leader.
 
-use std::io::{BufRead, BufReader, Write as _};
 use std::path::PathBuf;
-use std::process::{self, Child, ChildStdin, Stdio};
+use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::history::History;
 use super::protocol::{Command, Event, Micros, Outcome, now};
+use crate::child::ChildProcess;
 use crate::counts::Counts;
 use crate::proxy::Proxy;
 use crate::random::Random;
@@ -194,7 +194,7 @@ struct Candidate {
     /// The number of its identities.
     identities: usize,
     proxy: Proxy,
-    process: Option<(Child, ChildStdin)>,
+    process: Option<ChildProcess>,
 }
 
 /// A leader and its term. All events of the term follow this position, except its start.
@@ -521,67 +521,42 @@ impl Group {
         let slow = slow_file(&self.candidates[candidate], &self.name);
         let candidate = &mut self.candidates[candidate];
         let (number, identities) = (candidate.number, candidate.identities);
-        let mut process = process::Command::new(std::env::current_exe().expect("this program"))
-            .args([
-                "candidate",
-                &candidate.proxy.url(),
-                &setting.certificates,
-                TOKEN,
-                &self.name,
-            ])
-            .arg(format!("{}-{number}-{identities}", self.name))
-            .arg(self.random.next().to_string())
-            .arg(&setting.mutant)
-            .arg(slow)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a candidate");
-        let output = process.stdout.take().expect("a pipe");
-        let input = process.stdin.take().expect("a pipe");
-        candidate.process = Some((process, input));
+        let arguments = [
+            "candidate".to_owned(),
+            candidate.proxy.url(),
+            setting.certificates.clone(),
+            TOKEN.to_owned(),
+            self.name.clone(),
+            format!("{}-{number}-{identities}", self.name),
+            self.random.next().to_string(),
+            setting.mutant.clone(),
+            slow.display().to_string(),
+        ];
         let feed = Arc::clone(&self.feed);
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // The last line of a killed process can be incomplete.
-                if let Ok(event) = serde_json::from_str(&line) {
-                    feed.push(number, event);
-                }
+        candidate.process = Some(ChildProcess::start(arguments, move |line| {
+            // The last line of a killed process can be incomplete.
+            if let Ok(event) = serde_json::from_str(&line) {
+                feed.push(number, event);
             }
-        });
+        }));
     }
 }
 
 impl Candidate {
     fn command(&mut self, command: Command) {
-        if let Some((_, input)) = &mut self.process {
-            let line = serde_json::to_string(&command).expect("a command");
-            let _ = writeln!(input, "{line}");
+        if let Some(process) = &mut self.process {
+            process.send(&serde_json::to_string(&command).expect("a command"));
         }
     }
 
     fn signal(&self, signal: &str) {
-        if let Some((process, _)) = &self.process {
-            let id = process.id().to_string();
-            let status = process::Command::new("kill").args([signal, &id]).status();
-            assert!(
-                status.is_ok_and(|status| status.success()),
-                "kill {signal} failed"
-            );
+        if let Some(process) = &self.process {
+            process.signal(signal);
         }
     }
 
     fn kill(&mut self) {
-        if let Some((mut process, _)) = self.process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
-
-impl Drop for Candidate {
-    fn drop(&mut self) {
-        self.kill();
+        self.process = None;
     }
 }
 

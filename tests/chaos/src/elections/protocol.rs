@@ -1,13 +1,10 @@
 //! The messages between the program and its candidates. Each is a line of JSON.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// As short as the elector permits.
-pub(crate) const LEASE: Duration = Duration::from_secs(4);
-pub(crate) const RENEW_DEADLINE: Duration = Duration::from_secs(2);
-pub(crate) const RETRY: Duration = Duration::from_secs(1);
+pub(crate) use crate::timing::{LEASE, Micros, RENEW_DEADLINE, RETRY, now};
 
 /// How long work that ignores its stop goes on.
 pub(crate) const IGNORED_STOP: Duration = Duration::from_secs(12);
@@ -20,14 +17,6 @@ pub(crate) const SLOW_PLUGIN: Duration = Duration::from_millis(1100);
 pub(crate) const CREDENTIAL: Duration = Duration::from_secs(15);
 
 pub(crate) const NAMESPACE: &str = "elections";
-
-/// Microseconds since the Unix epoch. All processes have the same clock.
-pub(crate) type Micros = i64;
-
-pub(crate) fn now() -> Micros {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_micros() as Micros
-}
 
 /// A line on the standard input of a candidate, which ends with its standard input.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
