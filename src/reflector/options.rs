@@ -79,13 +79,14 @@ pub struct ReflectorOptions {
     /// The shard to which the objects are restricted. `None`, the default, selects all objects.
     /// **Experimental**, like [`Shard`].
     ///
-    /// Each list and watch requests the shard from the server. The reflector also drops objects of
+    /// Each list and watch requests the shard from the server, except for a shard [by
+    /// controller](Shard::by_controller). The reflector also drops objects of
     /// other shards itself, by the same hash, before it decodes anything else. Dropped objects are
     /// neither stored nor delivered, but they count as received, and their versions count as seen.
     /// [`ReflectorStatus::shard_applied`] shows whether the server applies the shard.
     ///
     /// An object without a UID is hashed by the empty string, as in an API server. An object whose
-    /// UID is not a string is unreadable.
+    /// UID is not a string is unreadable, and so is one whose controller can't be read.
     pub shard: Option<Shard>,
     /// The fields that are not decoded, whatever the type: for example, `managedFields`. Empty
     /// by default.
@@ -277,7 +278,8 @@ pub struct ReflectorStatus {
     /// `Some(true)` if every page of the last list confirmed it. `Some(false)` once any response
     /// contained an object of another shard. For example, kube-apiserver 1.36 does not filter
     /// watches if it has no watch cache for the resource. `None` while it is unknown: kube-apiserver
-    /// 1.36 confirms nothing in watch-lists, and in lists of custom resources and of metadata.
+    /// 1.36 confirms nothing in watch-lists, and in lists of custom resources and of metadata. Never
+    /// `Some(true)` for a shard [by controller](Shard::by_controller).
     pub shard_applied: Option<bool>,
     /// Whether every object could be read and stored, so that the cache matches the server.
     ///

@@ -9,13 +9,14 @@ use crate::object::FullObjectMeta;
 /// **Experimental**: the support of the API server is alpha in Kubernetes 1.36 (KEP-5866, feature
 /// gate `ShardedListAndWatch`). client-go has no counterpart.
 ///
-/// The shard of an object depends on a hash of its UID or its namespace: 64-bit FNV-1a, as in the
-/// API server. Shard `i` of `n` has the hashes from `i * 2^64 / n` up to but not including
+/// The shard of an object depends on a hash of its UID, its namespace, or the UID of its controller:
+/// 64-bit FNV-1a, as in the API server. Shard `i` of `n` has the hashes from `i * 2^64 / n` up to but not including
 /// `(i + 1) * 2^64 / n`, both rounded down. Each hash is therefore in exactly one shard, and the
 /// sizes of two shards differ by one hash at most.
 ///
-/// The UID of an object never changes, so the object never moves to another shard. All replicas
-/// must use the same `n`, because every `n` divides the objects differently.
+/// UID and namespace of an object never change, so the object never moves to another shard. Only its
+/// controller can change. All replicas must use the same `n`, because every `n` divides the objects
+/// differently.
 ///
 /// The first list of a shard requests no `resourceVersion`, so it is not older than its request.
 ///
@@ -72,7 +73,8 @@ impl Shard {
     }
 
     /// Divides the objects by namespace instead of UID. All objects of a namespace are then in one
-    /// shard, and all cluster-scoped objects are in one shard.
+    /// shard, and all cluster-scoped objects are in one shard. Namespaces with similar names tend to
+    /// be in the same shard.
     #[must_use]
     pub fn by_namespace(self) -> Self {
         let by = ShardBy::Namespace;

@@ -50,7 +50,8 @@ impl Lock for Claim {
             }
         })?;
         if !self.leases.is_free(&self.lease_name, &lease) {
-            self.attempt.stop();
+            // The callbacks of a term that is lost are user code, which must not delay its end.
+            self.attempt.stop_without_callbacks();
         } else if lease.record.holder != self.identity() {
             // This replica has seen it unchanged for its whole duration, so the elector need not.
             lease.record.holder.clear();
