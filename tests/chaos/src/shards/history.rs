@@ -31,6 +31,8 @@ pub(crate) struct History {
     divisions: Vec<(u32, Micros, Micros)>,
     /// The time of the first lists of each process.
     lists: BTreeMap<usize, Micros>,
+    /// When each process had no watch after its first lists.
+    unwatched: BTreeMap<usize, Vec<(Micros, Micros)>>,
     /// The processes with a fault, and those that have lost their shard.
     faulty: BTreeSet<usize>,
     lost: BTreeSet<usize>,
@@ -152,6 +154,13 @@ impl History {
             Event::Synced(time) => {
                 self.lists.insert(process, time);
             }
+            Event::Unwatched { from, until } => {
+                let spans = self.unwatched.entry(process).or_default();
+                match spans.last_mut() {
+                    Some((_, end)) if *end == from => *end = until,
+                    _ => spans.push((from, until)),
+                }
+            }
             Event::Began {
                 uid,
                 revision,
@@ -261,7 +270,9 @@ impl History {
     fn check_changes(&self, found: &mut Vec<String>) {
         for (what, span) in &self.slow {
             let process = span.process;
-            let time = self.without_outages(self.since(span), span.until);
+            let spans = self.unwatched.get(&process).into_iter().flatten();
+            let spans = spans.chain(&self.outages).copied();
+            let time = without(spans, self.since(span), span.until);
             let list = self.lists.get(&process).copied().unwrap_or_default();
             if time > BOUND + list {
                 found.push(format!(
@@ -360,10 +371,15 @@ impl History {
         self.outages.iter().map(|(from, until)| until - from).sum()
     }
 
+    /// Returns the longest time without a watch, outages excepted.
+    pub(crate) fn longest_unwatched(&self) -> Micros {
+        let spans = self.unwatched.values().flatten();
+        let times = spans.map(|(from, until)| self.without_outages(*from, *until));
+        times.max().unwrap_or_default()
+    }
+
     fn without_outages(&self, from: Micros, until: Micros) -> Micros {
-        let outages = self.outages.iter();
-        let common = outages.map(|(begin, end)| (until.min(*end) - from.max(*begin)).max(0));
-        until - from - common.sum::<Micros>()
+        without(self.outages.iter().copied(), from, until)
     }
 
     /// Returns the number of creates for each outcome.
@@ -408,6 +424,22 @@ impl History {
         found.extend(strange.map(|uid| format!("{uid} has children and is no object")));
         (found, excused)
     }
+}
+
+/// Returns the time from `from` to `until` outside these spans.
+fn without(
+    spans: impl Iterator<Item = (Micros, Micros)>,
+    mut from: Micros,
+    until: Micros,
+) -> Micros {
+    let mut spans: Vec<_> = spans.collect();
+    spans.sort_unstable();
+    let mut time = 0;
+    for (begin, end) in spans {
+        time += (until.min(begin) - from).max(0);
+        from = from.max(end);
+    }
+    time + (until - from).max(0)
 }
 
 impl fmt::Display for Create {
@@ -641,6 +673,40 @@ mod tests {
         let history = late(SECOND, false);
         assert_found(&history.violations(), "no call has seen revision 10 of a");
         assert_eq!(history.oldest_pending(), Some(30 * SECOND));
+    }
+
+    #[test]
+    fn time_without_a_watch_is_excepted_once() {
+        let mut history = clean();
+        history.change("a", 10, 30 * SECOND);
+        history.report(3, 2, began("a", 10, 34 * SECOND + BOUND));
+        let unwatched = |process, from, until| {
+            let (from, until) = (from * SECOND, until * SECOND);
+            (process, Event::Unwatched { from, until })
+        };
+        let spans = [
+            unwatched(3, 29, 31),
+            unwatched(3, 31, 33),
+            unwatched(1, 33, 34),
+            unwatched(3, 34, 35),
+        ];
+        for (process, event) in spans {
+            assert_found(&history.violations(), "has seen revision 10 of a too late");
+            history.report(process, 2, event);
+        }
+        assert_eq!(history.violations(), [""; 0]);
+        assert_eq!(history.longest_unwatched(), 4 * SECOND);
+        // An outage at the same time excuses nothing more.
+        let mut history = clean();
+        history.change("a", 10, 30 * SECOND);
+        history.report(3, 2, began("a", 10, 33 * SECOND + BOUND));
+        history.outage(31 * SECOND, 32 * SECOND);
+        for (from, until) in [(30, 32), (32, 33)] {
+            assert_found(&history.violations(), "has seen revision 10 of a too late");
+            let (process, event) = unwatched(3, from, until);
+            history.report(process, 2, event);
+        }
+        assert_eq!(history.violations(), [""; 0]);
     }
 
     #[test]

@@ -19,8 +19,8 @@
 //!   before it got the response.
 //! - A call of a holder sees each change within the lease duration, 2.2 retry periods, 3 seconds,
 //!   the time of the first lists of the holder, and the time in the queue. While the API server is
-//!   down, and while replicas of one division are too few and wait for the end of the other, the
-//!   time stands still. It starts again if a replica loses its shard without a fault, on a busy
+//!   down, while the holder has no watch because it lists again, and while replicas of one division
+//!   are too few and wait for the end of the other, the time stands still. It starts again if a replica loses its shard without a fault, on a busy
 //!   machine.
 //! - No shard has no holder for longer than the lease duration, 2.2 retry periods and 3 seconds.
 //! - The caches of each replica are the server's lists for its shard, and those of a spare one are
@@ -528,9 +528,11 @@ impl Shards {
             delay(100).unwrap_or_default()
         );
         println!(
-            "longest time in the queue {} ms, of the first lists of a replica {} ms, without a certain holder {} ms; outages in total {} ms",
+            "longest time in the queue {} ms, of the first lists of a replica {} ms, without a watch {} ms, without a \
+             certain holder {} ms; outages in total {} ms",
             milliseconds(&history.queued),
             milliseconds(&history.longest_list()),
+            milliseconds(&history.longest_unwatched()),
             milliseconds(&history.longest_gap()),
             milliseconds(&history.outages())
         );

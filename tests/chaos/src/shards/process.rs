@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::informer::{SharedIndexInformer, Source};
+use k8s_informer::reflector::ReflectorState;
 use k8s_informer::{Client, Config, Error, Object, Stop};
 use k8s_informer_controller::{Context, ControllerError, Failure, Manager, Next, ShardBy};
 use log::LevelFilter;
@@ -81,7 +82,7 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         .expect("a controller");
     let (holds, of_maps, of_secrets) = (manager.clone(), of_primaries.clone(), of_children.clone());
     thread::spawn(move || {
-        report_holds(&holds, || of_maps.has_synced() && of_secrets.has_synced());
+        report_holds(&holds, &of_maps, &of_secrets);
     });
     let stop = Stop::new();
     let (stops, reports) = (stop.clone(), manager.clone());
@@ -122,17 +123,28 @@ fn revisions<T: Object>(informer: &SharedIndexInformer<T>) -> Revisions {
     objects.map(of).collect()
 }
 
-/// Reports when this process has a shard. A pause of the process can't make the span longer.
-fn report_holds(manager: &Manager, has_synced: impl Fn() -> bool) -> ! {
-    let (mut first, mut synced) = (None, false);
+/// Reports when this process has a shard, and when it has no watch. A pause of the process can't
+/// make the time of the shard longer.
+fn report_holds(
+    manager: &Manager,
+    primaries: &SharedIndexInformer<Primary>,
+    children: &SharedIndexInformer<Child>,
+) -> ! {
+    let (mut first, mut synced, mut unwatched) = (None, false, None);
     loop {
         let last = now();
+        let states = [primaries.status().state, children.status().state];
+        let is_watching = states == [ReflectorState::Watching; 2];
+        if let (true, Some(from)) = (synced, unwatched) {
+            report(&Event::Unwatched { from, until: last });
+        }
+        unwatched = (!is_watching).then_some(last);
         if let (Some(shard), Some(elector)) = (manager.shard(), manager.elector())
             && elector.is_leader()
         {
             let first = *first.get_or_insert_with(now);
             report(&Event::Held { shard, first, last });
-            if !synced && has_synced() {
+            if !synced && primaries.has_synced() && children.has_synced() {
                 synced = true;
                 report(&Event::Synced(now() - first));
             }

@@ -98,6 +98,8 @@ pub(crate) enum Event {
     },
     /// The first lists have taken so long.
     Synced(Micros),
+    /// After the first lists, an informer had no watch at `from`. It may have got one until `until`.
+    Unwatched { from: Micros, until: Micros },
     /// A call has begun.
     Began {
         uid: String,
