@@ -61,6 +61,7 @@ mod elections;
 mod follower;
 mod hurried;
 mod logs;
+mod options;
 mod proxy;
 mod random;
 mod server;
@@ -84,6 +85,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::counts::Counts;
+use crate::options::{Argument, random_seed};
 use crate::proxy::Proxy;
 use crate::random::Random;
 use crate::server::Server;
@@ -153,10 +155,9 @@ struct Options {
 }
 
 impl Options {
-    fn read() -> Result<Self, String> {
-        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0) % 1_000_000;
+    fn read(arguments: &[String]) -> Result<Self, String> {
         let mut options = Self {
-            seed,
+            seed: random_seed(),
             writes: 2400,
             round: 800,
             seconds: None,
@@ -164,30 +165,21 @@ impl Options {
             settle: Duration::from_secs(60),
             accidents: Accident::ALL.to_vec(),
         };
-        let mut arguments = std::env::args().skip(1);
-        while let Some(name) = arguments.next() {
-            let text = arguments.next().ok_or(format!("{name} needs a value"))?;
-            if name == "--only" || name == "--without" {
-                let named = |accident: &Accident| accident.name() == text;
-                if !Accident::ALL.iter().any(named) {
-                    return Err(format!("unknown accident {text}"));
+        for argument in Argument::all(arguments)? {
+            match argument.name {
+                "--seed" => options.seed = argument.number()?,
+                "--writes" => options.writes = argument.number()?,
+                "--round" => options.round = argument.number()?,
+                "--seconds" => options.seconds = Some(argument.number()?),
+                "--settle" => options.settle = Duration::from_secs(argument.number()?),
+                "--informers" => options.informers = argument.number()?,
+                "--only" | "--without" => {
+                    let name = argument.one_of(&Accident::ALL.map(Accident::name))?;
+                    let is_only = argument.name == "--only";
+                    let accidents = &mut options.accidents;
+                    accidents.retain(|accident| (accident.name() == name) == is_only);
                 }
-                options
-                    .accidents
-                    .retain(|accident| named(accident) == (name == "--only"));
-                continue;
-            }
-            let value = text
-                .parse::<u64>()
-                .map_err(|_| format!("{name} needs a number"))?;
-            match name.as_str() {
-                "--seed" => options.seed = value,
-                "--writes" => options.writes = value,
-                "--round" => options.round = value,
-                "--seconds" => options.seconds = Some(value),
-                "--settle" => options.settle = Duration::from_secs(value),
-                "--informers" => options.informers = value as usize,
-                _ => return Err(format!("unknown option {name}")),
+                _ => return argument.unknown(),
             }
         }
         Ok(options)
@@ -195,34 +187,35 @@ impl Options {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.split_first() {
-        Some((mode, arguments)) if mode == "elections" => return elections::main(arguments),
-        Some((mode, arguments)) if mode == "candidate" => return elections::candidate(arguments),
-        Some((mode, arguments)) if mode == "controllers" => return controllers::main(arguments),
-        Some((mode, arguments)) if mode == "controller" => {
-            return controllers::controller(arguments);
-        }
-        Some((mode, arguments)) if mode == "shards" => return shards::main(arguments),
-        Some((mode, arguments)) if mode == "replica" => return shards::replica(arguments),
-        _ => {}
-    }
-    let options = match Options::read() {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::from(2);
-        }
+    let all: Vec<String> = std::env::args().skip(1).collect();
+    let (mode, arguments) = match all.split_first() {
+        Some((mode, arguments)) if !mode.starts_with('-') => (mode.as_str(), arguments),
+        _ => ("", &all[..]),
     };
+    options::exit_code(match mode {
+        "candidate" => return elections::candidate(arguments),
+        "controller" => return controllers::controller(arguments),
+        "replica" => return shards::replica(arguments),
+        "elections" => elections::main(arguments),
+        "controllers" => controllers::main(arguments),
+        "shards" => shards::main(arguments),
+        "" => run(arguments),
+        _ => Err(format!("unknown mode {mode}")),
+    })
+}
+
+/// Returns whether nothing differed.
+fn run(arguments: &[String]) -> Result<bool, String> {
+    let options = Options::read(arguments)?;
     let start = Instant::now();
     logs::install(start);
     let Some(server) = Server::start() else {
-        return ExitCode::SUCCESS;
+        return Ok(true);
     };
     println!("chaos: seed {}", options.seed);
     let mut chaos = Chaos::new(options, server, start);
     chaos.run();
-    chaos.finish()
+    Ok(chaos.finish())
 }
 
 struct Chaos {
@@ -567,7 +560,8 @@ impl Chaos {
         logs::forget(subject.name());
     }
 
-    fn finish(mut self) -> ExitCode {
+    /// Prints the figures. Returns whether nothing differed.
+    fn finish(mut self) -> bool {
         self.world.end();
         for subject in std::mem::take(&mut self.subjects) {
             self.end(&*subject);
@@ -585,13 +579,13 @@ impl Chaos {
         );
         if self.findings.is_empty() {
             println!("no differences");
-            return ExitCode::SUCCESS;
+            return true;
         }
         println!("{} findings:", self.findings.len());
         for finding in &self.findings {
             println!("  {finding}");
         }
-        ExitCode::FAILURE
+        false
     }
 }
 

@@ -52,7 +52,6 @@ mod observer;
 mod protocol;
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -64,6 +63,7 @@ use serde_json::{Value, json};
 pub(crate) use self::candidate::main as candidate;
 use self::group::{Fault, Group, Leader, Setting};
 use self::protocol::NAMESPACE;
+use crate::options::{Argument, random_seed};
 use crate::random::Random;
 use crate::server::Server;
 
@@ -76,55 +76,36 @@ struct Options {
 
 impl Options {
     fn read(arguments: &[String]) -> Result<Self, String> {
-        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0) % 1_000_000;
         let mut options = Self {
             elections: 50,
             groups: 10,
-            seed,
+            seed: random_seed(),
             mutant: "none".to_owned(),
         };
-        for pair in arguments.chunks(2) {
-            let [name, value] = pair else {
-                return Err(format!("{} needs a value", pair[0]));
-            };
-            let number = || {
-                let number = value.parse::<u64>();
-                number.map_err(|_| format!("{name} needs a number"))
-            };
-            match name.as_str() {
-                "--elections" => options.elections = number()? as usize,
-                "--groups" => options.groups = number()? as usize,
-                "--seed" => options.seed = number()?,
-                "--mutant" if ["none", "ensure", "version"].contains(&value.as_str()) => {
-                    options.mutant.clone_from(value);
-                }
-                "--mutant" => return Err(format!("unknown mutant {value}")),
-                _ => return Err(format!("unknown option {name}")),
+        for argument in Argument::all(arguments)? {
+            match argument.name {
+                "--elections" => options.elections = argument.number()?,
+                "--groups" => options.groups = argument.number()?,
+                "--seed" => options.seed = argument.number()?,
+                "--mutant" => options.mutant = argument.one_of(&["none", "ensure", "version"])?,
+                _ => return argument.unknown(),
             }
         }
         Ok(options)
     }
 }
 
-pub(crate) fn main(arguments: &[String]) -> ExitCode {
-    let options = match Options::read(arguments) {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::from(2);
-        }
-    };
+/// Returns whether no rule was violated.
+pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
+    let options = Options::read(arguments)?;
     let Some(server) = Server::start() else {
-        return ExitCode::SUCCESS;
+        return Ok(true);
     };
     println!("chaos elections: seed {}", options.seed);
     let mut elections = Elections::start(&options, server);
     let failed = elections.run(options.elections);
     elections.print_figures();
-    match failed {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
-    }
+    Ok(!failed)
 }
 
 struct Elections {

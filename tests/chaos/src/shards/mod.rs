@@ -51,7 +51,6 @@ mod protocol;
 mod world;
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -64,6 +63,7 @@ use self::history::check_caches;
 pub(crate) use self::process::main as replica;
 use self::protocol::{Caches, Child, NAME, NAMESPACE, Primary};
 use self::world::World;
+use crate::options::{Argument, check_objects, random_seed};
 use crate::random::Random;
 use crate::server::{Server, send};
 use crate::timing::{LEASE, Micros, now};
@@ -101,50 +101,34 @@ struct Options {
 
 impl Options {
     fn read(arguments: &[String]) -> Result<Self, String> {
-        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0) % 1_000_000;
         let mut options = Self {
             objects: 1000,
             seconds: 60,
             gate: None,
             by: None,
-            seed,
+            seed: random_seed(),
         };
-        for pair in arguments.chunks(2) {
-            let [name, value] = pair else {
-                return Err(format!("{} needs a value", pair[0]));
-            };
-            let number = || {
-                let number = value.parse::<u64>();
-                number.map_err(|_| format!("{name} needs a number"))
-            };
-            match (name.as_str(), value.as_str()) {
-                ("--objects", _) => options.objects = number()? as usize,
-                ("--seconds", _) => options.seconds = number()?,
-                ("--seed", _) => options.seed = number()?,
+        for argument in Argument::all(arguments)? {
+            match (argument.name, argument.value) {
+                ("--objects", _) => options.objects = argument.number()?,
+                ("--seconds", _) => options.seconds = argument.number()?,
+                ("--seed", _) => options.seed = argument.number()?,
                 ("--gate", "both") => options.gate = None,
                 ("--gate", "on") => options.gate = Some(true),
                 ("--gate", "off") => options.gate = Some(false),
                 ("--by", "uid") => options.by = Some(ShardBy::Uid),
                 ("--by", "namespace") => options.by = Some(ShardBy::Namespace),
-                ("--gate" | "--by", _) => return Err(format!("unknown value {value}")),
-                _ => return Err(format!("unknown option {name}")),
+                _ => return argument.unknown(),
             }
         }
-        match options.objects {
-            0..100 => Err("--objects needs at least 100".to_owned()),
-            _ => Ok(options),
-        }
+        check_objects(options.objects)?;
+        Ok(options)
     }
 }
 
-pub(crate) fn main(arguments: &[String]) -> ExitCode {
-    let options = match Options::read(arguments) {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::from(2);
-        }
-    };
+/// Returns whether no rule was violated.
+pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
+    let options = Options::read(arguments)?;
     let gates = options.gate.map_or(vec![true, false], |gate| vec![gate]);
     let time = Duration::from_secs(options.seconds) / gates.len() as u32;
     let mut has_failed = false;
@@ -163,10 +147,7 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         shards.run(time);
         has_failed |= !shards.finish();
     }
-    match has_failed {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
-    }
+    Ok(!has_failed)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
