@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use k8s_informer::object::{Key, Scope, meta_namespace_key};
 use k8s_informer::reflector::Shard;
@@ -198,12 +198,16 @@ fn holder(server: &ApiServer, lease: &str) -> Value {
 }
 
 /// Creates the Lease of another process, which renews it only with [`renew`].
-fn hold(server: &ApiServer, lease: &str) {
-    let lease = json!({
-        "metadata": {"name": lease, "labels": {"k8s-informer/shards-of": "team"}},
-        "spec": {"holderIdentity": "other", "leaseDurationSeconds": 60, "leaseTransitions": 3},
-    });
+fn create_lease(server: &ApiServer, name: &str, spec: Value) {
+    let metadata = json!({"name": name, "labels": {"k8s-informer/shards-of": "team"}});
+    let lease = json!({"metadata": metadata, "spec": spec});
     server.create(LEASES, lease).unwrap();
+}
+
+fn hold(server: &ApiServer, lease: &str) {
+    let spec =
+        json!({"holderIdentity": "other", "leaseDurationSeconds": 60, "leaseTransitions": 3});
+    create_lease(server, lease, spec);
 }
 
 fn renew(server: &ApiServer, lease: &str) {
@@ -721,22 +725,53 @@ fn failed_acquisition_is_followed_by_a_pause() {
 
 #[test]
 fn replica_tries_another_shard_after_a_failure() {
+    for verb in [Verb::Get, Verb::Update] {
+        let server = ApiServer::start().unwrap();
+        for shard in 0..2 {
+            create_lease(&server, &format!("team-{shard}-of-2-by-uid"), json!({}));
+        }
+        // The requests for the Lease that the replica tries first always fail.
+        let first = Arc::new(OnceLock::new());
+        let refused = Arc::clone(&first);
+        let fault = Fault::status(403)
+            .on(verb)
+            .resource("leases")
+            .when(move |request| {
+                refused.get_or_init(|| request.path().to_owned()) == request.path()
+            });
+        server.fail_next(fault.always());
+        let replica = Replica::start(&server, "a", (2, ShardBy::Uid));
+        replica.take();
+        let own = format!("team-{}-of-2-by-uid", replica.shard().unwrap());
+        assert_ne!(first.get(), Some(&format!("{LEASES}/{own}")), "{verb:?}");
+        replica.end();
+    }
+}
+
+#[test]
+fn failed_renewal_does_not_end_the_term() {
     let server = ApiServer::start().unwrap();
-    let fault = Fault::status(403).on(Verb::Create).resource("leases");
-    server.fail_next(fault);
-    let replica = Replica::start(&server, "a", (2, ShardBy::Uid));
-    replica.until_pause(0);
-    let requests = server.requests();
-    let get = requests
-        .iter()
-        .find(|of| of.method() == "GET" && of.path().contains("team-"));
-    let lease = get.unwrap().path().rsplit('/').next().unwrap().to_owned();
-    hold(&server, &lease);
+    let replica = Replica::start(&server, "a", (1, ShardBy::Uid));
     replica.take();
-    assert_ne!(
-        lease,
-        format!("team-{}-of-2-by-uid", replica.shard().unwrap())
-    );
+    let updates = || {
+        let requests = server.requests();
+        let is_update = |request: &&RequestRecord| request.verb() == Verb::Update;
+        requests.iter().filter(is_update).count()
+    };
+    let before = updates();
+    let fault = Fault::status(500).on(Verb::Update).resource("leases");
+    server.fail_next(fault.times(2));
+    for renewal in 1..=3 {
+        until("the holder waits", || {
+            let waits = replica.clock.waits();
+            waits.iter().filter(|wait| **wait == SECOND).count() >= renewal
+        });
+        replica.clock.advance(SECOND);
+        until("it renews its Lease", || updates() >= before + renewal);
+    }
+    assert_eq!(server.pending_faults(), 0);
+    assert_eq!(replica.shard(), Some(0));
+    assert!(replica.running.manager.elector().unwrap().is_leader());
     replica.end();
 }
 
