@@ -80,9 +80,9 @@ pub struct ReflectorOptions {
     /// **Experimental**, like [`Shard`].
     ///
     /// Each list and watch requests the shard from the server, except for a shard [by
-    /// controller](Shard::by_controller). The reflector also drops objects of
-    /// other shards itself, by the same hash, before it decodes anything else. Dropped objects are
-    /// neither stored nor delivered, but they count as received, and their versions count as seen.
+    /// controller](Shard::by_controller). The reflector also drops objects of other shards itself,
+    /// by the same hash, before it decodes anything else. Dropped objects are neither stored nor
+    /// delivered, but they count as received, and their versions count as seen.
     /// [`ReflectorStatus::shard_applied`] shows whether the server applies the shard.
     ///
     /// An object without a UID is hashed by the empty string, as in an API server. An object whose

@@ -10,13 +10,13 @@ use crate::object::FullObjectMeta;
 /// gate `ShardedListAndWatch`). client-go has no counterpart.
 ///
 /// The shard of an object depends on a hash of its UID, its namespace, or the UID of its controller:
-/// 64-bit FNV-1a, as in the API server. Shard `i` of `n` has the hashes from `i * 2^64 / n` up to but not including
-/// `(i + 1) * 2^64 / n`, both rounded down. Each hash is therefore in exactly one shard, and the
-/// sizes of two shards differ by one hash at most.
+/// 64-bit FNV-1a, as in the API server. Shard `i` of `n` has the hashes from `i * 2^64 / n` up to
+/// but not including `(i + 1) * 2^64 / n`, both rounded down. Each hash is therefore in exactly one
+/// shard, and the sizes of two shards differ by one hash at most.
 ///
-/// UID and namespace of an object never change, so the object never moves to another shard. Only its
-/// controller can change. All replicas must use the same `n`, because every `n` divides the objects
-/// differently.
+/// The UID and the namespace of an object never change, so the object never moves to another shard.
+/// A shard by controller is different: the controller can change. All replicas must use the same
+/// `n`, because every `n` divides the objects differently.
 ///
 /// The first list of a shard requests no `resourceVersion`, so it is not older than its request.
 ///

@@ -197,13 +197,13 @@ fn holder(server: &ApiServer, lease: &str) -> Value {
     lease.map_or(Value::Null, |lease| lease["spec"]["holderIdentity"].clone())
 }
 
-/// Creates the Lease of another process, which renews it only with [`renew`].
 fn create_lease(server: &ApiServer, name: &str, spec: Value) {
     let metadata = json!({"name": name, "labels": {"k8s-informer/shards-of": "team"}});
     let lease = json!({"metadata": metadata, "spec": spec});
     server.create(LEASES, lease).unwrap();
 }
 
+/// Creates the Lease of another process, which renews it only with [`renew`].
 fn hold(server: &ApiServer, lease: &str) {
     let spec =
         json!({"holderIdentity": "other", "leaseDurationSeconds": 60, "leaseTransitions": 3});

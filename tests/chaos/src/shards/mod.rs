@@ -20,8 +20,8 @@
 //! - A call of a holder sees each change within the lease duration, 2.2 retry periods, 3 seconds,
 //!   the time of the first lists of the holder, and the time in the queue. While the API server is
 //!   down, while the holder has no watch because it lists again, and while replicas of one division
-//!   are too few and wait for the end of the other, the time stands still. It starts again if a replica loses its shard without a fault, on a busy
-//!   machine.
+//!   are too few and wait for the end of the other, the time stands still. It starts again if a
+//!   replica loses its shard without a fault, on a busy machine.
 //! - No shard has no holder for longer than the lease duration, 2.2 retry periods and 3 seconds.
 //! - The caches of each replica are the server's lists for its shard, and those of a spare one are
 //!   empty. Each of the five Leases has a holder.
