@@ -1,6 +1,7 @@
 mod changes;
 mod initial;
 
+use std::hint::black_box;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -214,6 +215,7 @@ impl<'r, T: Object> Session<'r, T> {
             match output {
                 Output::Item { bytes, head } => {
                     reclaim.inspect(|reclaim| reclaim.free_one());
+                    extend_heap();
                     let lacks_kind = head.api_version_and_kind().1.is_empty();
                     let waits_for_kind = lacks_kind && lacks_type_meta(bytes);
                     let decoded = self.decoder.list_item(bytes, head, unchanged);
@@ -221,6 +223,9 @@ impl<'r, T: Object> Session<'r, T> {
                 }
                 Output::Frame(bytes) => {
                     reclaim.inspect(|reclaim| reclaim.free_one());
+                    if is_initial {
+                        extend_heap();
+                    }
                     let unchanged = unchanged.filter(|_| is_initial);
                     match self.decoder.event(bytes, unchanged) {
                         Ok(decoded) => self.event(decoded, is_initial),
@@ -299,6 +304,17 @@ impl<'r, T: Object> Session<'r, T> {
 /// read of a list wakes up this thread.
 fn read_buffer() -> ReadBuffer {
     ReadBuffer::new(4 << 10, 128 << 10)
+}
+
+/// Extends the heap of this thread for the next objects of a list. Otherwise glibc extends it by a
+/// few pages at a time, each with a system call. In `benches/peers`, the first list of k8s-openapi
+/// Pods takes 15 to 20 % less CPU time.
+fn extend_heap() {
+    if cfg!(target_env = "gnu") {
+        // From 128 KiB on, glibc would use a separate mapping. The bytes are not written, so they
+        // take no memory.
+        drop(black_box(Vec::<u8>::with_capacity(120 << 10)));
+    }
 }
 
 /// Reads from the body. Returns the number of bytes, which is 0 at the end, or `None` after a
