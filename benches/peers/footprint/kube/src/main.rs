@@ -1,35 +1,49 @@
-//! A minimal program with an informer. It prints the changes of Pods. Compare `../ours`.
+//! A minimal agent with an informer. It prints the changes of the ConfigMaps of a namespace. Compare
+//! `../ours`.
+//!
+//! ```text
+//! kube [URL]    URL of a server without TLS; default: the cluster of the Pod
+//! ```
 
 use std::error::Error;
+use std::pin::pin;
 
-use futures::{StreamExt, pin_mut};
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::watcher::{Config, Event};
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
+use futures::StreamExt;
+use kube::runtime::watcher::{Config as WatchConfig, Event};
+use kube::runtime::{WatchStreamExt, reflector, watcher};
+use kube::{Api, Client, Config, ResourceExt};
+use tokio::runtime::Builder;
 
-#[cfg(feature = "openapi")]
-use k8s_openapi::api::core::v1::Pod;
 #[cfg(not(feature = "openapi"))]
-use custom::Pod;
+use custom::ConfigMap;
+#[cfg(feature = "openapi")]
+use k8s_openapi::api::core::v1::ConfigMap;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
-    #[cfg(feature = "openapi")]
-    let r#type = ();
-    #[cfg(not(feature = "openapi"))]
-    let r#type = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
-    let api = Api::<Pod>::all_with(Client::try_default().await?, &r#type);
-    let writer = Writer::new(r#type);
-    let reader = writer.as_reader();
-    let stream = watcher(api, Config::default()).default_backoff().reflect(writer);
-    pin_mut!(stream);
+fn main() -> Result<(), Box<dyn Error>> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(run())
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
+    let config = match std::env::args().nth(1) {
+        Some(url) => Config::new(url.parse()?),
+        #[cfg(feature = "kubeconfig")]
+        None => Config::infer().await?,
+        #[cfg(not(feature = "kubeconfig"))]
+        None => Config::incluster()?,
+    };
+    let api = Api::<ConfigMap>::namespaced(Client::try_from(config)?, "default");
+    let (reader, writer) = reflector::store();
+    let events = watcher(api, WatchConfig::default()).default_backoff();
+    let mut stream = pin!(events.reflect(writer));
     while let Some(event) = stream.next().await {
         match event {
-            Ok(Event::InitApply(pod)) => println!("+ {} {}", pod.name_any(), node(&pod)),
-            Ok(Event::Apply(pod)) => println!("~ {} {}", pod.name_any(), node(&pod)),
-            Ok(Event::Delete(pod)) => println!("- {}", pod.name_any()),
-            Ok(Event::InitDone) => println!("{} Pods", reader.len()),
+            Ok(Event::InitApply(map)) => println!("+ {} {}", map.name_any(), keys(&map)),
+            Ok(Event::Apply(map)) => println!("~ {} {}", map.name_any(), keys(&map)),
+            Ok(Event::Delete(map)) => println!("- {}", map.name_any()),
+            Ok(Event::InitDone) => println!("synced {}", reader.len()),
             Ok(Event::Init) => {}
             Err(error) => eprintln!("{error}"),
         }
@@ -37,25 +51,76 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn node(pod: &Pod) -> &str {
-    #[cfg(feature = "openapi")]
-    let spec = pod.spec.as_ref();
-    #[cfg(not(feature = "openapi"))]
-    let spec = Some(&pod.spec);
-    spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+fn keys(map: &ConfigMap) -> usize {
+    map.data.as_ref().map_or(0, |data| data.len())
 }
 
-/// The kube-rs form of a custom struct: an object of a type that is named at run time.
 #[cfg(not(feature = "openapi"))]
 mod custom {
-    use kube::core::{NotUsed, Object};
-    use serde::Deserialize;
+    use std::borrow::Cow;
+    use std::collections::BTreeMap;
 
-    pub(crate) type Pod = Object<Spec, NotUsed>;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use kube::Resource;
+    use kube::core::NamespaceResourceScope;
+    use serde::{Deserialize, Deserializer};
 
     #[derive(Clone, Debug, Deserialize)]
+    pub(crate) struct ConfigMap {
+        #[serde(deserialize_with = "same_fields")]
+        metadata: ObjectMeta,
+        pub(crate) data: Option<BTreeMap<String, String>>,
+    }
+
+    impl Resource for ConfigMap {
+        type DynamicType = ();
+        type Scope = NamespaceResourceScope;
+
+        fn kind(_: &()) -> Cow<'_, str> {
+            "ConfigMap".into()
+        }
+
+        fn group(_: &()) -> Cow<'_, str> {
+            "".into()
+        }
+
+        fn version(_: &()) -> Cow<'_, str> {
+            "v1".into()
+        }
+
+        fn plural(_: &()) -> Cow<'_, str> {
+            "configmaps".into()
+        }
+
+        fn meta(&self) -> &ObjectMeta {
+            &self.metadata
+        }
+
+        fn meta_mut(&mut self) -> &mut ObjectMeta {
+            &mut self.metadata
+        }
+    }
+
+    /// The fields of our `ObjectMeta`.
+    #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    pub(crate) struct Spec {
-        pub(crate) node_name: Option<String>,
+    struct Metadata {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        labels: Option<BTreeMap<String, String>>,
+    }
+
+    fn same_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+        let metadata = Metadata::deserialize(deserializer)?;
+        Ok(ObjectMeta {
+            name: metadata.name,
+            namespace: metadata.namespace,
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
+            labels: metadata.labels,
+            ..ObjectMeta::default()
+        })
     }
 }

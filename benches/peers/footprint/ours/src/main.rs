@@ -1,51 +1,64 @@
-//! A minimal program with an informer. It prints the changes of Pods. Compare `../kube`.
+//! A minimal agent with an informer. It prints the changes of the ConfigMaps of a namespace. Compare
+//! `../kube` and `../go`.
+//!
+//! ```text
+//! ours [--inline] [URL]    URL of a server without TLS; default: the cluster of the Pod
+//! ```
 
 use std::error::Error;
 
-use k8s_informer::{Client, Object, SharedInformerFactory, Stop};
+use k8s_informer::informer::{InformerScope, Source};
+use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 
-#[cfg(feature = "openapi")]
-use k8s_openapi::api::core::v1::Pod;
 #[cfg(not(feature = "openapi"))]
-use custom::Pod;
+use custom::ConfigMap;
+#[cfg(feature = "openapi")]
+use k8s_openapi::api::core::v1::ConfigMap;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let factory = SharedInformerFactory::builder(Client::try_default()?).build();
-    let pods = factory.informer::<Pod>();
-    pods.add_event_handler(|handler| {
-        handler
-            .on_add(|pod, _| println!("+ {} {}", pod.name(), node(pod)))
-            .on_update(|_, pod| println!("~ {} {}", pod.name(), node(pod)))
-            .on_delete(|pod| println!("- {}", pod.name()))
-    })?;
+    let (inline, urls): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|a| a == "--inline");
+    let config = match urls.first() {
+        Some(url) => Config::new(url),
+        None => Config::try_default()?,
+    };
+    #[cfg(feature = "signals")]
+    let stop = Stop::on_signals()?;
+    #[cfg(not(feature = "signals"))]
     let stop = Stop::new();
-    factory.start(&stop)?;
-    factory.wait_for_cache_sync(&stop)?;
-    println!("{} Pods", pods.lister().list().len());
+
+    let scope = InformerScope::all().namespace("default");
+    let factory = SharedInformerFactory::builder(Client::new(config)?).build();
+    let mut observe = factory
+        .observe(Source::of::<ConfigMap>().scope(scope))
+        .on_added(|map| println!("+ {} {}", map.name(), keys(map)))
+        .on_modified(|_, map| println!("~ {} {}", map.name(), keys(map)))
+        .on_deleted(|map| println!("- {}", map.name()));
+    if !inline.is_empty() {
+        observe = observe.inline();
+    }
+    let maps = observe.start()?;
+    maps.wait_for_sync(&stop, None)?;
+    println!("synced {}", maps.lister().list().len());
     stop.wait();
     Ok(())
 }
 
-fn node(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+fn keys(map: &ConfigMap) -> usize {
+    map.data.as_ref().map_or(0, |data| data.len())
 }
 
 #[cfg(not(feature = "openapi"))]
 mod custom {
+    use std::collections::BTreeMap;
+
     use k8s_informer::{ObjectMeta, impl_object};
     use serde::Deserialize;
 
     #[derive(Deserialize)]
-    pub(crate) struct Pod {
+    pub(crate) struct ConfigMap {
         metadata: ObjectMeta,
-        pub(crate) spec: Option<Spec>,
+        pub(crate) data: Option<BTreeMap<String, String>>,
     }
 
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    pub(crate) struct Spec {
-        pub(crate) node_name: Option<String>,
-    }
-
-    impl_object!(Pod, "v1", "Pod", "pods", Namespaced);
+    impl_object!(ConfigMap, "v1", "ConfigMap", "configmaps", Namespaced);
 }
