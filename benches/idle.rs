@@ -3,7 +3,7 @@
 //! only on Linux, because it reads `/proc`.
 //!
 //! ```text
-//! cargo bench --bench idle          # two minutes
+//! cargo bench --bench idle          # three minutes
 //! cargo bench --bench idle -- 60    # each case for 60 seconds
 //! ```
 #![allow(clippy::unwrap_used, reason = "the included test servers use unwrap")]
@@ -34,10 +34,11 @@ fn main() {
         .filter(|argument| argument != "--bench")
         .collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    if let ["--case", url, ca, informers, seconds] = arguments[..] {
+    if let ["--case", url, ca, one_thread, informers, seconds] = arguments[..] {
         return case(
             url,
             ca,
+            one_thread.parse().unwrap(),
             informers.parse().unwrap(),
             seconds.parse().unwrap(),
         );
@@ -54,19 +55,24 @@ fn main() {
     );
     println!("stacks: the part in thread stacks; wakes: wake-ups of all threads.\n");
     println!(
-        "{:>6} {:>9} {:>8} {:>8} {:>10} {:>8} {:>6}",
+        "{:>17} {:>9} {:>8} {:>8} {:>10} {:>8} {:>6}",
         "", "informers", "threads", "kB", "kB each", "stacks", "wakes"
     );
-    for (name, url, ca) in [
-        ("plain", plain.url(), ""),
-        ("TLS", server.https(), authority.pem.as_str()),
+    let (plain, tls) = (plain.url(), server.https());
+    let (plain, tls) = ((plain.as_str(), ""), (tls.as_str(), authority.pem.as_str()));
+    for (name, (url, ca), one_thread) in [
+        ("plain", plain, false),
+        ("TLS", tls, false),
+        ("plain, one thread", plain, true),
+        ("TLS, one thread", tls, true),
     ] {
         for informers in [1, 2, 10] {
             let run = Command::new(std::env::current_exe().unwrap())
                 .args([
                     "--case",
-                    &url,
+                    url,
                     ca,
+                    &one_thread.to_string(),
                     &informers.to_string(),
                     &seconds.to_string(),
                 ])
@@ -82,14 +88,14 @@ fn main() {
             };
             let each = memory / informers;
             println!(
-                "{name:>6} {informers:>9} {threads:>8} {memory:>8} {each:>10} {stacks:>8} {wakes:>6}"
+                "{name:>17} {informers:>9} {threads:>8} {memory:>8} {each:>10} {stacks:>8} {wakes:>6}"
             );
         }
     }
 }
 
 /// Runs the measured process.
-fn case(url: &str, ca: &str, informers: usize, seconds: u64) {
+fn case(url: &str, ca: &str, one_thread: bool, informers: usize, seconds: u64) {
     let mut config = Config::new(url);
     if !ca.is_empty() {
         config = config.ca_pem(ca);
@@ -103,6 +109,7 @@ fn case(url: &str, ca: &str, informers: usize, seconds: u64) {
     let before = (smaps("Anonymous:", |_| true), tasks().count());
     let factory = SharedInformerFactory::builder(client)
         .reflector_options(options)
+        .one_thread(one_thread)
         .build();
     let informers: Vec<SharedIndexInformer<PartialObjectMetadata>> = (0..informers)
         .map(|n| {

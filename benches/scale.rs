@@ -48,7 +48,9 @@ fn main() {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["--objects", count] => return objects(count.parse().unwrap()),
-        ["--informers", url, count] => return informers(url, count.parse().unwrap()),
+        ["--informers", url, count, one_thread] => {
+            return informers(url, count.parse().unwrap(), one_thread.parse().unwrap());
+        }
         _ => {}
     }
     let test = words.contains(&"--test");
@@ -93,12 +95,11 @@ fn main() {
             "{:>9} {:>8} {:>12} {:>9} {:>8} {:>9} {:>9}",
             "informers", "threads", "connections", "kB each", "sync s", "CPU ms each", "stop ms"
         );
-        for count in if test {
-            vec![2]
-        } else {
-            vec![1, 10, 100, 1000]
-        } {
-            child(&["--informers", &server.url(), &count.to_string()]);
+        let counts = if test { &[2][..] } else { &[1, 10, 100, 1000] };
+        for one_thread in ["false", "true"] {
+            for count in counts {
+                child(&["--informers", &server.url(), &count.to_string(), one_thread]);
+            }
         }
     }
 }
@@ -285,13 +286,14 @@ fn objects(count: usize) {
     );
 }
 
-fn informers(url: &str, count: usize) {
+fn informers(url: &str, count: usize, one_thread: bool) {
     let client = Client::new(Config::new(url)).unwrap();
     let mut options = ReflectorOptions::default();
     options.watch_list = false;
     let before = Reading::now();
     let factory = SharedInformerFactory::builder(client)
         .reflector_options(options)
+        .one_thread(one_thread)
         .build();
     let informers: Vec<SharedIndexInformer<PartialObjectMetadata>> = (0..count)
         .map(|n| {

@@ -163,6 +163,8 @@ pub mod deviations {}
 #[doc(hidden)]
 pub mod __private {
     pub use crate::__debug_as_display as debug_as_display;
+    #[cfg(simulation)]
+    pub use crate::base::hash::seed;
     pub use crate::base::panic::catch;
     #[cfg(feature = "client")]
     pub mod client {

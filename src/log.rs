@@ -30,8 +30,4 @@ macro_rules! debug {
     ($($message:tt)+) => { $crate::log::log!(::log::Level::Debug, $($message)+) };
 }
 
-macro_rules! trace {
-    ($($message:tt)+) => { $crate::log::log!(::log::Level::Trace, $($message)+) };
-}
-
-pub(crate) use {debug, error, info, log, trace, warn_ as warn};
+pub(crate) use {debug, error, info, log, warn_ as warn};

@@ -87,6 +87,7 @@ const TESTS: &[&str] = &[
     "late_or_removed_handler_leaves_no_thread_behind",
     "unstarted_informer_has_no_threads",
     "several_namespaces_have_documented_threads_and_end",
+    "one_thread_for_each_namespace_does_everything",
     "stop_ends_informer_promptly_in_each_phase",
     "factory_with_client_leaves_no_thread_behind",
     "controller_leaves_no_thread_behind",
@@ -126,6 +127,15 @@ fn list_in(namespace: &str, names: &[&str]) -> Answer {
 }
 
 fn informer(script: &ScriptedListerWatcher, resync: Duration, clock: &FakeClock) -> Informer {
+    informer_with(script, resync, clock, false)
+}
+
+fn informer_with(
+    script: &ScriptedListerWatcher,
+    resync: Duration,
+    clock: &FakeClock,
+    one_thread: bool,
+) -> Informer {
     let mut options = SharedIndexInformerOptions::default();
     options.reflector.name = "pods".to_owned();
     options.reflector.clock = Arc::new(clock.clone());
@@ -136,6 +146,7 @@ fn informer(script: &ScriptedListerWatcher, resync: Duration, clock: &FakeClock)
         0.0,
     );
     options.reflector.resync_period = resync;
+    options.one_thread = one_thread;
     Informer::new(Arc::new(script.clone()), options)
 }
 
@@ -274,6 +285,41 @@ fn several_namespaces_have_documented_threads_and_end() {
 }
 
 #[test]
+fn one_thread_for_each_namespace_does_everything() {
+    let process = ExclusiveProcess::new();
+    let sources = ["blue", "green"].map(|namespace| {
+        let answers = [
+            list_in(namespace, &["a"]),
+            Answer::open(""),
+            Answer::open(""),
+        ];
+        let script = ScriptedListerWatcher::new(answers);
+        (namespace.to_owned(), Arc::new(script) as _)
+    });
+    let mut options = SharedIndexInformerOptions::default();
+    options.reflector.name = "pods".to_owned();
+    options.reflector.resync_period = Duration::from_secs(3600);
+    options.one_thread = true;
+    let informer = Informer::for_namespaces(sources, options);
+    handler(&informer);
+    let stop = Stop::new();
+    let ended = run(&informer, &stop);
+    assert!(informer.synced().wait_timeout(SOON));
+    let late = handler(&informer);
+    assert!(late.synced().wait_timeout(SOON));
+    let statuses = || informer.statuses().into_iter();
+    let deadline = Instant::now() + SOON;
+    while process.new_threads() != ["pods in green", "runs"]
+        || statuses().any(|(_, status)| status.state != ReflectorState::Watching)
+    {
+        assert!(Instant::now() < deadline, "{:?}", process.new_threads());
+        thread::yield_now();
+    }
+    stop.stop();
+    ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
+}
+
+#[test]
 fn stop_ends_informer_promptly_in_each_phase() {
     let _process = ExclusiveProcess::new();
     type Answers = fn() -> Vec<Answer>;
@@ -304,11 +350,14 @@ fn stop_ends_informer_promptly_in_each_phase() {
             ReflectorState::BackingOff,
         ),
     ];
-    for (phase, answers, state) in phases {
+    let runs = phases
+        .iter()
+        .flat_map(|phase| [(phase, false), (phase, true)]);
+    for (&(phase, answers, state), one_thread) in runs {
         let answers = answers();
         let requests = answers.len().max(1);
         let (script, clock) = (ScriptedListerWatcher::new(answers), FakeClock::new());
-        let informer = informer(&script, Duration::from_secs(60), &clock);
+        let informer = informer_with(&script, Duration::from_secs(60), &clock, one_thread);
         handler(&informer);
         let stop = Stop::new();
         let ended = run(&informer, &stop);
@@ -337,21 +386,24 @@ fn stop_ends_informer_promptly_in_each_phase() {
     // A stop is also quick while many notifications wait for slow handlers.
     let names: Vec<String> = (0..3000).map(|n| format!("o{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let informer = informer(
-        &ScriptedListerWatcher::new([list(&names)]),
-        Duration::ZERO,
-        &FakeClock::new(),
-    );
-    for _ in 0..4 {
-        let slow = HandlerFuncs::new()
-            .on_add(|_: &Arc<DynamicObject>, _| thread::sleep(Duration::from_millis(5)));
-        informer.add_handler(slow).unwrap();
+    for one_thread in [false, true] {
+        let script = ScriptedListerWatcher::new([list(&names)]);
+        let informer = informer_with(&script, Duration::ZERO, &FakeClock::new(), one_thread);
+        let (called, calls) = mpsc::channel();
+        for _ in 0..4 {
+            let called = called.clone();
+            let slow = HandlerFuncs::new().on_add(move |_: &Arc<DynamicObject>, _| {
+                let _ = called.send(());
+                thread::sleep(Duration::from_millis(5));
+            });
+            informer.add_handler(slow).unwrap();
+        }
+        let stop = Stop::new();
+        let ended = run(&informer, &stop);
+        calls.recv_timeout(SOON).unwrap();
+        stop.stop();
+        ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
     }
-    let stop = Stop::new();
-    let ended = run(&informer, &stop);
-    assert!(informer.synced().wait_timeout(SOON));
-    stop.stop();
-    ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
 }
 
 #[test]

@@ -384,7 +384,7 @@ fn logger_may_use_factory_whose_provider_panics() {
 }
 
 #[test]
-fn logger_may_add_handler_after_inline_observer_panicked() {
+fn logger_may_add_handler_after_panic_on_the_only_thread() {
     let observed: Arc<OnceLock<Informer>> = Arc::default();
     let logged = on_log("no observer today", {
         let observed = Arc::clone(&observed);
@@ -394,7 +394,7 @@ fn logger_may_add_handler_after_inline_observer_panicked() {
     let observation = factory
         .observe(Source::dynamic(GroupVersionResource::new("", "v1", "pods")))
         .on_added(|_| panic!("no observer today"))
-        .inline()
+        .one_thread()
         .start()
         .unwrap();
     // If the test fails, the observation is not dropped, because the drop would hang as well.

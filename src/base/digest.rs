@@ -4,6 +4,9 @@ use std::hash::{BuildHasher, Hasher};
 use std::num::NonZeroU64;
 use std::sync::LazyLock;
 
+#[cfg(simulation)]
+use super::hash::RandomState;
+#[cfg(not(simulation))]
 use foldhash::quality::RandomState;
 
 /// Keyed at random for each process, so that no object can be made to have the digest of another.

@@ -3,6 +3,7 @@
 pub(crate) mod adaptive_buffer;
 pub(crate) mod derive;
 pub(crate) mod digest;
+pub(crate) mod hash;
 pub(crate) mod panic;
 pub(crate) mod shrink;
 pub(crate) mod sync;

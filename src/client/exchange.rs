@@ -16,9 +16,9 @@ use super::policy::RequestMetrics;
 use super::request::Purpose;
 use super::response::Incoming;
 use super::response_checks::{check_framing, check_purpose, is_gzip};
-use super::transport::BUFFER;
 use super::transport::cancel::Running;
 use super::transport::error::{from_ureq, is_broken_connection};
+use super::transport::{BUFFER, SMALL_OUTPUT};
 use super::{Inner, Request, Response};
 use crate::error::{Error, MAX_RETRY_AFTER};
 use crate::log;
@@ -169,7 +169,8 @@ impl<'a> Attempt<'a> {
         }
         self.metrics.wait_for_rate_limit(self.context, self.stop)?;
         let head = self.head();
-        let running = Running::begin(self.stop, self.new_connection);
+        let short = head.as_ref().is_ok_and(|head| self.is_short(head));
+        let running = Running::begin(self.stop, self.new_connection, short);
         let sent = head.map(|head| running.enter(|| self.run(head)));
         let code = |response: &http::Response<_>| response.status().as_u16();
         let response = sent.as_ref().ok().and_then(|sent| sent.as_ref().ok());
@@ -228,6 +229,14 @@ impl<'a> Attempt<'a> {
             head = head.header(header::CONTENT_TYPE, content_type);
         }
         Ok(head)
+    }
+
+    /// Whether the request has no body, and each line of its head is short.
+    fn is_short(&self, head: &Builder) -> bool {
+        let url = self.request.path.len() + self.request.query.len();
+        let headers = head.headers_ref().into_iter().flatten();
+        let mut lines = headers.map(|(_, value)| value.len()).chain([url]);
+        self.body().is_none() && lines.all(|length| length < SMALL_OUTPUT / 2)
     }
 
     fn requests_gzip(&self) -> bool {

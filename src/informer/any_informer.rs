@@ -20,6 +20,8 @@ pub(super) struct InformerState {
     /// this flag itself and does not leave it to the new thread. A wait after `start` therefore
     /// never reports the informer as not started.
     pub(super) run_requested: AtomicBool,
+    /// Whether the informer runs on one thread for each reflector.
+    pub(super) one_thread: bool,
     pub(super) synced: Done,
     /// Set when the run has returned.
     pub(super) ended: Done,
@@ -28,8 +30,9 @@ pub(super) struct InformerState {
 
 impl InformerState {
     /// Creates the state of an informer with this number of reflectors.
-    pub(super) fn new(name: Arc<str>, reflectors: usize) -> Self {
+    pub(super) fn new(name: Arc<str>, reflectors: usize, one_thread: bool) -> Self {
         Self {
+            one_thread,
             owner: Owner::new(),
             run_requested: AtomicBool::new(false),
             synced: Done::new(&*name),
@@ -37,6 +40,11 @@ impl InformerState {
             errors: ErrorListeners::new(reflectors),
             name,
         }
+    }
+
+    /// Whether a wait for the informer would block the informer.
+    pub(super) fn is_own_thread(&self) -> bool {
+        self.one_thread && self.owner.is_current()
     }
 
     /// Returns a signal that is set when `stop` is set or when the run has returned. Keep the
@@ -95,6 +103,12 @@ pub(super) fn wait_for_sync(
         .filter(|_| fail_fast)
         .map(|one| stop_on_refusal(&*one.informer, &refused))
         .collect();
+    let is_blocked = |one: &&Awaited| !one.synced.is_done() && one.informer.state().is_own_thread();
+    let blocked: Vec<_> = awaited.iter().filter(is_blocked).collect();
+    if !blocked.is_empty() {
+        let unsynced = blocked.iter().flat_map(|one| one.informer.unsynced());
+        return Err(SyncError::new(unsynced.collect(), SyncEnd::OwnThread));
+    }
     let (mut unsynced, mut undecodable, mut has_ended) = (Vec::new(), Vec::new(), false);
     for one in awaited {
         let run_stop = one.stop.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::slice;
 use std::sync::Arc;
@@ -10,15 +10,16 @@ use super::error::InformerError;
 use super::process::Superseded;
 use crate::base::derive::debug_fields;
 use crate::base::panic;
+use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
-use crate::base::sync::{Mutex, thread};
-use crate::base::threads::{self, Owners, StackSizes};
+use crate::base::sync::thread::{self, Builder};
+use crate::base::threads::{self, Owners};
 use crate::error::Error;
 use crate::log;
 use crate::object::{Key, Object};
 use crate::queue::{BatchError, Delta, Deltas, PopError, ProcessError, Queue};
 use crate::reflector::{
-    ListerWatcher, OnFailure, Reclaim, Reflector, ReflectorOptions, ReflectorState,
+    Consumer, ListerWatcher, OnFailure, Reclaim, Reflector, ReflectorOptions, ReflectorState,
     ReflectorStatus, undecodable,
 };
 use crate::stop::{Done, Stop};
@@ -53,6 +54,20 @@ pub struct ControllerConfig<T> {
     pub(super) reclaim: Option<Arc<dyn Reclaim>>,
     /// Called with each failure of the reflector.
     pub(super) on_failure: Option<OnFailure>,
+    pub(super) in_place: InPlace,
+}
+
+/// What the reflector's thread processes of the queue.
+#[derive(Clone, Default)]
+pub(super) enum InPlace {
+    /// Nothing: a callback may be slow.
+    #[default]
+    Nothing,
+    /// The first items after each read, if nothing else waits: waking the process loop would cost
+    /// more than the work. The process loop takes the rest, so the order is the same.
+    First,
+    /// Everything. There is no process loop. The function is called after each step.
+    All(Arc<dyn Fn() + Send + Sync>),
 }
 
 impl<T> ControllerConfig<T> {
@@ -71,6 +86,7 @@ impl<T> ControllerConfig<T> {
             reflector,
             reclaim: None,
             on_failure: None,
+            in_place: InPlace::Nothing,
         }
     }
 }
@@ -112,8 +128,11 @@ pub struct Controller<T> {
     name: Arc<str>,
     queue: Arc<dyn Queue<T>>,
     reflector: Reflector<T>,
-    /// `None` once `run` has been called.
+    has_started: AtomicBool,
+    /// `None` while a callback runs, and after `run`. The queue lets one thread in at a time.
     process: Mutex<Option<ProcessLoop<T>>>,
+    has_batch: bool,
+    in_place: InPlace,
     /// Whether the process loop is running; only for messages.
     processing: AtomicBool,
     /// Whether any object could be processed.
@@ -135,10 +154,13 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             name,
             queue: config.queue,
             reflector: reflector.with_consumer(config.reclaim, config.on_failure),
+            has_started: AtomicBool::new(false),
+            has_batch: config.process_batch.is_some(),
             process: Mutex::new(Some(ProcessLoop {
                 one: config.process,
                 batch: config.process_batch,
             })),
+            in_place: config.in_place,
             processing: AtomicBool::new(false),
             has_accepted: AtomicBool::new(false),
         }
@@ -153,40 +175,65 @@ impl<T: Object> Controller<T> {
     ///
     /// Fails if the controller ran before, or if the system cannot start the reflector's thread.
     pub fn run(&self, stop: &Stop) -> Result<(), InformerError> {
-        let process = self.process.lock().take();
-        let mut process = process.ok_or_else(|| InformerError::AlreadyStarted {
-            name: Arc::clone(&self.name),
-        })?;
+        if self.has_started.swap(true, Ordering::Relaxed) {
+            let name = Arc::clone(&self.name);
+            return Err(InformerError::AlreadyStarted { name });
+        }
         let queue = Arc::clone(&self.queue);
         let _closes_queue = stop.on_stop(move || queue.close());
         log::debug!("{}: starting", self.name);
+        let result = match self.in_place {
+            InPlace::All(_) => {
+                self.reflect(stop);
+                Ok(())
+            }
+            _ => self.run_threads(stop),
+        };
+        self.drop_callbacks();
+        log::debug!("{}: stopped", self.name);
+        result
+    }
+
+    fn run_threads(&self, stop: &Stop) -> Result<(), InformerError> {
         thread::scope(|scope| {
             let owners = Owners::current();
             let stack = self.reflector.stack_sizes().of_reflector();
             let reflector = threads::named(format!("{} reflector", self.name), Some(stack));
             let reflector =
-                reflector.spawn_scoped(scope, move || owners.adopt(|| self.reflector.run(stop)));
+                reflector.spawn_scoped(scope, move || owners.adopt(|| self.reflect(stop)));
             let reflector = reflector.map_err(|error| InformerError::thread(&self.name, error))?;
             self.processing.store(true, Ordering::Relaxed);
-            self.process_loop(&mut process, stop);
+            self.process_loop(stop);
             self.processing.store(false, Ordering::Relaxed);
             if let Err(panic) = reflector.join() {
                 log::error!("{}: the reflector {}", self.name, panic::message(&*panic));
             }
-            log::debug!("{}: stopped", self.name);
             Ok(())
         })
     }
 
-    /// Drops the callbacks of a controller that will never run. A callback may refer to the
+    fn reflect(&self, stop: &Stop) {
+        let consumer = OnReflectorThread {
+            controller: self,
+            reserved: Cell::new(false),
+        };
+        self.reflector.run_with(Some(&consumer), stop);
+    }
+
+    /// Drops the callbacks of a controller that will not run any more. A callback may refer to the
     /// informer that owns the controller; this reference cycle would leak both.
     pub(super) fn drop_callbacks(&self) {
         let process = self.process.lock().take();
         drop(process);
     }
 
-    pub(super) fn stack_sizes(&self) -> StackSizes {
-        self.reflector.stack_sizes()
+    /// Returns a builder for the thread that calls [`run`](Self::run).
+    pub(super) fn thread(&self) -> Builder {
+        let stacks = self.reflector.stack_sizes();
+        match self.in_place {
+            InPlace::All(_) => threads::named(self.name.to_string(), Some(stacks.of_reflector())),
+            _ => threads::named(format!("{} process", self.name), stacks.others),
+        }
     }
 
     /// Returns the name of the controller in logs and errors.
@@ -210,17 +257,17 @@ impl<T: Object> Controller<T> {
         self.reflector.last_sync_resource_version()
     }
 
-    /// Returns the names of the threads that have not ended. The thread of the process loop is
-    /// listed as `process` followed by the word "process".
-    pub(super) fn running_threads(&self, process: &str) -> impl Iterator<Item = String> {
-        let processes = self
-            .processing
-            .load(Ordering::Relaxed)
-            .then(|| format!("{process} process"));
+    /// Returns the names of the threads that have not ended. `run` is the name of the thread that
+    /// called [`run`](Self::run), without the word "process".
+    pub(super) fn running_threads(&self, run: &str) -> impl Iterator<Item = String> {
+        let processing = self.processing.load(Ordering::Relaxed);
+        let processes = processing.then(|| format!("{run} process"));
+        let reflector = match self.in_place {
+            InPlace::All(_) => run.to_owned(),
+            _ => format!("{} reflector", self.name),
+        };
         let reflects = self.status().state != ReflectorState::Stopped;
-        processes
-            .into_iter()
-            .chain(reflects.then(|| format!("{} reflector", self.name)))
+        processes.into_iter().chain(reflects.then_some(reflector))
     }
 
     pub(super) fn reflector(&self) -> &Reflector<T> {
@@ -251,54 +298,70 @@ impl<T: Object> Controller<T> {
         self.reflector.status()
     }
 
-    fn process_loop(&self, process: &mut ProcessLoop<T>, stop: &Stop) {
+    fn process_loop(&self, stop: &Stop) {
         while !stop.is_stopped() {
-            // Catch panics: the queue may be user code, and the destructors of popped objects are
-            // user code as well.
-            let processed = panic::catch(|| self.process_next(process));
-            match processed {
-                Ok(Ok(())) => {}
+            match self.process_some() {
+                Ok(true) => {}
                 // Closed by user code: there will be no more items, but the reflector continues.
-                Ok(Err(PopError::Closed)) => stop.wait(),
-                // `record` has reported it.
-                Ok(Err(PopError::Process { error, popped: () })) => {
-                    log::debug!("{}: processing failed: {error}", self.name);
-                }
-                Err(panic) => {
-                    log::error!("{}: the queue {panic}", self.name);
-                    stop.wait_timeout(PAUSE);
-                }
+                Ok(false) => stop.wait(),
+                Err(()) => drop(stop.wait_timeout(PAUSE)),
             }
         }
     }
 
-    fn process_next(&self, process: &mut ProcessLoop<T>) -> Result<(), PopError<()>> {
-        let ProcessLoop { one, batch, .. } = process;
+    /// Processes the next items of the queue. Returns false if there are none, and an error after a
+    /// panic of the queue.
+    fn process_some(&self) -> Result<bool, ()> {
+        // Catch panics: the queue may be user code, and the destructors of popped objects are user
+        // code as well.
+        match panic::catch(|| self.process_next()) {
+            Ok(Ok(())) => Ok(true),
+            Ok(Err(PopError::Closed)) => Ok(false),
+            // `record` has reported it.
+            Ok(Err(PopError::Process { .. })) => Ok(true),
+            Err(panic) => {
+                log::error!("{}: the queue {panic}", self.name);
+                Err(())
+            }
+        }
+    }
+
+    fn process_next(&self) -> Result<(), PopError<()>> {
         let rejected = RefCell::default();
         let one = &mut |deltas: &Deltas<T>, is_in_initial_list: bool| {
-            let processed = panic::catch(|| one(deltas, is_in_initial_list));
+            let processed = self.call(|process| (process.one)(deltas, is_in_initial_list));
             self.record(slice::from_ref(deltas), processed, &rejected)
         };
-        let popped = match batch {
-            Some(batch) => {
-                let batch = &mut |items: &[Deltas<T>], is_in_initial_list: bool| {
-                    let processed = panic::catch(|| batch(items, is_in_initial_list));
-                    self.record(items, processed, &rejected)
-                };
-                let popped = self.queue.pop_batch(batch, one);
-                popped.map(drop).map_err(|error| error.map(drop))
-            }
-            None => self
-                .queue
-                .pop(one)
-                .map(drop)
-                .map_err(|error| error.map(drop)),
+        let popped = if self.has_batch {
+            let batch = &mut |items: &[Deltas<T>], is_in_initial_list: bool| {
+                let processed = self.call(|process| match &mut process.batch {
+                    Some(batch) => batch(items, is_in_initial_list),
+                    None => Ok(()),
+                });
+                self.record(items, processed, &rejected)
+            };
+            let popped = self.queue.pop_batch(batch, one);
+            popped.map(drop).map_err(|error| error.map(drop))
+        } else {
+            let popped = self.queue.pop(one);
+            popped.map(drop).map_err(|error| error.map(drop))
         };
         // The items count as processed now, and no callback delays the writers of the queue.
         for error in rejected.take() {
             self.reflector.notify_rejected(&error);
         }
         popped
+    }
+
+    /// Calls a callback, without a lock.
+    fn call(
+        &self,
+        call: impl FnOnce(&mut ProcessLoop<T>) -> Result<(), ProcessError>,
+    ) -> Result<Result<(), ProcessError>, String> {
+        let mut process = self.process.lock().take();
+        let called = panic::catch(|| process.as_mut().map_or(Ok(()), call));
+        *self.process.lock() = process;
+        called
     }
 
     /// Records which objects the callback could not process, and which ones it could after all. The
@@ -383,6 +446,43 @@ impl<T: Object> Controller<T> {
         }
         let missing = self.reflector.missing();
         missing.accepted_list(|key| rejected.contains(key));
+    }
+}
+
+/// Processes what the reflector's thread has queued, on this thread. See [`InPlace`].
+struct OnReflectorThread<'a, T> {
+    controller: &'a Controller<T>,
+    /// Whether the next pop is reserved for this thread.
+    reserved: Cell<bool>,
+}
+
+impl<T: Object> Consumer for OnReflectorThread<'_, T> {
+    fn before_changes(&self) {
+        let Controller {
+            in_place, queue, ..
+        } = self.controller;
+        if matches!(in_place, InPlace::First) && queue.reserve(true) {
+            self.reserved.set(true);
+        }
+    }
+
+    fn process(&self, stop: &Stop) {
+        let controller = self.controller;
+        if self.reserved.take() {
+            let _ = controller.process_some();
+        }
+        if let InPlace::All(then) = &controller.in_place {
+            while !stop.is_stopped() && controller.queue.reserve(false) {
+                if controller.process_some().is_err() {
+                    stop.wait_timeout(PAUSE);
+                }
+            }
+            then();
+        }
+    }
+
+    fn has_no_thread(&self) -> bool {
+        matches!(self.controller.in_place, InPlace::All(_))
     }
 }
 

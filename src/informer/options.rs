@@ -49,6 +49,16 @@ pub struct SharedIndexInformerOptions<T> {
     /// reveals that an object was deleted and created again: the new object has another UID. By
     /// default the recreation is delivered as an update, as in client-go.
     pub recreation_as_delete_and_add: bool,
+    /// Whether one thread for each namespace does everything: it lists, watches, fills the cache
+    /// and calls the handlers. With several namespaces, a handler is still called by one thread at a
+    /// time.
+    ///
+    /// An informer then has no other threads, and no thread waits for another one. While a handler
+    /// runs, the informer does not read from the server. If handlers are slower than the changes,
+    /// the server ends the watch, and a list follows. With the default queue, the cache is not ahead
+    /// of the notification that a handler receives. A handler must not wait for its informer: such
+    /// waits return an error.
+    pub one_thread: bool,
     /// Receives metrics of the queue and the cache.
     ///
     /// In a factory, a [`MetricsProvider`](crate::metrics::MetricsProvider) creates the metrics of
@@ -67,6 +77,7 @@ impl<T> Default for SharedIndexInformerOptions<T> {
             queue: InformerQueue::default(),
             transform: None,
             recreation_as_delete_and_add: false,
+            one_thread: false,
             metrics: None,
             wrap_queue: None,
         }
@@ -74,7 +85,8 @@ impl<T> Default for SharedIndexInformerOptions<T> {
 }
 
 clone_fields!(SharedIndexInformerOptions<T>:
-    indexers, reflector, queue, transform, recreation_as_delete_and_add, metrics, wrap_queue
+    indexers, reflector, queue, transform, recreation_as_delete_and_add, one_thread, metrics,
+    wrap_queue
 );
 
 debug_fields!(SharedIndexInformerOptions<T>: reflector, queue, recreation_as_delete_and_add);

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::handler::Notification;
+use crate::base::hash::RandomState;
 use crate::base::panic;
 use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
@@ -203,7 +204,7 @@ impl<T: Object> IndexerPart<T> {
             }
         }
         let old = self.known().into_iter().map(|it| (it.key, it.object));
-        let old: HashMap<Key, Arc<T>> = old.collect();
+        let old: HashMap<Key, Arc<T>, RandomState> = old.collect();
         let gone: Vec<(&Key, &Arc<T>)> = old
             .iter()
             .filter(|(key, _)| !listed.contains_key(*key) && !gaps.cover(key))

@@ -119,20 +119,35 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
             .for_each(ProcessorListener::flush);
     }
 
+    /// Calls the handlers without threads with the distributed notifications. A call may add
+    /// handlers, which are left for the next delivery.
+    pub(super) fn deliver(&self) {
+        let inboxes: Vec<_> = {
+            let listeners = self.listeners.read();
+            let inboxes = listeners.all.iter().map(|of| Arc::clone(of.inbox()));
+            inboxes.collect()
+        };
+        inboxes.iter().for_each(|inbox| inbox.deliver());
+    }
+
     /// Marks the initial list as completely distributed.
     pub(super) fn set_upstream_synced(&self) {
         // Signal the handlers after the unlock: this runs the callbacks of their `synced`, which
         // may remove a handler.
-        let handlers: Vec<Arc<Handler>> = self
-            .listeners
-            .read()
-            .all
-            .iter()
-            .map(|listener| Arc::clone(&listener.handler))
-            .collect();
-        for handler in handlers {
-            handler.set_upstream_synced();
-        }
+        let handlers = self.handlers();
+        handlers.iter().for_each(|of| of.set_upstream_synced());
+    }
+
+    /// Lets each handler without threads return, because the informer stops.
+    pub(super) fn end_calls(&self) {
+        let handlers = self.handlers();
+        handlers.iter().for_each(|handler| handler.remove());
+    }
+
+    fn handlers(&self) -> Vec<Arc<Handler>> {
+        let listeners = self.listeners.read();
+        let handlers = listeners.all.iter().map(|of| Arc::clone(&of.handler));
+        handlers.collect()
     }
 
     /// Returns the names of the handlers' threads that have not ended.

@@ -2,6 +2,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, debug_as_display};
+use crate::queue::WaitError;
 use crate::stop::{Done, Stop};
 
 /// Blocks until all signals are set, or until `stop` is set. This does not poll. client-go's
@@ -141,6 +142,8 @@ pub(super) enum SyncEnd {
     Refused,
     /// The factory has informers that were not started.
     NotStarted,
+    /// The wait would block the only thread of an informer.
+    OwnThread,
 }
 
 /// The start of an error message; the names of the informers follow.
@@ -150,6 +153,7 @@ impl fmt::Display for SyncEnd {
             Self::TimedOut(timeout) => write!(f, "timed out after {timeout:?}; not synced: "),
             Self::Refused => f.write_str("cannot sync: "),
             Self::NotStarted => f.write_str("call `start` first; not started: "),
+            Self::OwnThread => write!(f, "{}: ", WaitError::OwnThread),
             Self::Ended => f.write_str("ended before syncing: "),
             Self::Stopped | Self::Synced => f.write_str("stopped before syncing: "),
         }

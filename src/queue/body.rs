@@ -47,8 +47,10 @@ pub(super) struct Body<T, A> {
 
 pub(super) struct State<A> {
     pub(super) waiting: A,
-    /// The thread that runs a callback. At most one pop is in flight.
+    /// The thread that runs a callback, or for which the next pop is reserved. At most one pop is
+    /// in flight.
     pub(super) in_flight: Option<ThreadId>,
+    is_reserved: bool,
     /// Whether there has been a write or a successful replace (D2, D8).
     pub(super) populated: bool,
     /// The number of unprocessed items of the first list: those in flight, as far as their
@@ -100,6 +102,7 @@ impl<T, A: Accumulator> Body<T, A> {
             state: Mutex::new(State {
                 waiting,
                 in_flight: None,
+                is_reserved: false,
                 populated: false,
                 initial_population: 0,
                 closed: false,
@@ -141,12 +144,30 @@ impl<T, A: Accumulator> Body<T, A> {
         }
     }
 
+    /// See [`Sealed::reserve`](super::Sealed::reserve). Until the pop, no other thread is woken.
+    pub(super) fn reserve(&self, empty: bool) -> bool {
+        let mut state = self.lock();
+        let reserves = state.in_flight.is_none() && (state.waiting.len() == 0) == empty;
+        if reserves {
+            (state.in_flight, state.is_reserved) = (Some(thread::current().id()), true);
+        }
+        reserves
+    }
+
     /// Waits until an item waits and no callback runs. Returns `None` once the queue is closed and
-    /// empty.
+    /// empty, or if a reserved pop finds nothing.
     fn turn(&self, this: ThreadId) -> Option<MutexGuard<'_, State<A>>> {
         let mut state = self.lock();
         loop {
             if state.in_flight == Some(this) {
+                if std::mem::take(&mut state.is_reserved) {
+                    state.in_flight = None;
+                    if state.waiting.len() > 0 {
+                        return Some(state);
+                    }
+                    self.publish(state);
+                    return None;
+                }
                 drop(state);
                 // A pop inside a callback would wait for itself. The panic becomes the error of the
                 // outer pop.
@@ -166,7 +187,7 @@ impl<T, A: Accumulator> Body<T, A> {
 
     /// Waits for items and begins their flight. `take` removes up to the given number of items:
     /// either all of them belong to the initial list or none. It returns `None` if it removed items
-    /// that need no processing. Returns `None` once the queue is closed and empty.
+    /// that need no processing. Returns `None` in the cases of [`turn`](Self::turn).
     pub(super) fn take<P>(
         &self,
         most: usize,
@@ -270,10 +291,7 @@ impl<T, A: DeltaAccumulator<T>> Body<T, A> {
         let run = || catch(|| process(deltas, flight.is_in_initial_list));
         let processed = Processed::from(self.timing.run(deltas.len(), key, flight.depth, run));
         self.finish(&flight, |state| {
-            for (at, deltas) in deltas.iter().enumerate() {
-                if processed.failed(at) {
-                    state.versions.record_failure(deltas.since);
-                }
+            for deltas in deltas {
                 state.versions.end(deltas.since);
             }
             finish(state, &processed)

@@ -93,7 +93,12 @@ use crate::store::ReflectorStore;
 
 pub(crate) mod sealed {
     /// The seal of [`Queue`](super::Queue). Tests with queues of their own implement it.
-    pub trait Sealed {}
+    pub trait Sealed {
+        /// Reserves the next pop for the current thread if no pop is in flight, and if the queue is
+        /// empty or is not, as `empty` says. That pop does not block. Returns whether it is
+        /// reserved.
+        fn reserve(&self, empty: bool) -> bool;
+    }
 }
 
 /// A queue that a reflector fills and one consumer at a time empties. client-go's `Queue` and

@@ -21,8 +21,6 @@ pub(super) struct VersionTracker {
     latest: ResourceVersion,
     /// Changes with a lower sequence number belong to the last list or are older.
     list_end: u64,
-    /// Whether a change with a lower sequence number than `list_end` has failed since the list.
-    list_failed: bool,
     /// A copy of the value of `watermark`, which can be compared without a lock.
     published: ResourceVersion,
     watermark: Watermark,
@@ -60,12 +58,6 @@ impl VersionTracker {
         }
     }
 
-    /// Records that a change failed and is not queued again. The consumer may then still have an
-    /// object that a list was meant to replace.
-    pub(super) fn record_failure(&mut self, sequence: u64) {
-        self.list_failed |= sequence < self.list_end;
-    }
-
     /// Records the version of an object. If the object is queued, call [`begin`](Self::begin)
     /// first.
     ///
@@ -92,7 +84,7 @@ impl VersionTracker {
     /// changes that the list causes. An empty version is recorded too.
     pub(super) fn record_list(&mut self, version: ResourceVersion) {
         self.set_latest(version);
-        (self.list_end, self.list_failed) = (self.next, false);
+        self.list_end = self.next;
     }
 
     fn set_latest(&mut self, version: ResourceVersion) {
@@ -100,10 +92,10 @@ impl VersionTracker {
         self.next += 1;
     }
 
-    /// Whether the last list and all earlier changes have been processed without a failure.
+    /// Whether the last list and all earlier changes have been processed, even if some failed.
     pub(super) fn is_settled(&self) -> bool {
         let first = self.pending.first_key_value();
-        !self.list_failed && first.is_none_or(|(sequence, _)| *sequence >= self.list_end)
+        first.is_none_or(|(sequence, _)| *sequence >= self.list_end)
     }
 
     /// Updates the watermark.

@@ -236,6 +236,9 @@ pub enum WaitError {
         /// The version that was reached. It is empty if nothing has been processed.
         reached: String,
     },
+    /// The wait would block the informer, which runs on [one
+    /// thread](crate::informer::SharedIndexInformerOptions::one_thread) and calls this code.
+    OwnThread,
     /// The informer does not watch the namespace of the object.
     OtherNamespace {
         /// The namespace of the object.
@@ -267,6 +270,7 @@ impl fmt::Display for WaitError {
             Self::Timeout { reached } => {
                 write!(f, "timed out at the resourceVersion {reached:?}")
             }
+            Self::OwnThread => f.write_str("the only thread of an informer can't wait for itself"),
             Self::Stopped { reached } => write!(f, "stopped at the resourceVersion {reached:?}"),
             Self::OtherNamespace { namespace, watched } => write!(
                 f,

@@ -27,16 +27,24 @@ pub(super) struct State {
     pub(super) wanted: Option<String>,
     /// Set when the store has received the requested version, or a consistent list.
     pub(super) reached: Option<Done>,
-    /// Ends the open watch.
-    pub(super) watch: Option<Stop>,
+    /// Ends the open watch, or the wait.
+    pub(super) interrupt: Option<Stop>,
 }
 
 impl CatchUp {
-    /// Takes the requested version, and remembers how to interrupt the open watch.
-    pub(super) fn take_wanted(&self, watch: Option<&Stop>) -> Option<String> {
+    /// Takes the requested version, and remembers how to interrupt the open watch or the wait.
+    pub(super) fn take_wanted(&self, interrupt: Option<&Stop>) -> Option<String> {
         let mut state = self.state.lock();
-        state.watch = watch.cloned();
+        state.interrupt = interrupt.cloned();
         state.wanted.take()
+    }
+
+    /// Ends the current step soon, if it waits.
+    pub(super) fn interrupt(&self) {
+        let interrupt = self.state.lock().interrupt.take();
+        if let Some(interrupt) = interrupt {
+            interrupt.stop();
+        }
     }
 
     /// Reports that the session has reached what it has taken.

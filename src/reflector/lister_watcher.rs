@@ -310,12 +310,12 @@ impl TimedRead for ChannelBody {
     fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
         let timeout = timeout.map_or_else(crossbeam_channel::never, crossbeam_channel::after);
         loop {
-            if self.stop.is_stopped() {
-                return Err(io::Error::other(Error::stopped()));
-            }
             let count = self.message.read(buffer)?;
             if count > 0 || buffer.is_empty() {
                 return Ok(count);
+            }
+            if self.stop.is_stopped() {
+                return Err(io::Error::other(Error::stopped()));
             }
             select! {
                 recv(self.stopped) -> _ => {}

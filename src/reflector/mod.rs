@@ -57,8 +57,8 @@ pub(crate) use missing::Missing;
 pub(crate) use options::WatchErrorHandler;
 pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus};
 pub(crate) use reclaim::Reclaim;
-pub(crate) use run::OnFailure;
 pub use run::Reflector;
+pub(crate) use run::{Consumer, OnFailure};
 
 pub use crate::wire::{
     DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch, Shard, ShardError,

@@ -40,6 +40,18 @@ const LONG_LIST: Duration = Duration::from_secs(10);
 /// in the same way.
 pub(crate) type OnFailure = Arc<dyn Fn(&Error, bool) + Send + Sync>;
 
+/// The consumer of a queue, which can use the reflector's thread.
+pub(crate) trait Consumer {
+    /// Called before changes are queued.
+    fn before_changes(&self);
+
+    /// Processes what has been queued. Called before each step and after the last one.
+    fn process(&self, stop: &Stop);
+
+    /// Whether it has no other thread. The reflector then resyncs on its own thread as well.
+    fn has_no_thread(&self) -> bool;
+}
+
 /// Keeps a store equal to the server: it lists, watches from there on, and lists again when the
 /// watch cannot continue.
 ///
@@ -185,6 +197,11 @@ impl<T: Object> Reflector<T> {
     /// Lists and watches until `stop` is stopped. This method blocks. Resyncs run on a second
     /// thread while the reflector watches.
     pub fn run(&self, stop: &Stop) {
+        self.run_with(None, stop);
+    }
+
+    /// Like [`run`](Self::run), with a consumer of the store's queue.
+    pub(crate) fn run_with(&self, consumer: Option<&dyn Consumer>, stop: &Stop) {
         let watch_list = panic::catch(|| self.lister_watcher.supports_watch_list());
         let watch_list = watch_list.unwrap_or_else(|panic| {
             log::error!(
@@ -201,7 +218,8 @@ impl<T: Object> Reflector<T> {
                 &custom
             }
         };
-        let mut session = Session::new(self, store, self.decode, watch_list);
+        let mut session = Session::new(self, store, self.decode, watch_list, consumer);
+        let is_alone = consumer.is_some_and(Consumer::has_no_thread);
         thread::scope(|scope| {
             let mut listing = None;
             let mut resync: Option<Resync<'_>> = None;
@@ -211,11 +229,13 @@ impl<T: Object> Reflector<T> {
                 if !session.protocol.is_streaming()
                     && let Some(resync) = resync.take()
                 {
+                    session.protocol.resync_at = None;
                     resync.end();
                 }
                 if session.protocol.is_streaming() {
                     let resync = resync.get_or_insert_with(|| Resync::new(stop));
                     if session.protocol.is_watching()
+                        && !is_alone
                         && let Err(error) = self.start_resync(resync, scope)
                     {
                         session.abort_cycle(resync_failed(&error));
@@ -229,10 +249,18 @@ impl<T: Object> Reflector<T> {
                 // clock.
                 let step = || {
                     self.log_if_long(&session.protocol, &mut listing);
-                    session.step(phase_stop);
+                    session.step(phase_stop, stop);
+                    match is_alone && session.protocol.is_watching() {
+                        true => self.resync_if_due(&mut session.protocol),
+                        false => Ok(()),
+                    }
                 };
-                if let Err(panic) = panic::catch(step) {
-                    session.abort_cycle(Error::other(format!("a reflector step {panic}")));
+                match panic::catch(step) {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => session.abort_cycle(resync_failed(&error)),
+                    Err(panic) => {
+                        session.abort_cycle(Error::other(format!("a reflector step {panic}")));
+                    }
                 }
                 if let Some(phase) = resync.take_if(|resync| resync.stop.is_stopped()) {
                     // Check `resync.stop` before `stop`. Stopping `stop` also stops `resync.stop`,
@@ -248,6 +276,9 @@ impl<T: Object> Reflector<T> {
                 }
                 // Publish even after a stop, so that the status shows what has reached the store.
                 self.publish(&mut session);
+            }
+            if let Some(consumer) = consumer {
+                consumer.process(stop);
             }
             if let Some(resync) = resync {
                 resync.end();
@@ -446,20 +477,32 @@ impl<T: Object> Reflector<T> {
         Ok(())
     }
 
-    /// Runs on the resync thread. At each tick, if a resync is needed, the store delivers all its
-    /// objects again.
+    /// Runs on the resync thread.
     fn resync_until(&self, period: Duration, stop: &Stop) -> Result<(), StoreError> {
         while self.options.clock.wait(period, stop) {
-            if self
-                .options
-                .should_resync
-                .as_ref()
-                .is_none_or(|should_resync| should_resync())
-            {
-                self.store.resync()?;
-            }
+            self.resync()?;
         }
         Ok(())
+    }
+
+    /// Resyncs on this thread if it is time for it.
+    fn resync_if_due(&self, protocol: &mut Protocol) -> Result<(), StoreError> {
+        let (period, now) = (self.options.resync_period, self.options.clock.now());
+        if period.is_zero() || protocol.resync_at.is_some_and(|at| now < at) {
+            return Ok(());
+        }
+        let is_due = protocol.resync_at.is_some();
+        protocol.resync_at = now.checked_add(period);
+        if is_due { self.resync() } else { Ok(()) }
+    }
+
+    /// If a resync is needed, the store delivers all its objects again.
+    fn resync(&self) -> Result<(), StoreError> {
+        let should_resync = self.options.should_resync.as_ref();
+        match should_resync.is_none_or(|should_resync| should_resync()) {
+            true => self.store.resync(),
+            false => Ok(()),
+        }
     }
 }
 

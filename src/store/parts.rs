@@ -1,13 +1,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::base::hash::RandomState;
 use crate::base::shrink::Shrink;
 
 /// The number of parts. A map that grows moves all its entries. With a million entries, moving one
 /// of 64 parts takes one or two milliseconds.
 const PARTS: usize = 64;
 
-type Part<V> = HashMap<Arc<str>, V>;
+type Part<V> = HashMap<Arc<str>, V, RandomState>;
 
 /// A map from strings that consists of many small maps, so that no insertion moves a million
 /// entries under a lock. A clone shares the parts and keeps its content: a write copies the part
@@ -24,8 +25,14 @@ pub(super) struct Parts<V> {
 impl<V: Clone> Parts<V> {
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self {
-            parts: std::iter::repeat_n(Arc::new(HashMap::with_capacity(capacity / PARTS)), PARTS)
-                .collect(),
+            parts: std::iter::repeat_n(
+                Arc::new(HashMap::with_capacity_and_hasher(
+                    capacity / PARTS,
+                    RandomState::default(),
+                )),
+                PARTS,
+            )
+            .collect(),
         }
     }
 

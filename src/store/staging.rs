@@ -19,7 +19,7 @@ pub trait Staging<T>: Send + Sync {
     /// compares its digest.
     fn known(&self, key: &str) -> Option<Entry<T>>;
 
-    /// Whether the last list and everything before it have been processed without an error.
+    /// Whether the last list and everything before it have been processed, even if some failed.
     fn is_settled(&self) -> bool;
 
     /// Whether stored objects can stay as they are while the others are replaced.

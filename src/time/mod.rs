@@ -19,12 +19,13 @@ mod token_bucket;
 #[cfg(feature = "client")]
 pub(crate) mod unix_time;
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) use self::token_bucket::{TokenBucket, nanoseconds};
 #[cfg(feature = "client")]
 pub(crate) use self::unix_time::UnixTime;
+use crate::base::hash::RandomState;
 use crate::stop::Stop;
 
 /// A source of time that can also wait. Outside of tests, use [`RealClock`].
@@ -140,7 +141,7 @@ impl Clone for Random {
 
 impl Random {
     pub(crate) fn new() -> Self {
-        Self(RandomState::new().hash_one(0))
+        Self(RandomState::default().hash_one(0))
     }
 
     /// Creates a generator that always returns the same sequence.

@@ -34,6 +34,7 @@ pub(crate) struct Config {
     pub(crate) scope: Scope,
     pub(crate) transform: Transformation,
     pub(crate) recreation_as_delete_and_add: bool,
+    pub(crate) one_thread: bool,
     /// Whether an index function fails on objects with the label `mood=odd`.
     pub(crate) rejecting_index: bool,
     /// Whether the server may have objects that the type cannot decode.
@@ -120,6 +121,7 @@ impl Config {
                 (1, Transformation::Stripping),
             ]),
             recreation_as_delete_and_add: random.percent(30),
+            one_thread: random.percent(30),
             rejecting_index: random.percent(25) && !is_excluded("rejecting index"),
             undecodable: random.percent(30)
                 && !is_excluded("undecodable")

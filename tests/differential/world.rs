@@ -144,6 +144,7 @@ impl<T: CacheForm> World<T> {
         .reflector_options(reflector_options(config))
         .queue(config.queue)
         .recreation_as_delete_and_add(config.recreation_as_delete_and_add)
+        .one_thread(config.one_thread)
         .build();
         let scope = config.scope.informer_scope();
         let informer = T::informer(&factory, cluster.resource.clone(), &scope);

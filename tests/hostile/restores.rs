@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::informer::InformerQueue;
@@ -39,12 +41,19 @@ impl Random {
 struct Gate {
     is_shut: Mutex<bool>,
     opened: Condvar,
+    /// Whether the reflector waits, because it processes a change itself.
+    holds_reflector: AtomicBool,
 }
 
 impl Gate {
     fn wait_until_open(&self) {
         let mut is_shut = self.is_shut.lock();
+        let thread = thread::current();
+        let is_reflector = thread
+            .name()
+            .is_some_and(|name| name.ends_with("reflector"));
         while *is_shut {
+            self.holds_reflector.store(is_reflector, Ordering::Relaxed);
             assert!(
                 !self.opened.wait_for(&mut is_shut, TIMEOUT).timed_out(),
                 "the gate was not opened in time"
@@ -54,6 +63,7 @@ impl Gate {
 
     fn set(&self, is_shut: bool) {
         *self.is_shut.lock() = is_shut;
+        self.holds_reflector.store(false, Ordering::Relaxed);
         self.opened.notify_all();
     }
 }
@@ -125,7 +135,12 @@ impl Round {
         self.server.pause();
         let before = requests();
         // One of the two requests may have started before the pause.
-        until(|| requests() >= before + 2);
+        until(|| {
+            if self.gate.holds_reflector.load(Ordering::Relaxed) {
+                self.gate.set(false);
+            }
+            requests() >= before + 2
+        });
         self.server.restore(backup).unwrap();
         self.server.resume().unwrap();
     }
@@ -152,7 +167,7 @@ impl Round {
                 self.server.fail_watches(&Fault::status(403));
                 attempts += 1;
             }
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 }

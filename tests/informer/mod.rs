@@ -9,6 +9,7 @@ mod current;
 mod first_sync;
 mod label_index;
 mod observe;
+mod one_thread;
 mod suite;
 pub(crate) mod support;
 mod versions;

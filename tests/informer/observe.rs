@@ -64,25 +64,29 @@ fn next(received: &Receiver<Received>) -> String {
 }
 
 #[test]
-fn events_arrive_on_handler_thread_or_inline() {
-    for inline in [false, true] {
+fn events_arrive_on_handler_thread_or_the_only_one() {
+    for one_thread in [false, true] {
         let (server, client) = server_with(&["a"]);
         let (observe, received) = recording(observe::<ConfigMap>(client).name("watcher"));
-        let observe = if inline { observe.inline() } else { observe };
+        let observe = if one_thread {
+            observe.one_thread()
+        } else {
+            observe
+        };
         let maps = observe.start().unwrap();
         let (first, on) = received.recv_timeout(SOON).unwrap();
         assert_eq!(first, "+a");
         assert_eq!(
             on,
-            if inline {
-                "configmaps process"
+            if one_thread {
+                "configmaps"
             } else {
                 "watcher run"
             }
         );
         maps.wait_for_sync(&Stop::new(), SOON).unwrap();
         assert!(maps.synced().is_done());
-        assert_eq!(maps.stats().delivered, u64::from(!inline));
+        assert_eq!(maps.stats().delivered, 1);
         assert_eq!(maps.informer().name(), "configmaps");
 
         create(&server, "b");
@@ -142,7 +146,7 @@ fn observations_of_equal_type_and_scope_share_informer() {
     };
     let all = [(); 2].map(|()| start(factory.observe(Source::of::<ConfigMap>())));
     let some = [(); 2].map(|()| start(factory.observe(Source::of::<ConfigMap>()).scope(web())));
-    let own = start(factory.observe(Source::of::<ConfigMap>()).inline());
+    let own = start(factory.observe(Source::of::<ConfigMap>()).one_thread());
     for (observation, received) in all.iter().chain([&own]) {
         observation.wait_for_sync(&Stop::new(), SOON).unwrap();
         let mut first = [next(received), next(received)];
@@ -204,7 +208,7 @@ fn informer_also_requested_from_factory_outlives_observation() {
 
 #[test]
 fn observation_continues_after_panic_and_closure_may_stop_it() {
-    for inline in [false, true] {
+    for one_thread in [false, true] {
         let (server, client) = server_with(&["a"]);
         let slot: Arc<Mutex<Option<Observation<ConfigMap>>>> = Arc::default();
         let (sender, receiver) = mpsc::channel();
@@ -217,7 +221,11 @@ fn observation_continues_after_panic_and_closure_may_stop_it() {
             let stopped = own.lock().unwrap().take().map(Observation::stop);
             let _ = sender.send(stopped);
         });
-        let observe = if inline { observe.inline() } else { observe };
+        let observe = if one_thread {
+            observe.one_thread()
+        } else {
+            observe
+        };
         let mut held = slot.lock().unwrap();
         *held = Some(observe.start().unwrap());
         drop(held);
@@ -269,13 +277,17 @@ fn timed_out_wait_reports_the_last_error() {
 
 #[test]
 fn stopped_observation_drops_its_closures() {
-    for inline in [false, true] {
+    for one_thread in [false, true] {
         let (_server, client) = server_with(&["a"]);
         let factory = SharedInformerFactory::builder(client).build();
         let (observe, received) = recording(factory.observe(Source::of::<ConfigMap>()));
-        let observation = if inline { observe.inline() } else { observe }
-            .start()
-            .unwrap();
+        let observation = if one_thread {
+            observe.one_thread()
+        } else {
+            observe
+        }
+        .start()
+        .unwrap();
         assert_eq!(next(&received), "+a");
         assert!(observation.stop());
         assert_eq!(

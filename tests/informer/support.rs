@@ -1,4 +1,5 @@
 use std::fmt::Debug;
+use std::io::{self, Cursor, Read};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,13 +8,14 @@ use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use k8s_informer::error::Status;
 use k8s_informer::handler::{HandlerOptions, HandlerRegistration, ResourceEventHandler};
 use k8s_informer::informer::InformerError;
-use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ReflectorOptions};
-use k8s_informer::time::Backoff;
+use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ReflectorOptions, TimedRead};
+use k8s_informer::time::{Backoff, Clock};
 use k8s_informer::{Deleted, DynamicObject, Error, Object, SharedIndexInformer, Stop};
 use k8s_informer_testing::FakeClock;
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
 
+use super::suite::one_thread;
 use crate::log_capture;
 
 /// The longest time that a test waits for an event.
@@ -30,6 +32,10 @@ pub(crate) struct Feed {
     frames: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
     requests: Arc<Mutex<Vec<(&'static str, ListOptions)>>>,
     name: &'static str,
+    /// Measures the time limits of reads. Without a clock, they are measured in real time.
+    clock: Option<FakeClock>,
+    /// Ends the wait of the current read on this clock.
+    wakes: Arc<Mutex<Option<Stop>>>,
 }
 
 type List = Result<String, Error>;
@@ -41,6 +47,17 @@ impl Feed {
             frames: unbounded(),
             requests: Arc::default(),
             name,
+            clock: None,
+            wakes: Arc::default(),
+        }
+    }
+
+    /// A server whose reads wait on this clock if informers run on one thread. The resyncs of such
+    /// an informer are reads that end.
+    pub(crate) fn on_clock(name: &'static str, clock: &FakeClock) -> Self {
+        Self {
+            clock: one_thread().then(|| clock.clone()),
+            ..Self::new(name)
         }
     }
 
@@ -81,6 +98,9 @@ impl Feed {
 
     fn frame(&self, frame: serde_json::Value) {
         self.frames.0.send(format!("{frame}\n").into()).unwrap();
+        if let Some(wake) = self.wakes.lock().take() {
+            wake.stop();
+        }
     }
 
     pub(crate) fn requests(&self) -> Vec<(&'static str, ListOptions)> {
@@ -112,11 +132,62 @@ impl ListerWatcher for Feed {
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         self.requests.lock().push(("watch", options.clone()));
-        Ok(Body::from_channel(self.frames.1.clone(), stop))
+        let Some(clock) = self.clock.clone() else {
+            return Ok(Body::from_channel(self.frames.1.clone(), stop));
+        };
+        Ok(Body::timed(ClockBody {
+            began: clock.now(),
+            feed: self.clone(),
+            clock,
+            message: Cursor::default(),
+            stop: stop.clone(),
+        }))
     }
 
     fn description(&self) -> String {
         self.name.to_owned()
+    }
+}
+
+/// The frames of a [`Feed`]. Reads wait on a fake clock.
+struct ClockBody {
+    feed: Feed,
+    clock: FakeClock,
+    /// When the current wait began: at the end of the previous read, so that the wait includes the
+    /// time in between.
+    began: Instant,
+    message: Cursor<Vec<u8>>,
+    stop: Stop,
+}
+
+impl TimedRead for ClockBody {
+    fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
+        let timeout = timeout.unwrap_or(Duration::MAX);
+        loop {
+            let count = self.message.read(buffer)?;
+            if count > 0 {
+                return Ok(count);
+            }
+            if self.stop.is_stopped() {
+                return Err(io::Error::other(Error::stopped()));
+            }
+            // A limit that has passed ends the read even if there is a frame, so the order of an
+            // advance and a frame is that of the test.
+            let left = timeout.saturating_sub(self.clock.now() - self.began);
+            if left.is_zero() {
+                self.began = self.clock.now();
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let wake = self.stop.child();
+            *self.feed.wakes.lock() = Some(wake.clone());
+            match self.feed.frames.1.try_recv() {
+                Ok(message) => {
+                    self.began = self.clock.now();
+                    self.message = Cursor::new(message);
+                }
+                Err(_) => drop(self.clock.wait(left, &wake)),
+            }
+        }
     }
 }
 

@@ -68,7 +68,11 @@ impl Staging<DynamicObject> for HeldQueue {
     }
 }
 
-impl Sealed for HeldQueue {}
+impl Sealed for HeldQueue {
+    fn reserve(&self, empty: bool) -> bool {
+        self.queue.reserve(empty)
+    }
+}
 
 impl Queue<DynamicObject> for HeldQueue {
     fn pop(

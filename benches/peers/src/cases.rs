@@ -35,8 +35,8 @@ pub(crate) enum Program {
     /// A runtime with one thread per processor.
     KubeRsMultiThread,
     Ours,
-    /// One handler, called on the thread that updates the cache.
-    OursInline,
+    /// One handler, called on the only thread of the informer.
+    OursOneThread,
     /// A loop around a socket that decodes each object and drops it.
     Bare,
 }
@@ -84,7 +84,7 @@ impl Case {
         use ListMethod::{List, WatchList};
         use ManagedFields::{Dropped, Kept};
         use ObjectType::{Custom, Dynamic, Pod, SameFields};
-        use Program::{Bare, KubeRs, KubeRsMultiThread, Ours, OursInline};
+        use Program::{Bare, KubeRs, KubeRsMultiThread, Ours, OursOneThread};
 
         let case = |program, object, listing, managed_fields| Self {
             program,
@@ -109,7 +109,7 @@ impl Case {
             }
         }
         for object in [Pod, Dynamic, Custom] {
-            all.push(case(OursInline, object, WatchList, Dropped));
+            all.push(case(OursOneThread, object, WatchList, Dropped));
         }
         all.push(case(KubeRsMultiThread, Pod, List, Kept));
         for managed_fields in [Kept, Dropped] {
@@ -126,7 +126,7 @@ impl Case {
 
     pub(crate) fn run(self, task: Task<'_>) -> Result<Report, Box<dyn Error>> {
         match (self.program, self.object) {
-            (Program::Ours | Program::OursInline, _) => self.ours(task),
+            (Program::Ours | Program::OursOneThread, _) => self.ours(task),
             (Program::Bare, ObjectType::Pod) => self.bare::<Pod>(task),
             (Program::Bare, ObjectType::Custom | ObjectType::SameFields) => {
                 self.bare::<custom::Pod>(task)
@@ -152,7 +152,7 @@ impl Case {
                 ListMethod::WatchList => Listing::WatchList,
             },
             handlers: task.handlers,
-            inline: self.program == Program::OursInline,
+            one_thread: self.program == Program::OursOneThread,
             latency: task.latency,
             ..Settings::default()
         };
@@ -201,7 +201,7 @@ impl Case {
             Program::KubeRs => "kube-rs",
             Program::KubeRsMultiThread => "kube-rs multi-threaded",
             Program::Ours => "ours",
-            Program::OursInline => "ours inline",
+            Program::OursOneThread => "ours, one thread,",
             Program::Bare => "bare",
         };
         let object = match self.object {

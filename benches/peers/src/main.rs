@@ -164,16 +164,16 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
         .filter(|case| {
             matches!(
                 case.program,
-                Program::KubeRs | Program::Ours | Program::OursInline
+                Program::KubeRs | Program::Ours | Program::OursOneThread
             ) && case.listing == ListMethod::WatchList
                 && case.managed_fields == ManagedFields::Dropped
         })
         .collect();
-    // An inline case has only one handler.
+    // A case with one thread has only one handler.
     let shared: Vec<Case> = few
         .iter()
         .copied()
-        .filter(|case| case.program != Program::OursInline)
+        .filter(|case| case.program != Program::OursOneThread)
         .collect();
     let is_selected = |part: &str| {
         settings.parts.is_empty() || settings.parts.iter().any(|selected| selected == part)

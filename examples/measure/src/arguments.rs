@@ -41,7 +41,7 @@ Events after the sync; default: until Ctrl-C
     --events N                stop after N events
     --seconds S               stop after S seconds
     --handlers N              the number of handlers; default: 1
-    --inline                  call the single handler on the thread that updates the cache
+    --one-thread              use one thread, which also calls the handlers
     --latency                 measure the latency of events; the objects need the annotation
                               example.com/sent-at with their send time, in nanoseconds since 1970
     --json                    print only 'synced' after the sync, and the line of JSON at the end
@@ -93,7 +93,7 @@ impl Arguments {
                     let seconds = Duration::try_from_secs_f64(arguments.value()?.parse()?);
                     settings.time = Some(seconds.map_err(|error| format!("--seconds: {error}"))?);
                 }
-                Long("inline") => settings.inline = true,
+                Long("one-thread") => settings.one_thread = true,
                 Long("handlers") => settings.handlers = arguments.value()?.parse()?,
                 Long("latency") => settings.latency = true,
                 Long("json") => json = true,
@@ -109,9 +109,6 @@ impl Arguments {
             return Err(
                 format!("unknown type {type}; expected one of {}", TYPES.join(", ")).into(),
             );
-        }
-        if settings.inline && settings.handlers > 1 {
-            return Err("--inline cannot be combined with more than one handler".into());
         }
         if settings.handlers == 0 {
             return Err("--handlers must be at least 1".into());

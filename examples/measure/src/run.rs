@@ -30,8 +30,8 @@ pub(crate) struct Settings {
     pub(crate) latency: bool,
     /// The number of handlers.
     pub(crate) handlers: usize,
-    /// Whether there is a single handler that runs inline, on the thread that updates the cache.
-    pub(crate) inline: bool,
+    /// Whether the informer has only one thread, which also calls the handlers.
+    pub(crate) one_thread: bool,
     /// The number of events after the sync that each handler waits for. `None` means no limit.
     pub(crate) events: Option<u64>,
     /// How long to wait for these events. `None` means no limit.
@@ -46,7 +46,7 @@ impl Default for Settings {
             keep_managed_fields: false,
             latency: true,
             handlers: 1,
-            inline: false,
+            one_thread: false,
             events: None,
             time: None,
         }
@@ -100,7 +100,7 @@ impl Run<'_> {
             keep_managed_fields,
             latency,
             handlers,
-            inline,
+            one_thread,
             events,
             time,
         } = settings;
@@ -117,32 +117,18 @@ impl Run<'_> {
         }
         let client = Client::new(config)?;
         let factory = SharedInformerFactory::builder(client.clone()).scope(scope.clone());
+        let factory = factory.one_thread(*one_thread);
         let factory = factory.reflector_options(options).build();
         let source = source(&client)?;
         let sent_at = if *latency { sent_at } else { |_: &T| 0 };
         let limit_reached = stop.child();
         let counts = Count::several(*handlers, *events, &limit_reached);
-        let mut counting = counts.iter().map(|count| Counting {
-            count: Arc::clone(count),
-            sent_at,
-        });
-        let (mut observation, mut registrations) = (None, Vec::new());
-        let informer = if *inline {
-            let mut counting = counting
-                .next()
-                .ok_or("an inline measurement needs a handler")?;
-            let observe = factory
-                .observe(source)
-                .on_event(move |event| event.deliver(&mut counting));
-            let observation = observation.insert(observe.inline().start()?);
-            observation.informer().clone()
-        } else {
-            let informer = factory.informer_of(source);
-            for handler in counting {
-                registrations.push(informer.add_handler(handler)?);
-            }
-            informer
-        };
+        let informer = factory.informer_of(source);
+        let mut registrations = Vec::new();
+        for count in &counts {
+            let count = Arc::clone(count);
+            registrations.push(informer.add_handler(Counting { count, sent_at })?);
+        }
 
         factory.start(stop)?;
         while !informer.synced().wait_timeout(FRAME) {
@@ -197,7 +183,7 @@ impl Run<'_> {
         report.peak_after_bytes = end.peak;
         report.unreadable = informer.status().unreadable;
         report.latency = log.samples.summary();
-        drop((log, observation));
+        drop(log);
         factory.shutdown();
         Ok(report)
     }

@@ -2,7 +2,8 @@
 
 use ureq::unversioned::transport::Buffers;
 
-use super::BUFFER;
+use super::cancel::Call;
+use super::sizes::{BUFFER, SMALL_OUTPUT};
 use crate::base::adaptive_buffer::ReadBuffer;
 
 /// The maximum size of the input buffer. With a large input buffer, a burst of data needs few
@@ -43,7 +44,15 @@ impl ConnectionBuffers {
 
     fn allocate_output(&mut self) {
         if self.output.is_empty() {
-            self.output = vec![0; self.output_size];
+            let is_short = self.output_size == BUFFER && Call::current_is_short();
+            self.output = vec![
+                0;
+                if is_short {
+                    SMALL_OUTPUT
+                } else {
+                    self.output_size
+                }
+            ];
         }
     }
 }

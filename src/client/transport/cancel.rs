@@ -142,6 +142,8 @@ pub(in crate::client) struct Call {
     sockets: Mutex<Vec<Weak<Socket>>>,
     deadline: ReadDeadline,
     fresh: bool,
+    /// Whether [`SMALL_OUTPUT`](super::SMALL_OUTPUT) suffices.
+    short: bool,
     reused: AtomicBool,
 }
 
@@ -158,6 +160,10 @@ impl Call {
     /// The deadline for reads of the response body.
     pub(in crate::client) fn deadline(&self) -> &ReadDeadline {
         &self.deadline
+    }
+
+    pub(super) fn current_is_short() -> bool {
+        CURRENT.with_borrow(|call| call.as_ref().is_some_and(|call| call.short))
     }
 
     /// Whether the call must not use a pooled connection.
@@ -202,8 +208,9 @@ pub(in crate::client) struct Running {
 }
 
 impl Running {
-    /// Starts a call. If `fresh`, it uses a new connection and none from the pool.
-    pub(in crate::client) fn begin(stop: &Stop, fresh: bool) -> Self {
+    /// Starts a call. If `fresh`, it uses a new connection and none from the pool. For `short`, see
+    /// [`SMALL_OUTPUT`](super::SMALL_OUTPUT).
+    pub(in crate::client) fn begin(stop: &Stop, fresh: bool, short: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let call = Arc::new(Call {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -211,6 +218,7 @@ impl Running {
             sockets: Mutex::default(),
             deadline: ReadDeadline::default(),
             fresh,
+            short,
             reused: AtomicBool::new(false),
         });
         let weak = Arc::downgrade(&call);

@@ -46,7 +46,7 @@ use ureq::{Agent, http::Uri};
 
 use self::connector::ServerConnector;
 use self::proxy::Proxy;
-pub(super) use self::sizes::BUFFER;
+pub(super) use self::sizes::{BUFFER, SMALL_OUTPUT};
 use self::tls_config::Tls;
 use crate::log;
 
@@ -65,8 +65,6 @@ pub(super) fn agent(tls: Option<Tls>, proxy: Option<Proxy>) -> Agent {
         .max_redirects(0)
         .max_redirects_will_error(false)
         .accept_encoding("identity")
-        .input_buffer_size(BUFFER)
-        .output_buffer_size(BUFFER)
         // `ConnectionBuffers` limits the head to `BUFFER`. ureq's own limit is out of reach,
         // because it would count several interim responses as one head.
         .max_response_header_size(buffers::LARGEST)

@@ -4,6 +4,9 @@
 /// 10 KiB.
 pub(in crate::client) const BUFFER: usize = 32 * 1024;
 
+/// The size of the output buffer for a short request.
+pub(in crate::client) const SMALL_OUTPUT: usize = 4 * 1024;
+
 /// The initial size of the input buffer for HTTP: plain bytes, or decrypted bytes under TLS.
 pub(super) const SMALL_INPUT: usize = 8 * 1024;
 

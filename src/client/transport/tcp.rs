@@ -463,7 +463,7 @@ mod tests {
         // The second stop comes before the connect.
         for (count, wait) in [(2, Duration::from_millis(50)), (1, Duration::ZERO)] {
             let stop = Stop::new();
-            let running = Running::begin(&stop, false);
+            let running = Running::begin(&stop, false, false);
             let (sender, failed) = channel();
             if wait.is_zero() {
                 stop.stop();
@@ -609,7 +609,7 @@ mod tests {
             per_read: None,
             per_write: None,
         };
-        let running = Running::begin(&Stop::new(), false);
+        let running = Running::begin(&Stop::new(), false, false);
         running.enter(|| transport.transmit_output(0, no_limit).unwrap());
         for wait in [Duration::ZERO, Duration::from_millis(1)] {
             running.deadline().set(Some(Instant::now() + wait));

@@ -53,6 +53,7 @@ impl SharedInformerFactoryBuilder {
                 reflector: ReflectorOptions::default(),
                 queue: InformerQueue::default(),
                 recreation_as_delete_and_add: false,
+                one_thread: false,
                 transforms: HashMap::new(),
                 metrics: None,
                 informers: Mutex::default(),
@@ -86,6 +87,13 @@ impl SharedInformerFactoryBuilder {
     /// the threads.
     pub fn reflector_options(mut self, options: ReflectorOptions) -> Self {
         self.factory.reflector = options;
+        self
+    }
+
+    /// Sets whether each informer runs on [one
+    /// thread](crate::informer::SharedIndexInformerOptions::one_thread).
+    pub fn one_thread(mut self, one_thread: bool) -> Self {
+        self.factory.one_thread = one_thread;
         self
     }
 

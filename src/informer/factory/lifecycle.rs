@@ -87,11 +87,12 @@ impl SharedInformerFactory {
             }
             ended.set();
         };
-        let stack = self.factory.reflector.stack_sizes.others;
-        let spawned = self
-            .factory
-            .threads
-            .spawn(format!("{name} process"), stack, work);
+        let stacks = self.factory.reflector.stack_sizes;
+        let (name_of_thread, stack) = match entry.informer.state().one_thread {
+            true => (name.to_string(), Some(stacks.of_reflector())),
+            false => (format!("{name} process"), stacks.others),
+        };
+        let spawned = self.factory.threads.spawn(name_of_thread, stack, work);
         spawned.map_err(|error| InformerError::thread(name, error))?;
         let run_requested = &entry.informer.state().run_requested;
         run_requested.store(true, Ordering::Relaxed);

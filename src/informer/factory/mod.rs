@@ -12,7 +12,6 @@ use serde::de::DeserializeOwned;
 
 use super::any_informer::AnyInformer;
 use super::error::InformerError;
-use super::handler::HandlerFuncs;
 use super::options::SharedIndexInformerOptions;
 use super::queue::InformerQueue;
 use super::scope::{InformerScope, Scoped};
@@ -70,6 +69,7 @@ struct Factory {
     reflector: ReflectorOptions,
     queue: InformerQueue,
     recreation_as_delete_and_add: bool,
+    one_thread: bool,
     /// A [`Transform<T>`](crate::store::Transform) for each type `T`.
     transforms: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
     /// The name of the informers in metrics, and the provider of the metrics.
@@ -119,7 +119,7 @@ struct Identity {
 struct Entry {
     identity: Identity,
     informer: Arc<dyn AnyInformer>,
-    /// Whether later requests get this informer. It is false for an inline observation, and for an
+    /// Whether later requests get this informer. It is false for an observation on one thread, and for an
     /// informer that ends.
     is_shared: bool,
     /// Whether the informer was stopped individually.
@@ -204,7 +204,7 @@ impl SharedInformerFactory {
         &self,
         source: Source<T>,
     ) -> SharedIndexInformer<T> {
-        self.request(source, None, false)
+        self.request(source, true, false)
     }
 
     /// Returns the scope of a source in this factory: its own, or else that of the factory.
@@ -257,12 +257,12 @@ impl SharedInformerFactory {
         self.factory.source.find_resource(name, stop)
     }
 
-    /// Returns the informer for a source, and creates it if there is none. An informer with an
-    /// `inline` handler is not shared.
+    /// Returns the informer for a source, and creates it if there is none. An informer that is
+    /// not shared runs on one thread.
     fn request<T: Object + DeserializeOwned>(
         &self,
         source: Source<T>,
-        inline: Option<HandlerFuncs<T>>,
+        is_shared: bool,
         is_observed: bool,
     ) -> SharedIndexInformer<T> {
         let informers = &self.factory.informers;
@@ -271,12 +271,14 @@ impl SharedInformerFactory {
             scope: self.effective_scope(&source),
             resource: source.resource.clone(),
         };
-        let is_shared = inline.is_none();
         if is_shared && let Some(informer) = informers.lock().request(&identity, is_observed) {
             return informer;
         }
         // Not under the lock: this may call user code, which may request another informer.
-        let informer = self.factory.new_informer(&source, &identity.scope, inline);
+        let one_thread = self.factory.one_thread || !is_shared;
+        let informer = self
+            .factory
+            .new_informer(&source, &identity.scope, one_thread);
         // If another thread has inserted its informer, `informer` is dropped after the unlock,
         // because it may own user values, whose destructors run then.
         let mut informers = informers.lock();
@@ -311,7 +313,7 @@ impl Factory {
         &self,
         source: &Source<T>,
         scope: &InformerScope,
-        inline: Option<HandlerFuncs<T>>,
+        one_thread: bool,
     ) -> SharedIndexInformer<T> {
         let resource = &source.resource;
         let mut reflector = self.reflector.clone();
@@ -323,6 +325,7 @@ impl Factory {
             reflector,
             queue: self.queue,
             recreation_as_delete_and_add: self.recreation_as_delete_and_add,
+            one_thread,
             metrics: self.metrics(resource),
             transform: transform.and_then(|it| it.downcast_ref()).cloned(),
             ..SharedIndexInformerOptions::default()
@@ -347,7 +350,7 @@ impl Factory {
             [] => vec![part(None)],
             namespaces => namespaces.iter().map(Some).map(part).collect(),
         };
-        SharedIndexInformer::of(parts, options, inline)
+        SharedIndexInformer::of(parts, options)
     }
 }
 

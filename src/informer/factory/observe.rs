@@ -97,7 +97,7 @@ impl SharedInformerFactory {
             source,
             observer: HandlerFuncs::new(),
             on_error: None,
-            inline: false,
+            one_thread: false,
             options: HandlerOptions::default(),
         }
     }
@@ -107,7 +107,7 @@ impl SharedInformerFactory {
 /// [`start`](Self::start).
 ///
 /// **Threads.** An observation uses the threads of an informer (a reflector and a process loop),
-/// and two more threads that call the closures, unless it is [inline](Self::inline).
+/// and two more threads that call the closures, unless it runs on [one thread](Self::one_thread).
 #[must_use = "the observation begins when you call `start`"]
 pub struct Observe<T> {
     factory: SharedInformerFactory,
@@ -116,7 +116,7 @@ pub struct Observe<T> {
     source: Source<T>,
     observer: HandlerFuncs<T>,
     on_error: Option<WatchErrorHandler>,
-    inline: bool,
+    one_thread: bool,
     options: HandlerOptions,
 }
 
@@ -193,27 +193,22 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         self
     }
 
-    /// Calls the closures on the thread that updates the cache, instead of on a separate thread.
-    /// This saves two threads. With the default queue, the cache is never ahead of the notification
-    /// that a closure receives. While a closure runs, the informer processes nothing else.
-    ///
-    /// An inline observation does not share its informer. The closures must not add handlers to
-    /// [the informer](Observation::informer) or remove them: the call would wait for the closure
-    /// and block forever.
-    pub fn inline(mut self) -> Self {
-        self.inline = true;
+    /// Runs the observation on [one
+    /// thread](crate::informer::SharedIndexInformerOptions::one_thread), and does not share its
+    /// informer.
+    pub fn one_thread(mut self) -> Self {
+        self.one_thread = true;
         self
     }
 
-    /// Sets the buffer of notifications that wait for the closures. An [inline](Self::inline)
-    /// observation has no buffer.
+    /// Sets the buffer of notifications that wait for the closures. On [one
+    /// thread](Self::one_thread), there is no buffer.
     pub fn buffer(mut self, buffer: HandlerBuffer) -> Self {
         self.options.buffer = buffer;
         self
     }
 
-    /// Sets the name of the observation in logs and in the names of its threads. An
-    /// [inline](Self::inline) observation ignores it.
+    /// Sets the name of the observation in logs and in the names of its threads.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = name.into();
         self
@@ -226,11 +221,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     /// Fails if the factory was shut down, if the system has no threads left, or if a name in the
     /// scope or the resource cannot be part of a request ([`InformerError::InvalidScope`]).
     pub fn start(self) -> Result<Observation<T>, InformerError> {
-        let (inline, handler) = match self.inline {
-            true => (Some(self.observer), None),
-            false => (None, Some(self.observer)),
-        };
-        let informer = self.factory.request(self.source, inline, true);
+        let informer = self.factory.request(self.source, !self.one_thread, true);
         // From here on, a failure drops `observation`, which undoes all previous steps.
         let errors = self
             .on_error
@@ -243,12 +234,10 @@ impl<T: Object + DeserializeOwned> Observe<T> {
             _errors: errors.map(|errors| Box::new(errors) as _),
             has_ended: false,
         };
-        if let Some(handler) = handler {
-            let added = observation
-                .informer
-                .add_handler_with_options(handler, self.options);
-            observation.handler = Some(added?);
-        }
+        let added = observation
+            .informer
+            .add_handler_with_options(self.observer, self.options);
+        observation.handler = Some(added?);
         observation
             .factory
             .start_observed(observation.informer.owner())?;
@@ -256,7 +245,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     }
 }
 
-debug_fields!(Observe<T>: source, inline);
+debug_fields!(Observe<T>: source, one_thread);
 
 /// A running observation. When it is [stopped](Self::stop) or dropped, it waits until its threads
 /// have ended. These include the threads of the informer, unless the informer has other users.
@@ -265,7 +254,7 @@ pub struct Observation<T: Object> {
     factory: SharedInformerFactory,
     owns_factory: bool,
     informer: SharedIndexInformer<T>,
-    /// `None` for an inline observation.
+    /// `None` until the handler has been added.
     handler: Option<HandlerRegistration>,
     _errors: Option<Box<dyn Send + Sync>>,
     has_ended: bool,
@@ -310,7 +299,7 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     }
 
     /// Returns statistics of the closures, for example the number of notifications that wait for
-    /// them. For an [inline](Observe::inline) observation, all counts are zero.
+    /// them.
     pub fn stats(&self) -> HandlerStats {
         self.handler
             .as_ref()

@@ -18,6 +18,7 @@ use super::handler::{KeyedNotification, Notification, ResourceEventHandler};
 use super::reclaim::{ReclaimQueue, drop_each};
 use crate::base::panic;
 use crate::base::sync::Mutex;
+use crate::base::sync::atomic::{AtomicUsize, Ordering};
 use crate::base::sync::channel::{self, Receiver, Select, Sender};
 use crate::base::threads::{Owner, StackSizes, Threads};
 use crate::log;
@@ -50,7 +51,8 @@ type Batch<T> = Vec<KeyedNotification<T>>;
 ///
 /// Neither channel stores events: a send waits for the receiver. Events that the handler is not
 /// ready for wait in the buffer. Events are passed in batches, because waking a thread for each
-/// event would cost more than all other work.
+/// event would cost more than all other work. While the pop thread has nothing and the run thread
+/// waits, a batch skips the pop thread.
 ///
 /// Dropping the listener closes the add channel. The pop thread then returns immediately and drops
 /// the waiting events (SP12), which closes the next channel. The run thread finishes its current
@@ -65,6 +67,7 @@ pub(super) struct ProcessorListener<T> {
 
 struct Idle<T> {
     added: Receiver<Batch<T>>,
+    deliveries: Receiver<Delivery<T>>,
     callee: Callee<T>,
 }
 
@@ -76,9 +79,14 @@ pub(super) struct Callee<T> {
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// The way into the add channel.
-struct Inbox<T> {
+/// The way into the add channel, and past it.
+pub(super) struct Inbox<T> {
     add: Sender<Batch<T>>,
+    next: Sender<Delivery<T>>,
+    handler: Arc<Handler>,
+    /// The size of the largest batch that may skip the pop thread. A coalescing buffer may have to
+    /// merge the events of a larger one.
+    skips: usize,
     /// The events that have been added but not sent to the pop thread. Locked during a send, to
     /// preserve the order.
     added: Mutex<Added<T>>,
@@ -88,15 +96,64 @@ struct Added<T> {
     events: Batch<T>,
     /// Whether a [`Replay`] is sending the initial list. The events wait until it has ended.
     is_replaying: bool,
+    /// If the handler has no threads: calls it. `None` during a call.
+    runner: Option<Runner<T>>,
+    has_threads: bool,
 }
 
 impl<T> Inbox<T> {
-    /// Sends a batch to the pop thread, which is always ready to receive. Returns the batch if the
-    /// threads have ended or could not be started.
-    fn send(&self, batch: Batch<T>) -> Batch<T> {
+    /// Sends a batch to the pop thread, which is always ready to receive. If the pop thread has
+    /// nothing and the run thread waits, sends it there: the order is the same, and one thread less
+    /// is woken. Returns the batch if the threads have ended or could not be started.
+    fn send(&self, mut batch: Batch<T>) -> Batch<T> {
+        let (counters, in_pop) = (&self.handler.counters, &self.handler.in_pop);
+        let events = batch.len();
+        if events <= self.skips && in_pop.load(Ordering::Acquire) == 0 {
+            let delivery = Delivery {
+                dropped_initial_adds: 0,
+                events: batch,
+            };
+            let Err(unsent) = self.next.try_send(delivery) else {
+                counters.taken(events);
+                counters.set_buffered(0);
+                return Vec::new();
+            };
+            batch = unsent.into_inner().events;
+        }
+        in_pop.fetch_add(1, Ordering::Relaxed);
         match self.add.send(batch) {
             Ok(()) => Vec::new(),
             Err(unsent) => unsent.0,
+        }
+    }
+
+    /// Calls a handler without threads with the added events, unless another thread is calling it:
+    /// that thread delivers them.
+    pub(super) fn deliver(&self) {
+        loop {
+            let (mut runner, events) = {
+                let added = &mut *self.added.lock();
+                let has_work =
+                    |runner: &mut Runner<T>| !(runner.has_begun && added.events.is_empty());
+                let runner = added
+                    .runner
+                    .take_if(|of| !added.is_replaying && has_work(of));
+                let Some(runner) = runner else { return };
+                (runner, std::mem::take(&mut added.events))
+            };
+            let handler = Arc::clone(&runner.handler);
+            handler.counters.taken(events.len());
+            handler.owner.adopt(|| runner.deliver(0, events));
+            let ended = {
+                let mut added = self.added.lock();
+                match handler.removed.is_stopped() {
+                    true => Some(runner),
+                    false => added.runner.replace(runner),
+                }
+            };
+            if let Some(runner) = ended {
+                handler.owner.adopt(|| runner.end());
+            }
         }
     }
 }
@@ -126,6 +183,14 @@ impl<T> Replay<T> {
             },
         });
         let mut unsent = Vec::new();
+        if !inbox.added.lock().has_threads {
+            handler.counters.received(initial.len());
+            let mut added = inbox.added.lock();
+            let later = std::mem::replace(&mut added.events, initial.collect());
+            added.events.extend(later);
+            added.is_replaying = false;
+            return;
+        }
         while unsent.is_empty() && initial.len() > 0 && !handler.removed.is_stopped() {
             let batch: Vec<_> = initial.by_ref().take(BATCH).collect();
             handler.counters.received(batch.len());
@@ -152,7 +217,9 @@ pub(super) struct Handler {
     informer: Arc<str>,
     tracker: SyncTracker,
     counters: Counters,
-    /// Set when the listener is dropped.
+    /// The number of batches that the pop thread has received since it last had nothing.
+    in_pop: AtomicUsize,
+    /// Set when the listener is dropped, or by a stop if the handler has no threads.
     removed: Stop,
     /// Set after the last call of the handler.
     pub(super) ended: Done,
@@ -165,6 +232,7 @@ impl Handler {
         Self {
             tracker: SyncTracker::new(&*name),
             counters: Counters::default(),
+            in_pop: AtomicUsize::new(0),
             removed: Stop::new(),
             ended: Done::new(&*name),
             owner: Owner::new(),
@@ -184,6 +252,11 @@ impl Handler {
         self.tracker.set_upstream_synced();
     }
 
+    /// Ends the calls of the handler, and its waits.
+    pub(super) fn remove(&self) {
+        self.removed.stop();
+    }
+
     pub(super) fn stats(&self) -> HandlerStats {
         self.counters.read()
     }
@@ -197,42 +270,74 @@ impl fmt::Display for Handler {
 }
 
 impl<T: Send + Sync + 'static> ProcessorListener<T> {
-    pub(super) fn new(handler: Arc<Handler>, resync: Resync, callee: Callee<T>) -> Self {
+    pub(super) fn new(
+        handler: Arc<Handler>,
+        resync: Resync,
+        callee: Callee<T>,
+        has_threads: bool,
+    ) -> Self {
         let (add, added) = channel::bounded(0);
+        let (next, deliveries) = channel::bounded(0);
         let inbox = Inbox {
             add,
+            next,
+            handler: Arc::clone(&handler),
+            skips: match callee.buffer {
+                HandlerBuffer::Unbounded => BATCH,
+                HandlerBuffer::Coalescing => 1,
+            },
             added: Mutex::new(Added {
                 events: Vec::new(),
                 is_replaying: false,
+                runner: None,
+                has_threads,
             }),
         };
         Self {
             handler,
             resync,
             inbox: Arc::new(inbox),
-            idle: Mutex::new(Some(Idle { added, callee })),
+            idle: Mutex::new(Some(Idle {
+                added,
+                deliveries,
+                callee,
+            })),
         }
     }
 
-    /// Starts the two threads. Later calls do nothing.
+    pub(super) fn inbox(&self) -> &Arc<Inbox<T>> {
+        &self.inbox
+    }
+
+    /// Starts the two threads, if the handler has threads. Later calls do nothing.
     pub(super) fn start(
         &self,
         threads: &Threads,
         reclaim: &Arc<ReclaimQueue<T>>,
     ) -> std::io::Result<()> {
-        let Some(Idle { added, callee }) = self.idle.lock().take() else {
+        let Some(idle) = self.idle.lock().take() else {
             return Ok(());
         };
+        let (added, deliveries, callee) = (idle.added, idle.deliveries, idle.callee);
         let (name, stacks, buffer) = (&self.handler.name, callee.stacks, callee.buffer);
-        let (next, deliveries) = channel::bounded(0);
-        let (handler, reclaim) = (Arc::clone(&self.handler), Arc::clone(reclaim));
-        let runs = move || {
-            let owner = handler.owner;
-            owner.adopt(|| run(&deliveries, callee, &handler, &reclaim));
+        let runner = Runner {
+            callee,
+            handler: Arc::clone(&self.handler),
+            reclaim: Arc::clone(reclaim),
+            has_begun: false,
         };
+        {
+            let mut added = self.inbox.added.lock();
+            if !added.has_threads {
+                added.runner = Some(runner);
+                return Ok(());
+            }
+        }
+        let owner = self.handler.owner;
+        let runs = move || owner.adopt(|| run(&deliveries, runner));
         let runs = threads.spawn(format!("{name} run"), stacks.handlers, runs);
         runs.inspect_err(|_| self.handler.ended.set())?;
-        let handler = Arc::clone(&self.handler);
+        let (next, handler) = (self.inbox.next.clone(), Arc::clone(&self.handler));
         let pops = move || {
             pop(&added, &next, Buffer::new(buffer), &handler);
             handler.counters.clear_waiting();
@@ -271,7 +376,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
 
     /// Sends the added notifications if there are at least this many, and no replay precedes them.
     fn send(&self, added: &mut Added<T>, least: usize) {
-        if added.events.len() >= least && !added.is_replaying {
+        if added.events.len() >= least && !added.is_replaying && added.has_threads {
             self.inbox.send(std::mem::take(&mut added.events));
         }
     }
@@ -279,9 +384,15 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
 
 impl<T> Drop for ProcessorListener<T> {
     fn drop(&mut self) {
-        self.handler.removed.stop();
-        let added = std::mem::take(&mut self.inbox.added.lock().events);
-        drop_each(added, &*self.handler);
+        self.handler.remove();
+        let (events, runner) = {
+            let mut added = self.inbox.added.lock();
+            (std::mem::take(&mut added.events), added.runner.take())
+        };
+        drop_each(events, &*self.handler);
+        if let Some(runner) = runner {
+            self.handler.owner.adopt(|| runner.end());
+        }
         if let Some(idle) = self.idle.lock().take() {
             // The handler never ran. Its destructor is user code and runs on the current thread.
             if let Err(panic) = panic::catch(|| self.handler.owner.adopt(|| drop(idle))) {
@@ -309,10 +420,12 @@ fn pop<T>(
     handler: &Handler,
 ) {
     let counters = &handler.counters;
-    let mut dropped_initial_adds = 0;
+    let (mut dropped_initial_adds, mut batches) = (0, 0);
     loop {
         // Events stay in the buffer until the run thread takes them, so they can still be merged.
         let added = if buffer.len() == 0 && dropped_initial_adds == 0 {
+            handler.in_pop.fetch_sub(batches, Ordering::Release);
+            batches = 0;
             add.recv().ok()
         } else {
             let mut select = Select::new();
@@ -337,6 +450,7 @@ fn pop<T>(
             }
         };
         let Some(notifications) = added else { break };
+        batches += 1;
         for notification in notifications {
             if let Some(merged) = buffer.write(notification) {
                 counters.merged(merged.events);
@@ -352,23 +466,53 @@ fn pop<T>(
 }
 
 /// The run thread: receives from the next channel and calls the handler, one event at a time (SP9).
-fn run<T>(
-    deliveries: &Receiver<Delivery<T>>,
-    mut callee: Callee<T>,
-    handler: &Handler,
-    reclaim: &ReclaimQueue<T>,
-) {
-    let Handler {
-        counters, tracker, ..
-    } = handler;
-    if let Err(panic) = panic::catch(|| callee.handler.begin(&handler.removed)) {
-        log::error!("{handler}: `begin` {panic}");
-    }
+fn run<T>(deliveries: &Receiver<Delivery<T>>, mut runner: Runner<T>) {
+    runner.begin();
     for Delivery {
         dropped_initial_adds,
         events,
     } in deliveries
     {
+        if !runner.deliver(dropped_initial_adds, events) {
+            break;
+        }
+    }
+    runner.end();
+}
+
+/// Calls a handler.
+struct Runner<T> {
+    callee: Callee<T>,
+    handler: Arc<Handler>,
+    reclaim: Arc<ReclaimQueue<T>>,
+    has_begun: bool,
+}
+
+impl<T> Runner<T> {
+    fn begin(&mut self) {
+        let Self {
+            callee, handler, ..
+        } = self;
+        if !std::mem::replace(&mut self.has_begun, true)
+            && let Err(panic) = panic::catch(|| callee.handler.begin(&handler.removed))
+        {
+            log::error!("{handler}: `begin` {panic}");
+        }
+    }
+
+    /// Calls the handler for each event. Returns false once the handler was removed: the pop thread
+    /// may not have noticed the removal yet.
+    fn deliver(&mut self, dropped_initial_adds: usize, events: Batch<T>) -> bool {
+        self.begin();
+        let Self {
+            callee,
+            handler,
+            reclaim,
+            ..
+        } = self;
+        let Handler {
+            counters, tracker, ..
+        } = &**handler;
         let mut events = events.into_iter();
         // Count the dropped adds before the first event is delivered: counting may run a callback
         // of `synced`, which may remove the handler.
@@ -406,15 +550,18 @@ fn run<T>(
                 tracker.finished();
             }
         }
-        // Do not receive another batch: the pop thread may not have noticed the removal yet.
-        if handler.removed.is_stopped() {
-            drop_each(events, handler);
-            break;
+        drop_each(events, &**handler);
+        !handler.removed.is_stopped()
+    }
+
+    fn end(self) {
+        let Self {
+            callee, handler, ..
+        } = self;
+        // Catch panics: the handler's destructor is user code as well.
+        if let Err(panic) = panic::catch(|| drop(callee)) {
+            log::error!("{handler}: the destructor {panic}");
         }
+        handler.ended.set();
     }
-    // Catch panics: the handler's destructor is user code as well.
-    if let Err(panic) = panic::catch(|| drop(callee)) {
-        log::error!("{handler}: the destructor {panic}");
-    }
-    handler.ended.set();
 }

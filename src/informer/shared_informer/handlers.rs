@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Lifecycle, Shared, SharedIndexInformer};
+use super::{Lifecycle, RunningPart, Shared, SharedIndexInformer};
 use crate::base::sync::atomic::Ordering;
 use crate::base::threads::Owner;
 use crate::informer::error::InformerError;
@@ -103,7 +103,8 @@ impl<T: Object> SharedIndexInformer<T> {
         let handler = Handler::new(Arc::clone(&name), Arc::clone(&self.shared.state.name));
         let handler = Arc::new(handler);
         let resync = Resync::new(requested, check, self.shared.parts.len(), now);
-        let listener = ProcessorListener::new(Arc::clone(&handler), resync, callee);
+        let has_threads = !self.shared.state.one_thread;
+        let listener = ProcessorListener::new(Arc::clone(&handler), resync, callee, has_threads);
         let replay = {
             let _blocked = self.shared.block_deltas.lock();
             let initial = match lifecycle.started {
@@ -118,6 +119,11 @@ impl<T: Object> SharedIndexInformer<T> {
         drop(lifecycle);
         if let Some(replay) = replay {
             replay.send();
+            // Without threads, the informer's thread calls the handler.
+            let parts = self.shared.running.get().filter(|_| !has_threads);
+            if let Some(RunningPart { controller, .. }) = parts.and_then(|parts| parts.first()) {
+                controller.reflector().interrupt();
+            }
         }
         // If the informer has synced, the whole initial list of this handler has been added above.
         // Otherwise [`Shared::set_synced`] marks the handler when the queues have synced.

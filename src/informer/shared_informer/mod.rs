@@ -13,7 +13,6 @@ use serde::de::DeserializeOwned;
 use super::any_informer::InformerState;
 use super::controller::Controller;
 use super::error::InformerError;
-use super::handler::HandlerFuncs;
 use super::options::SharedIndexInformerOptions;
 use super::shared_processor::SharedProcessor;
 use crate::base::derive::{clone_fields, debug_fields};
@@ -74,9 +73,6 @@ struct Shared<T> {
     parts: Vec<Part>,
     indexer: Arc<Indexer<T>>,
     processor: SharedProcessor<T>,
-    /// A handler that is called on the process loop, before the other handlers. While the informer
-    /// runs, the caller holds `block_deltas`, so the lock of the handler is never contended.
-    inline: Option<Mutex<HandlerFuncs<T>>>,
     /// The state and the options of the informer. The first lock in the order: `block_deltas` and
     /// the processor's locks come after it. Methods that a callback may call at any time do not
     /// take it.
@@ -93,9 +89,8 @@ struct Shared<T> {
     /// (I12).
     ///
     /// Sending a batch or an initial list to the handlers' threads happens after the unlock: each
-    /// listener has its changes in order by then. Index functions and inline observers run under
-    /// this lock. In the lock order it comes after `lifecycle` and before the processor's and the
-    /// store's locks.
+    /// listener has its changes in order by then. Index functions run under this lock. In the lock
+    /// order it comes after `lifecycle` and before the processor's and the store's locks.
     block_deltas: Mutex<()>,
     next_handler: AtomicU64,
     /// The resync period of handlers that request no period. It stays the same if the informer
@@ -150,7 +145,6 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 lister_watcher,
             }],
             options,
-            None,
         )
     }
 
@@ -209,16 +203,11 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             let Part { lister_watcher, .. } = parts.swap_remove(at);
             return Self::new(lister_watcher, options);
         }
-        Self::of(parts, options, None)
+        Self::of(parts, options)
     }
 
-    /// Creates an informer, optionally with a handler that is called on the process loop. This
-    /// inline handler runs under `block_deltas`, so it must not add or remove handlers.
-    pub(crate) fn of(
-        parts: Vec<Part>,
-        mut options: SharedIndexInformerOptions<T>,
-        inline: Option<HandlerFuncs<T>>,
-    ) -> Self {
+    /// Creates an informer.
+    pub(crate) fn of(parts: Vec<Part>, mut options: SharedIndexInformerOptions<T>) -> Self {
         let name: Arc<str> = match options.reflector.name.as_str() {
             "" => {
                 let names: Vec<_> = parts.iter().map(|part| part.name("")).collect();
@@ -230,13 +219,13 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         if let Some(metrics) = &options.metrics {
             indexer = indexer.with_metrics(Arc::clone(metrics));
         }
-        let state = Arc::new(InformerState::new(Arc::clone(&name), parts.len()));
+        let state = InformerState::new(Arc::clone(&name), parts.len(), options.one_thread);
+        let state = Arc::new(state);
         Self {
             shared: Arc::new(Shared {
                 parts,
                 indexer: Arc::new(indexer),
                 processor: SharedProcessor::new(Arc::clone(&name), state.owner),
-                inline: inline.map(Mutex::new),
                 default_resync_period: options.reflector.resync_period,
                 lifecycle: Mutex::new(Lifecycle {
                     started: false,

@@ -8,8 +8,8 @@ use super::{Lifecycle, RunningPart, Shared, SharedIndexInformer};
 use crate::base::panic;
 use crate::base::sync::atomic::{AtomicUsize, Ordering};
 use crate::base::sync::{MutexGuard, thread};
-use crate::base::threads::{self, Owners};
-use crate::informer::controller::{Controller, ControllerConfig};
+use crate::base::threads::Owners;
+use crate::informer::controller::{Controller, ControllerConfig, InPlace};
 use crate::informer::error::InformerError;
 use crate::informer::handler::KeyedNotification;
 use crate::informer::process::{IndexerPart, Notify};
@@ -43,6 +43,14 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             // Subscribe after `lifecycle` has been unlocked: if a queue has already synced, the
             // callbacks run during this call.
             let _synced = self.until_synced(parts);
+            let shared = Arc::downgrade(&self.shared);
+            let end_calls = move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.processor.end_calls();
+                }
+            };
+            let one_thread = self.shared.state.one_thread;
+            let _ends_calls = one_thread.then(|| stop.on_stop(end_calls));
             run_all(parts, stop)
         })
     }
@@ -138,6 +146,17 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 process_batch(&batch.indexer_part, deltas, is_in_initial_list, notify)
             })
         }));
+        config.in_place = InPlace::First;
+        if options.one_thread {
+            let shared = Arc::downgrade(&self.shared);
+            // Object by object, so that the cache is not ahead of the handlers.
+            config.process_batch = None;
+            config.in_place = InPlace::All(Arc::new(move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.processor.deliver();
+                }
+            }));
+        }
         config.reclaim = Some(Arc::clone(self.shared.processor.reclaim()) as _);
         let state = Arc::clone(&self.shared.state);
         config.on_failure = Some(Arc::new(move |error, refused| {
@@ -147,14 +166,9 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         config.reflector.name = part.name(&reflector.name);
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));
         config.reflector.should_resync = Some(Arc::new(move || {
-            let Some(shared) = shared.upgrade() else {
-                return false;
-            };
-            let resyncs = shared.processor.should_resync(at, clock.now());
-            if resyncs {
-                log::trace!("{}: forcing a resync", shared.state.name);
-            }
-            resyncs
+            let should_resync =
+                |shared: Arc<Shared<T>>| shared.processor.should_resync(at, clock.now());
+            shared.upgrade().is_some_and(should_resync)
         }));
         RunningPart {
             controller: Controller::new(config),
@@ -212,45 +226,25 @@ impl<T: Object> PartProcessor<T> {
         &self,
         process: impl FnOnce(&mut Notify<'_, T>) -> Result<(), ProcessError>,
     ) -> Result<(), ProcessError> {
-        let mut panics = Vec::new();
         // After a panic, the notifications distributed so far must still be sent.
         let processed = panic::catch(|| {
             let _blocked = self.shared.block_deltas.lock();
             process(&mut |key, event, is_sync| {
-                self.notify(KeyedNotification { key, event }, is_sync, &mut panics)
+                self.notify(KeyedNotification { key, event }, is_sync)
             })
         });
-        self.shared.processor.flush();
-        // After the unlock: a logger is user code and may add a handler.
-        for panic in panics {
-            log::error!(
-                "{}: the observer {panic}; continuing with the next event",
-                self.shared.state.name
-            );
+        match self.shared.state.one_thread {
+            true => self.shared.processor.deliver(),
+            false => self.shared.processor.flush(),
         }
         processed.unwrap_or_else(|panic| Err(panic.into()))
     }
 
     /// Passes a notification to the handlers. Returns whether to continue.
-    fn notify(
-        &self,
-        notification: KeyedNotification<T>,
-        is_sync: bool,
-        panics: &mut Vec<String>,
-    ) -> bool {
-        if let Some(inline) = &self.shared.inline
-            && let Err(panic) = panic::catch(|| notification.event.deliver(&mut *inline.lock()))
-        {
-            panics.push(panic);
-        }
+    fn notify(&self, notification: KeyedNotification<T>, is_sync: bool) -> bool {
         self.shared
             .processor
             .distribute(notification, is_sync.then_some(self.part));
-        // Flush now: if the inline observer is slow with the next notification, the other handlers
-        // must not wait for it.
-        if self.shared.inline.is_some() {
-            self.shared.processor.flush();
-        }
         !self.queue.is_closed()
     }
 }
@@ -272,8 +266,7 @@ fn run_all<T: Object>(parts: &[RunningPart<T>], stop: &Stop) -> Result<(), Infor
     let owners = Owners::current();
     thread::scope(|scope| {
         for RunningPart { controller, .. } in others {
-            let name = format!("{} process", controller.name());
-            let thread = threads::named(name, controller.stack_sizes().others);
+            let thread = controller.thread();
             let work = || owners.clone().adopt(|| run(controller));
             if let Err(error) = thread.spawn_scoped(scope, work) {
                 let _ = failed.set(InformerError::thread(controller.name(), error));

@@ -207,6 +207,13 @@ impl<T: Object> SharedIndexInformer<T> {
     /// Returns the error of the read, for example [`is_forbidden`](Error::is_forbidden). Returns an
     /// [`is_stopped`](Error::is_stopped) error if `stop` is set or the informer ends.
     pub fn wait_until_current(&self, since: Instant, stop: &Stop) -> Result<(), Error> {
+        if self.shared.state.is_own_thread() {
+            return Err(Error::other(format!(
+                "{}: {}",
+                self.name(),
+                WaitError::OwnThread
+            )));
+        }
         let (stop, _ends) = self.shared.state.stop_or_end(stop);
         // A first list is often a consistent read.
         if !self.synced().wait_or_stop(&stop) {
@@ -260,7 +267,13 @@ impl<T: Object> SharedIndexInformer<T> {
             .parts()
             .filter(|(part, _)| namespace.is_none_or(|namespace| part.may_contain(namespace)));
         let watermarks = relevant.map(|(_, running)| &running.watermark);
-        Watermark::wait_all(watermarks, version, rest, &stop)
+        let is_own_thread = self.shared.state.is_own_thread();
+        let rest = if is_own_thread { Duration::ZERO } else { rest };
+        let waited = Watermark::wait_all(watermarks, version, rest, &stop);
+        waited.map_err(|error| match error {
+            WaitError::Timeout { .. } if is_own_thread => WaitError::OwnThread,
+            error => error,
+        })
     }
 
     /// Returns the running parts that may contain objects of this namespace.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Recorder, Thing};
 use crate::base::digest::Digest;
-use crate::base::sync::{any, check, join_all, thread};
+use crate::base::sync::{Mutex, any, check, join_all, thread};
 use crate::base::threads::{Owner, StackSizes, Threads};
 use crate::informer::handler::{KeyedNotification, Notification};
 use crate::informer::listener::{Callee, Handler, HandlerBuffer, ProcessorListener, Resync};
@@ -19,7 +19,20 @@ fn listener(recorder: &Recorder) -> ProcessorListener<Thing> {
     listener_with(recorder, HandlerBuffer::Unbounded)
 }
 
+/// A listener without threads.
+fn local_listener(recorder: &Recorder) -> ProcessorListener<Thing> {
+    new_listener(recorder, HandlerBuffer::Unbounded, false)
+}
+
 fn listener_with(recorder: &Recorder, buffer: HandlerBuffer) -> ProcessorListener<Thing> {
+    new_listener(recorder, buffer, true)
+}
+
+fn new_listener(
+    recorder: &Recorder,
+    buffer: HandlerBuffer,
+    has_threads: bool,
+) -> ProcessorListener<Thing> {
     let handler = Arc::new(Handler::new("handler".into(), "informer".into()));
     let resync = Resync::new(Duration::ZERO, Duration::ZERO, 1, Instant::now());
     let callee = Callee {
@@ -28,7 +41,7 @@ fn listener_with(recorder: &Recorder, buffer: HandlerBuffer) -> ProcessorListene
         stacks: StackSizes::default(),
         clock: Arc::new(RealClock),
     };
-    ProcessorListener::new(handler, resync, callee)
+    ProcessorListener::new(handler, resync, callee, has_threads)
 }
 
 fn things(count: usize) -> Vec<Arc<Thing>> {
@@ -45,6 +58,14 @@ fn initial(thing: &Arc<Thing>) -> KeyedNotification<Thing> {
     KeyedNotification {
         key: thing.name().into(),
         event,
+    }
+}
+
+fn cached(thing: &Arc<Thing>) -> Entry<Thing> {
+    Entry {
+        key: thing.name().into(),
+        object: Arc::clone(thing),
+        digest: Digest::NONE,
     }
 }
 
@@ -190,11 +211,6 @@ fn i12_replay_precedes_later_events_and_holds_up_no_other() {
         processor.start().unwrap();
         let late_listener = listener(&late);
         let handler = Arc::clone(&late_listener.handler);
-        let cached = |thing: &Arc<Thing>| Entry {
-            key: thing.name().into(),
-            object: Arc::clone(thing),
-            digest: Digest::NONE,
-        };
         let initial_list = things[..2].iter().map(cached).collect();
         let replay = processor.add_listener(late_listener, initial_list).unwrap();
         // The initial list counts even before it has been sent.
@@ -311,5 +327,171 @@ fn sp8_sp11_coalescing_handler_reaches_final_state() {
         syncing.join().unwrap();
         processor.stop();
         assert_eq!(Arc::strong_count(&recorder.shared), 1);
+    });
+}
+
+/// Batches that skip the pop thread alternate with others: the handler waits before some of them. It
+/// receives all events in order, and the counters agree.
+#[test]
+fn sp8_batches_past_the_pop_thread_keep_the_order() {
+    check(|| {
+        let (threads, recorder, things) = (Threads::new(Owner::new()), Recorder::new(), things(5));
+        let buffers = [HandlerBuffer::Unbounded, HandlerBuffer::Coalescing];
+        let listener = listener_with(&recorder, buffers[any(2)]);
+        let reclaim = Arc::new(ReclaimQueue::new("informer".into()));
+        listener.start(&threads, &reclaim).unwrap();
+        for (at, thing) in things.iter().enumerate() {
+            listener.add(initial(thing));
+            match any(3) {
+                0 => {}
+                1 => listener.flush(),
+                _ => {
+                    listener.flush();
+                    recorder.wait_for(|view| view.calls == at + 1);
+                }
+            }
+        }
+        listener.flush();
+        listener.handler.set_upstream_synced();
+        listener.handler.synced().wait();
+        assert_eq!(delivered(&recorder, &things), 5);
+        let stats = listener.handler.stats();
+        assert_eq!((stats.received, stats.delivered), (5, 5), "{stats:?}");
+        drop(listener);
+        threads.join();
+        assert!(things.iter().all(|thing| Arc::strong_count(thing) == 1));
+    });
+}
+
+/// A coalescing handler receives nothing of an object that is added and deleted in one batch, even
+/// if it is waiting for events.
+#[test]
+fn sp8_coalescing_handler_gets_no_canceled_batch() {
+    check(|| {
+        let (threads, recorder) = (Threads::new(Owner::new()), Recorder::new());
+        let listener = listener_with(&recorder, HandlerBuffer::Coalescing);
+        let reclaim = Arc::new(ReclaimQueue::new("informer".into()));
+        listener.start(&threads, &reclaim).unwrap();
+        for name in ["a", "b"] {
+            let thing = Thing::new(name, 1);
+            listener.add(initial(&thing));
+            listener.add(KeyedNotification {
+                key: name.into(),
+                event: Notification::deleted(Deleted::Final(thing), None),
+            });
+            listener.flush();
+        }
+        listener.handler.set_upstream_synced();
+        listener.handler.synced().wait();
+        assert_eq!(recorder.read(|view| view.calls), 0);
+        assert_eq!(listener.handler.stats().merged, 4);
+        drop(listener);
+        threads.join();
+    });
+}
+
+/// Two threads distribute events and call a handler without threads. After both have returned, each
+/// event has been delivered once, in the order of the distribution.
+#[test]
+fn concurrent_deliveries_leave_no_event_behind() {
+    check(|| {
+        let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
+        let recorder = Recorder::new();
+        let listener = local_listener(&recorder);
+        let handler = Arc::clone(&listener.handler);
+        processor.add_listener(listener, Vec::new()).unwrap();
+        processor.start().unwrap();
+        // Like the informer, distributes under a lock and delivers without it.
+        let distributed = Arc::new(Mutex::new(Vec::new()));
+        let things = things(6);
+        let distributing = [&things[..3], &things[3..]].map(|things| {
+            let (processor, distributed) = (Arc::clone(&processor), Arc::clone(&distributed));
+            let things = things.to_vec();
+            thread::spawn(move || {
+                for thing in things {
+                    {
+                        let mut distributed = distributed.lock();
+                        processor.distribute(initial(&thing), None);
+                        processor.flush();
+                        distributed.push(thing);
+                    }
+                    if any(2) == 0 {
+                        processor.deliver();
+                    }
+                }
+                processor.deliver();
+            })
+        });
+        join_all(distributing);
+        assert_eq!(delivered(&recorder, &distributed.lock()), 6);
+        let stats = handler.stats();
+        assert_eq!((stats.delivered, stats.waiting), (6, 0), "{stats:?}");
+        processor.stop();
+        assert!(handler.ended.is_done());
+        assert_eq!(Arc::strong_count(&recorder.shared), 1);
+    });
+}
+
+/// Handlers without threads are added and removed during a delivery. A late handler receives its
+/// initial list and then each later event. A removed one receives a prefix and ends.
+#[test]
+fn i12_sp12_local_handler_added_or_removed_during_a_delivery() {
+    check(|| {
+        let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
+        let (kept, removed, late) = (Recorder::new(), Recorder::new(), Recorder::new());
+        processor
+            .add_listener(local_listener(&kept), Vec::new())
+            .unwrap();
+        let listener = local_listener(&removed);
+        let removed_handler = Arc::clone(&listener.handler);
+        processor.add_listener(listener, Vec::new()).unwrap();
+        processor.start().unwrap();
+        let things = things(4);
+        // The objects that have been distributed.
+        let distributed = Arc::new(Mutex::new(Vec::new()));
+        let removing = thread::spawn({
+            let (processor, handler) = (Arc::clone(&processor), Arc::clone(&removed_handler));
+            move || drop(processor.remove_listener(&handler))
+        });
+        let adding = thread::spawn({
+            let (processor, late) = (Arc::clone(&processor), late.clone());
+            let distributed = Arc::clone(&distributed);
+            move || {
+                let listener = local_listener(&late);
+                let handler = Arc::clone(&listener.handler);
+                let replay = {
+                    let distributed = distributed.lock();
+                    let initial = distributed.iter().map(cached).collect();
+                    processor.add_listener(listener, initial).unwrap()
+                };
+                replay.unwrap().send();
+                handler.set_upstream_synced();
+                // The informer interrupts its thread, which delivers.
+                processor.deliver();
+                handler
+            }
+        });
+        for thing in &things {
+            {
+                let mut distributed = distributed.lock();
+                processor.distribute(initial(thing), None);
+                processor.flush();
+                distributed.push(Arc::clone(thing));
+            }
+            processor.deliver();
+        }
+        removing.join().unwrap();
+        let late_handler = adding.join().unwrap();
+        assert_eq!(
+            (delivered(&kept, &things), delivered(&late, &things)),
+            (4, 4)
+        );
+        assert!(late_handler.synced().is_done());
+        delivered(&removed, &things);
+        assert!(removed_handler.ended.is_done());
+        assert_eq!(Arc::strong_count(&removed.shared), 1);
+        processor.stop();
+        distributed.lock().clear();
+        assert!(things.iter().all(|thing| Arc::strong_count(thing) == 1));
     });
 }

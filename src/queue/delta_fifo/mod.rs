@@ -253,7 +253,11 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     }
 }
 
-impl<T> Sealed for DeltaFifo<T> {}
+impl<T> Sealed for DeltaFifo<T> {
+    fn reserve(&self, empty: bool) -> bool {
+        self.body.reserve(empty)
+    }
+}
 
 impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
     fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>> {

@@ -56,7 +56,11 @@ impl<T> RealFifo<T> {
     }
 }
 
-impl<T> Sealed for RealFifo<T> {}
+impl<T> Sealed for RealFifo<T> {
+    fn reserve(&self, empty: bool) -> bool {
+        self.body.reserve(empty)
+    }
+}
 
 impl<T: Send + Sync> Queue<T> for RealFifo<T> {
     fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>> {

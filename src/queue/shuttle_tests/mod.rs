@@ -4,6 +4,7 @@
 mod delta_fifo;
 mod fifo;
 mod real_fifo;
+mod reservation;
 mod watermark;
 
 use std::cell::RefCell;

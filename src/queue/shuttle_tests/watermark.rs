@@ -20,7 +20,8 @@ fn accessor() -> Accessor<Item> {
     accessor.with_resource_version(|item| Some(VERSIONS[item.1]))
 }
 
-fn assert_wait_returns_after_earlier_changes(queue: Arc<dyn Queue<Item>>) {
+/// With `reserves`, the writer pops some of the changes itself.
+fn assert_wait_returns_after_earlier_changes(queue: Arc<dyn Queue<Item>>, reserves: bool) {
     let processed = Arc::new(Mutex::new(Vec::new()));
     let watermark = queue.processed().unwrap();
     let waits = [(); 2].map(|()| {
@@ -57,7 +58,15 @@ fn assert_wait_returns_after_earlier_changes(queue: Arc<dyn Queue<Item>>) {
         })
     });
     for item in ITEMS {
+        let reserved = reserves && any(2) == 0 && queue.reserve(true);
         queue.update(Arc::new(item)).unwrap();
+        if reserved {
+            let popped = queue.pop(&mut |deltas, _| {
+                processed.lock().extend(super::items_of(deltas));
+                Ok(())
+            });
+            assert!(popped.is_ok());
+        }
     }
     // The waits must end here: no later event wakes the waiters.
     join_all(waits);
@@ -68,12 +77,25 @@ fn assert_wait_returns_after_earlier_changes(queue: Arc<dyn Queue<Item>>) {
 
 #[test]
 fn delta_fifo_wait_returns_after_earlier_changes() {
-    check(|| assert_wait_returns_after_earlier_changes(Arc::new(DeltaFifo::new(accessor()))));
+    check(|| {
+        assert_wait_returns_after_earlier_changes(Arc::new(DeltaFifo::new(accessor())), false)
+    });
 }
 
 #[test]
 fn real_fifo_wait_returns_after_earlier_changes() {
-    check(|| assert_wait_returns_after_earlier_changes(Arc::new(RealFifo::new(accessor()))));
+    check(|| assert_wait_returns_after_earlier_changes(Arc::new(RealFifo::new(accessor())), false));
+}
+
+#[test]
+fn wait_returns_after_reserved_pops_of_earlier_changes() {
+    check(|| {
+        let queue: Arc<dyn Queue<Item>> = match any(2) {
+            0 => Arc::new(DeltaFifo::new(accessor())),
+            _ => Arc::new(RealFifo::new(accessor())),
+        };
+        assert_wait_returns_after_earlier_changes(queue, true);
+    });
 }
 
 /// The version of a bookmark is reached both with an empty queue and during processing.

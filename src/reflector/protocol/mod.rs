@@ -79,6 +79,8 @@ pub(super) struct Protocol {
     /// The time that was passed to the last method call.
     now: Instant,
     reports: Vec<Report>,
+    /// When a read or a wait ends for the next resync. `None` if resyncs have a thread.
+    pub(super) resync_at: Option<Instant>,
 }
 
 /// A version that the objects have not reached. It is empty if only a consistent list will do.
@@ -155,6 +157,7 @@ impl Protocol {
             options,
             now,
             reports: Vec::new(),
+            resync_at: None,
         };
         protocol.relist();
         protocol
@@ -205,6 +208,10 @@ impl Protocol {
     fn output<'a>(&'a mut self, input: &'a [u8], piece: Option<(usize, Piece)>) -> Output<'a> {
         let timeout = match &self.phase {
             Phase::WatchBody(watch) => Some(self.read_timeout(watch)),
+            Phase::Wait(left, _) => Some(
+                self.time_left(self.resync_at)
+                    .map_or(*left, |due| due.min(*left)),
+            ),
             _ => None,
         };
         let Self {
@@ -233,7 +240,7 @@ impl Protocol {
                 }
                 (None, None) => Output::Read(timeout),
             },
-            Phase::Wait(duration, _) => Output::Wait(*duration),
+            Phase::Wait(..) => Output::Wait(timeout.unwrap_or_default()),
             Phase::Watch { .. } => {
                 let mut watch = watch_options(options, random);
                 if self.behind.is_some() {
@@ -299,9 +306,19 @@ impl Protocol {
             has_relisted: false,
         });
         self.catch_up();
+        self.reopen();
+    }
+
+    /// Ends the open watch, if there is one. The next one continues from its version.
+    pub(super) fn reopen(&mut self) {
         if self.has_open_watch() {
             self.phase = WATCH;
         }
+    }
+
+    /// Whether the next step is a wait.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Wait(..))
     }
 
     /// Whether the objects have not reached the requested version.
@@ -485,11 +502,15 @@ impl Protocol {
         }
     }
 
-    /// Reports that the wait is over.
-    pub(super) fn waited(&mut self, now: Instant) {
+    /// Reports how much of the wait is over.
+    pub(super) fn waited(&mut self, time: Duration, now: Instant) {
         self.now = now;
-        if let Phase::Wait(_, next) = self.phase {
-            match next {
+        if let Phase::Wait(left, next) = &mut self.phase {
+            *left = left.saturating_sub(time);
+            if !left.is_zero() {
+                return;
+            }
+            match *next {
                 AfterWait::Relist => self.relist(),
                 AfterWait::List => self.begin_list(),
                 AfterWait::Watch => self.phase = Phase::Watch { has_waited: true },
@@ -653,13 +674,17 @@ impl Protocol {
         let left = left.max(Duration::from_millis(1));
         let sooner = self.repair.time_left(watch.silence, self.now);
         let list_at = self.behind.as_ref().and_then(|behind| behind.list_at);
-        let list_in = list_at.map(|at| at.saturating_duration_since(self.now));
-        let list_in = list_in.map(|left| left.max(Duration::from_millis(1)));
-        [Some(left), sooner, list_in]
+        let (list_in, resync_in) = (self.time_left(list_at), self.time_left(self.resync_at));
+        [Some(left), sooner, list_in, resync_in]
             .into_iter()
             .flatten()
             .min()
             .unwrap_or(left)
+    }
+
+    fn time_left(&self, at: Option<Instant>) -> Option<Duration> {
+        let left = at?.saturating_duration_since(self.now);
+        Some(left.max(Duration::from_millis(1)))
     }
 
     /// Relists instead of watching if an object is missing and a relist is due.

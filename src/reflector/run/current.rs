@@ -43,12 +43,15 @@ impl<T: Object> Reflector<T> {
         }
         state.wanted = Some(version.clone());
         let reached = state.reached.get_or_insert(reached).clone();
-        let watch = state.watch.take();
         drop(state);
-        if let Some(watch) = watch {
-            watch.stop();
-        }
+        self.catch_up.interrupt();
         Ok((reached, version))
+    }
+
+    /// Ends the wait for the server soon, because the consumer needs the thread of
+    /// [`run_with`](Self::run_with).
+    pub(crate) fn interrupt(&self) {
+        self.catch_up.interrupt();
     }
 
     /// Returns the version of a consistent read. It is empty if versions can't tell whether the
@@ -76,7 +79,7 @@ impl<T: Object> Reflector<T> {
         }
         let is_processed = || {
             let staging = self.store.staging();
-            staging.is_none_or(|staging| staging.is_settled()) || !self.missing.is_empty()
+            staging.is_none_or(|staging| staging.is_settled())
         };
         while !stop.is_stopped() && !is_processed() {
             stop.wait_timeout(PAUSE);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::initial::unchanged;
-use super::Reflector;
+use super::{Consumer, Reflector};
 use crate::base::adaptive_buffer::ReadBuffer;
 use crate::base::panic;
 use crate::error::Error;
@@ -23,6 +23,9 @@ use crate::wire::{
     BadFrame, Decode, DecodeOptions, Decoded, Decoder, EventKind, ListOptions, lacks_type_meta,
 };
 
+/// The duration of the first read after an interrupt.
+const SHORT: Duration = Duration::from_millis(10);
+
 /// One run of a reflector. It performs what the [`Protocol`] requests, decodes objects, and writes
 /// them to the store.
 pub(super) struct Session<'r, T> {
@@ -31,8 +34,12 @@ pub(super) struct Session<'r, T> {
     store: &'r dyn Staging<T>,
     decoder: Decoder<T>,
     body: Option<Body>,
-    /// Interrupts the open watch.
+    /// Interrupts the open watch, or the wait.
     interrupt: Stop,
+    /// Whether the next read is the first one after an interrupt. It is short and can't be
+    /// interrupted, so that frequent interrupts do not prevent progress.
+    was_interrupted: bool,
+    consumer: Option<&'r dyn Consumer>,
     /// When the current list or watch-list began, if it is a consistent read.
     consistent_since: Option<Instant>,
     buffer: ReadBuffer,
@@ -48,6 +55,7 @@ impl<'r, T: Object> Session<'r, T> {
         store: &'r dyn Staging<T>,
         decode: Decode<T>,
         watch_list: bool,
+        consumer: Option<&'r dyn Consumer>,
     ) -> Self {
         let options = &reflector.options;
         Self {
@@ -62,6 +70,8 @@ impl<'r, T: Object> Session<'r, T> {
             decoder: Decoder::new(decode, decode_options(options)),
             body: None,
             interrupt: Stop::new(),
+            was_interrupted: false,
+            consumer,
             consistent_since: None,
             buffer: read_buffer(),
             initial: InitialList::default(),
@@ -70,13 +80,27 @@ impl<'r, T: Object> Session<'r, T> {
     }
 
     /// Performs one step: a request, a wait, or one read and the handling of the bytes. If `stop`
-    /// is stopped meanwhile, the result of the step is ignored.
-    pub(super) fn step(&mut self, stop: &Stop) {
+    /// is stopped meanwhile, the result of the step is ignored. A list outlives the phase of `stop`,
+    /// so only `stop_run` ends it.
+    pub(super) fn step(&mut self, stop: &Stop, stop_run: &Stop) {
         let reflector = self.reflector;
         let clock = &reflector.options.clock;
-        let watch = self.protocol.has_open_watch().then_some(&self.interrupt);
-        if let Some(version) = reflector.catch_up.take_wanted(watch) {
+        if self.protocol.is_waiting() {
+            self.interrupt = stop.child();
+        }
+        let can_interrupt =
+            self.protocol.is_waiting() || (self.protocol.has_open_watch() && !self.was_interrupted);
+        let interrupt = can_interrupt.then_some(&self.interrupt);
+        if let Some(version) = reflector.catch_up.take_wanted(interrupt) {
             self.protocol.want(version, clock.now());
+        }
+        if self.interrupt.is_stopped() && self.protocol.has_open_watch() {
+            self.protocol.reopen();
+            self.was_interrupted = true;
+        }
+        // After `take_wanted`, so that a later interrupt ends the step.
+        if let Some(consumer) = self.consumer {
+            consumer.process(stop);
         }
         let (_, output) = self.protocol.poll(&[]);
         if !matches!(output, Output::Read(_)) {
@@ -87,8 +111,8 @@ impl<'r, T: Object> Session<'r, T> {
                 if options.continue_token.is_none() {
                     self.begin_initial(&options);
                 }
-                let open = || reflector.lister_watcher.list(&options, stop);
-                self.request(open, |status| status.lists += 1, None, stop);
+                let open = || reflector.lister_watcher.list(&options, stop_run);
+                self.request(open, |status| status.lists += 1, None, stop_run);
             }
             Output::Watch(options) => {
                 if options.send_initial_events {
@@ -102,8 +126,16 @@ impl<'r, T: Object> Session<'r, T> {
             }
             Output::Wait(duration) => {
                 reflector.status.lock().state = ReflectorState::BackingOff;
-                if clock.wait(duration, stop) {
-                    self.protocol.waited(clock.now());
+                let began = clock.now();
+                let is_over = clock.wait(duration, &self.interrupt);
+                if !stop.is_stopped() {
+                    let now = clock.now();
+                    let waited = if is_over {
+                        duration
+                    } else {
+                        now.duration_since(began)
+                    };
+                    self.protocol.waited(waited, now);
                 }
             }
             Output::Read(timeout) => self.read(timeout, stop),
@@ -166,12 +198,16 @@ impl<'r, T: Object> Session<'r, T> {
 
     fn read(&mut self, timeout: Option<Duration>, stop: &Stop) {
         let clock = &self.reflector.options.clock;
+        let is_short = std::mem::take(&mut self.was_interrupted);
+        let timeout = timeout.map(|left| if is_short { left.min(SHORT) } else { left });
         let read = match &mut self.body {
             Some(body) => read_some(body, self.buffer.free(), timeout),
             None => Ok(Some(0)),
         };
         let is_interrupted = self.protocol.has_open_watch() && self.interrupt.is_stopped();
-        if stop.is_stopped() || is_interrupted {
+        let has_data = matches!(read, Ok(Some(1..)));
+        let is_nothing = is_interrupted || (is_short && matches!(read, Ok(None)));
+        if stop.is_stopped() || (is_nothing && !has_data) {
             return;
         }
         let now = clock.now();
@@ -179,8 +215,7 @@ impl<'r, T: Object> Session<'r, T> {
             Ok(Some(0)) => self.protocol.ended(Ok(()), now),
             Err(error) => self.protocol.ended(Err(error), now),
             Ok(None) => {
-                let is_unprocessed = !self.store.is_settled() && self.reflector.missing.is_empty();
-                self.protocol.read_timed_out(is_unprocessed, now);
+                self.protocol.read_timed_out(!self.store.is_settled(), now);
             }
             Ok(Some(length)) => {
                 self.reflector.status.lock().last_contact = Some(now);

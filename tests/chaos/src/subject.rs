@@ -118,6 +118,7 @@ struct Plan {
     hurried: bool,
     watch_idle_timeout: bool,
     recreation_as_delete_and_add: bool,
+    one_thread: bool,
     resync: bool,
     skip: bool,
     /// How long the index function takes for an object, in microseconds. It slows down the process
@@ -153,6 +154,7 @@ impl Plan {
             hurried,
             watch_idle_timeout: random.one_in(2),
             recreation_as_delete_and_add: random.one_in(3),
+            one_thread: random.one_in(3),
             resync: random.one_in(4),
             skip: random.one_in(3),
             slow_index: random.pick(&[0, 0, 300, 2000]),
@@ -222,6 +224,7 @@ impl fmt::Display for Plan {
                 self.recreation_as_delete_and_add,
                 "recreation_as_delete_and_add",
             ),
+            (self.one_thread, "one thread"),
             (self.resync, "resync"),
             (self.skip, "skip"),
             (self.picky_index, "rejections"),
@@ -311,6 +314,7 @@ pub(crate) fn start(
         Box::new(client)
     };
     let factory = SharedInformerFactory::builder(BoxedSource(source))
+        .one_thread(plan.one_thread)
         .reflector_options(plan.reflector_options(&name, clock))
         .queue(plan.queue)
         .recreation_as_delete_and_add(plan.recreation_as_delete_and_add)

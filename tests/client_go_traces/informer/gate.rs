@@ -49,7 +49,11 @@ impl Gated {
     }
 }
 
-impl Sealed for Gated {}
+impl Sealed for Gated {
+    fn reserve(&self, _: bool) -> bool {
+        false
+    }
+}
 
 impl Queue<Item> for Gated {
     fn pop(&self, process: &mut Process<'_, Item>) -> Result<Deltas<Item>, PopError<Deltas<Item>>> {

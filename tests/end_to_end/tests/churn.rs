@@ -58,9 +58,10 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     // An existing cluster may have other users.
     let selector = format!("run={}", namespaces[0].name);
     let scope = InformerScope::all().label_selector(selector.parse().unwrap());
-    let factory = cluster.factory().scope(scope).build();
+    let factory = cluster.factory().scope(scope.clone()).build();
+    let alone = cluster.factory().scope(scope).one_thread(true).build();
     let typed = factory.informer::<ConfigMap>();
-    let own = factory.informer::<Map>();
+    let own = alone.informer::<Map>();
     let dynamic = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
     typed
         .add_index("group", |map| {
@@ -76,8 +77,10 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     own.add_handler(followers[1].clone()).unwrap();
     dynamic.add_handler(followers[2].clone()).unwrap();
     let stop = Stop::new();
-    factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync(&stop).unwrap();
+    for factory in [&factory, &alone] {
+        factory.start(&stop).unwrap();
+        factory.wait_for_cache_sync(&stop).unwrap();
+    }
     for object in &objects[..VICTIMS] {
         object.create(&cluster.client(), &selector);
     }
@@ -221,6 +224,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     );
 
     shut_down(&factory, "after 1000 objects");
+    shut_down(&alone, "after 1000 objects, on one thread");
     assert!(typed.is_stopped() && own.is_stopped() && dynamic.is_stopped());
     let status = typed.status();
     println!(

@@ -191,11 +191,11 @@ fn shutdown_timeout_names_the_stuck_callback() {
 #[test]
 fn relist_delivers_recreation_as_update_or_delete_and_add() {
     on_every_cluster(BOTH, |cluster| {
-        for (queue, as_delete_and_add) in [
-            (InformerQueue::DeltaFifo, true),
-            (InformerQueue::DeltaFifo, false),
-            (InformerQueue::RealFifo, true),
-            (InformerQueue::RealFifo, false),
+        for (queue, as_delete_and_add, one_thread) in [
+            (InformerQueue::DeltaFifo, true, false),
+            (InformerQueue::DeltaFifo, false, true),
+            (InformerQueue::RealFifo, true, true),
+            (InformerQueue::RealFifo, false, false),
         ] {
             let namespace = cluster.namespace("reborn");
             let first = namespace.create("reborn", json!({}));
@@ -207,6 +207,7 @@ fn relist_delivers_recreation_as_update_or_delete_and_add() {
             let factory = builder
                 .namespace(&namespace.name)
                 .recreation_as_delete_and_add(as_delete_and_add)
+                .one_thread(one_thread)
                 .build();
             let maps = factory.informer::<ConfigMap>();
             let follower = synced(&factory, &maps);

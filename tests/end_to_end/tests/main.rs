@@ -37,6 +37,7 @@ mod metadata;
 mod namespaces;
 mod network;
 mod node_agent;
+mod one_thread;
 mod optional;
 mod proxy;
 mod quickstart;

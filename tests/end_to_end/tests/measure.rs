@@ -168,9 +168,9 @@ fn resources_can_be_measured_by_plural_or_short_name() {
             namespaces.objects
         );
         let path = kubeconfig.to_str().unwrap();
-        let inline = ["ns", "--type", "dynamic", "--inline", "--seconds", "0"];
-        let inline = run(inline.into_iter().chain(["--kubeconfig", path]), || {}).unwrap();
-        assert_eq!((inline.objects, inline.handlers), (namespaces.objects, 1));
+        let alone = ["ns", "--type", "dynamic", "--one-thread", "--seconds", "0"];
+        let alone = run(alone.into_iter().chain(["--kubeconfig", path]), || {}).unwrap();
+        assert_eq!((alone.objects, alone.handlers), (namespaces.objects, 1));
         assert_eq!(
             measure("Namespace", "metadata").unwrap().objects,
             namespaces.objects
@@ -205,7 +205,6 @@ fn absent_server_or_wrong_arguments_are_errors() {
     for wrong in [
         &["--server", "http://a", "--context", "b"][..],
         &["--server", "http://a", "--handlers", "0"],
-        &["--server", "http://a", "--handlers", "2", "--inline"],
         &["--server", "http://a", "--seconds", "-1"],
         &["pods", "nodes"],
     ] {

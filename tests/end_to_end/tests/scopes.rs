@@ -143,20 +143,20 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
             factory.informer::<ConfigMap>().indexer(),
             all.lister().indexer()
         ));
-        // Another type gets another informer. An inline observer also gets its own.
+        // Another type gets another informer. An observation on one thread also gets its own.
         let other = factory.observe(Source::dynamic(
             k8s_informer::object::GroupVersionResource::new("", "v1", "configmaps"),
         ));
         let other = other.scope(web.clone()).start().unwrap();
         other.wait_for_sync(&Stop::new(), PATIENCE).unwrap();
         let (follower, observer) = observe(&factory, &web);
-        let (of_inline, inline) = begin((follower, observer.inline()));
+        let (of_alone, alone) = begin((follower, observer.one_thread()));
         assert_informers(cluster, &interceptor, 4, 4);
 
         namespace.create("b", json!({}));
         namespace.patch("b", &json!({ "metadata": { "labels": { "tier": "web" } } }));
         namespace.patch("a", &json!({ "metadata": { "labels": { "tier": null } } }));
-        for follower in [&of_first, &of_second, &of_inline] {
+        for follower in [&of_first, &of_second, &of_alone] {
             follower.wait_for_events(&["+a", "+b", "-a"]);
         }
         of_all.wait_for_events(&["+a", "+b", "~b", "~a"]);
@@ -164,7 +164,7 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         // Only the last observer of an informer stops it.
         assert!(first.stop());
         namespace.delete("b");
-        for follower in [&of_second, &of_inline] {
+        for follower in [&of_second, &of_alone] {
             follower.wait_for_events(&["+a", "+b", "-a", "-b"]);
         }
         assert_eq!(
@@ -173,7 +173,7 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
             "a stopped observer must receive no events"
         );
         assert_informers(cluster, &interceptor, 4, 4);
-        assert!(second.stop() && inline.stop() && other.stop());
+        assert!(second.stop() && alone.stop() && other.stop());
         assert_informers(cluster, &interceptor, 4, 1);
         // An informer that was requested directly outlives its observer.
         assert!(all.stop());
@@ -190,7 +190,7 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         assert!(of_new.known().events.is_empty());
         drop(new);
         assert_informers(cluster, &interceptor, 5, 1);
-        for follower in [of_first, of_second, of_all, of_inline] {
+        for follower in [of_first, of_second, of_all, of_alone] {
             assert_eq!(follower.known().problems, [""; 0]);
         }
         shut_down(&factory, "with observers");

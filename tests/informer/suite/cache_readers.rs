@@ -2,12 +2,15 @@
 
 use k8s_informer::Stop;
 
-use super::informer;
+use super::{informer, one_thread};
 use crate::informer::support::{Door, Feed, SOON, run_synced};
 
 /// A handler gets every state that a reader may have seen in the cache, even a short-lived one.
 #[test]
 fn handler_gets_even_short_lived_states_of_the_cache() {
+    if one_thread() {
+        return;
+    }
     let feed = Feed::new("things");
     let informer = informer(&feed);
     let (door, (sender, receiver)) = (Door::new(), std::sync::mpsc::channel());

@@ -9,7 +9,7 @@ use k8s_informer::{Object, SharedIndexInformer, Stop};
 use k8s_informer_testing::FakeClock;
 use parking_lot::Mutex;
 
-use super::{informer, informer_options, informer_with};
+use super::{informer, informer_options, informer_with, one_thread};
 use crate::informer::support::{
     Door, Feed, SOON, logged, logging, object, options, record, recorder, run, run_synced, until,
 };
@@ -19,6 +19,9 @@ type Slot = Arc<Mutex<Option<HandlerRegistration>>>;
 
 #[test]
 fn sp5_self_removal_during_stop_does_not_hang() {
+    if one_thread() {
+        return;
+    }
     let feed = Feed::new("sp5");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -301,6 +304,9 @@ impl Clock for PanickingClock {
 
 #[test]
 fn sp14_panicking_clock_loses_no_events() {
+    if one_thread() {
+        return;
+    }
     let feed = Feed::new("clock");
     let names: Vec<_> = (0..1100).map(|n| n.to_string()).collect();
     feed.list(

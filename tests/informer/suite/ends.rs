@@ -18,7 +18,7 @@ use k8s_informer_testing::FakeClock;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::{informer, informer_options, queue_kind};
+use super::{informer, informer_options, one_thread, queue_kind};
 use crate::informer::support::{
     Door, Feed, Informer, SOON, logged, logging, options, record, run, run_synced, soon, status,
     until,
@@ -37,7 +37,9 @@ impl ListerWatcherSource for FeedSource {
 }
 
 fn factory(feed: &Feed) -> SharedInformerFactory {
-    let builder = SharedInformerFactory::builder(FeedSource(feed.clone())).queue(queue_kind());
+    let builder = SharedInformerFactory::builder(FeedSource(feed.clone()))
+        .queue(queue_kind())
+        .one_thread(one_thread());
     builder
         .reflector_options(options(&FakeClock::new()))
         .build()
@@ -168,6 +170,9 @@ fn recreation_can_be_delivered_as_delete_and_add() {
 
 #[test]
 fn i3_reflector_and_process_loop_end_before_the_handlers() {
+    if one_thread() {
+        return;
+    }
     let feed = Feed::new("i3 order");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -242,7 +247,11 @@ fn fa6_callback_can_stop_informer_and_factory_without_waiting() {
     assert_eq!(response, (false, false, Err(ShutdownError::FromWithin)));
     // `stop_informer` has removed the informer from the factory, but the informer has not ended. A
     // shutdown from outside still waits for it until the timeout.
-    wait_until_stuck_threads_are(&factory, &["handler-1 run"]);
+    let thread = match one_thread() {
+        true => "fa6 within",
+        false => "handler-1 run",
+    };
+    wait_until_stuck_threads_are(&factory, &[thread]);
     door.open();
     soon("shutdown", move || factory.shutdown_timeout(SOON)).unwrap();
     assert!(pods.ended().is_done());
@@ -281,6 +290,7 @@ fn assert_shutdown_names_stuck_thread(
     block_thread(&pods, door.clone());
     factory.start(&Stop::new()).unwrap();
     door.wait_for_arrivals(1);
+    let thread = if one_thread() { name } else { thread };
     wait_until_stuck_threads_are(&factory, &[thread]);
     door.open();
     let inner = factory.clone();
@@ -387,6 +397,10 @@ fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
             .timed_out()
     );
     feed.list("10", &[("a", "1")]);
+    if one_thread() {
+        // The handler blocks the informer.
+        door.open();
+    }
     factory
         .wait_for_cache_sync_with(&Stop::new(), SOON)
         .unwrap();
@@ -611,6 +625,9 @@ fn fa5_callbacks_can_shut_down_each_others_factory() {
 
 #[test]
 fn sp15_handlers_can_shut_each_other_down_without_deadlock() {
+    if one_thread() {
+        return;
+    }
     let feed = Feed::new("handlers shut down each other");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);

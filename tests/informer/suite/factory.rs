@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::queue_kind;
+use super::{one_thread, queue_kind};
 use crate::informer::support::{
     Door, Feed, Informer, SOON, options, record, recorder, run, soon, status, until,
 };
@@ -59,6 +59,7 @@ impl ListerWatcherSource for Source {
 fn builder(source: &Source) -> SharedInformerFactoryBuilder {
     SharedInformerFactory::builder(source.clone())
         .queue(queue_kind())
+        .one_thread(one_thread())
         .reflector_options(options(&FakeClock::new()))
 }
 
@@ -109,7 +110,7 @@ fn fa3_start_runs_unstarted_informers_without_waiting() {
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
     // Each informer has the stop that it was started with.
     first.stop();
-    until("stopped", || pods.is_stopped());
+    until("stopped", || one_thread() || pods.is_stopped());
     assert!(!nodes.is_stopped());
     second.stop();
     until("stopped", || nodes.is_stopped());
@@ -381,7 +382,7 @@ fn fa5_shutdown_returns_when_all_threads_have_ended() {
                 .unwrap();
         });
     }
-    until("stopped", || pods.is_stopped());
+    until("stopped", || one_thread() || pods.is_stopped());
     // No shutdown may return while the callback runs. The short wait may overlook a shutdown that
     // returns too early, but it never fails without a reason.
     assert!(results.recv_timeout(Duration::from_millis(200)).is_err());
@@ -414,7 +415,7 @@ fn fa5_callback_shutting_factory_down_does_not_deadlock() {
 fn dropped_factory_stops_its_informers() {
     let (factory, pods, door) = factory_with_blocked_callback();
     drop(factory);
-    until("stopped", || pods.is_stopped());
+    until("stopped", || one_thread() || pods.is_stopped());
     door.open();
 }
 
@@ -447,6 +448,7 @@ fn fa7_client_serves_typed_and_dynamic_informers() {
     let client = Client::new(Config::new(server.url())).unwrap();
     let factory = SharedInformerFactory::builder(client)
         .queue(queue_kind())
+        .one_thread(one_thread())
         .build();
     let (typed, dynamic) = (
         factory.informer::<ConfigMap>(),
@@ -492,6 +494,7 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
     let client = Client::new(Config::new(server.url())).unwrap();
     let factory = SharedInformerFactory::builder(client)
         .queue(queue_kind())
+        .one_thread(one_thread())
         .reflector_options(options)
         .build();
     let informer = factory.dynamic(gvr("configmaps"));

@@ -7,7 +7,7 @@ use k8s_informer::handler::{HandlerOptions, ResourceEventHandler};
 use k8s_informer::{DynamicObject, Object, impl_object};
 use parking_lot::Mutex;
 
-use super::informer;
+use super::{informer, one_thread};
 use crate::informer::support::{
     Door, Feed, Informer, SOON, logged, logging, record, recorder, run, run_synced, soon,
 };
@@ -56,6 +56,9 @@ fn sp6_handler_removed_before_run_is_never_called() {
 
 #[test]
 fn sp7_sp8_slow_handler_gets_everything_in_order() {
+    if one_thread() {
+        return;
+    }
     let feed = Feed::new("sp8");
     feed.list("10", &[("a", "10")]);
     let informer = informer(&feed);
@@ -138,6 +141,9 @@ fn sp7_burst_memory_is_freed_while_events_still_wait() {
 
 #[test]
 fn sp9_blocked_handler_blocks_no_other_handler_or_queue() {
+    if one_thread() {
+        return;
+    }
     let feed = Feed::new("sp9");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
@@ -165,6 +171,9 @@ fn sp9_blocked_handler_blocks_no_other_handler_or_queue() {
 
 #[test]
 fn sp10_sp11_t1_handler_syncs_after_initial_list() {
+    if one_thread() {
+        return;
+    }
     let feed = Feed::new("sp11");
     feed.list("10", &[("a", "1"), ("b", "1")]);
     let informer = informer(&feed);
@@ -216,6 +225,9 @@ fn sp11_late_handler_syncs_after_its_own_initial_list() {
 
 #[test]
 fn sp12_removed_handler_loses_queued_events() {
+    if one_thread() {
+        return;
+    }
     let feed = Feed::new("sp12");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);

@@ -10,7 +10,7 @@ use k8s_informer::{Client, Config, Object, SharedIndexInformer, SharedInformerFa
 use k8s_informer_testing::{ApiServer, FakeClock, Fault, Verb};
 use serde_json::{Value, json};
 
-use super::{informer_options, queue_kind};
+use super::{informer_options, one_thread, queue_kind};
 use crate::informer::support::{
     Events, Feed, Informer, SECOND, SOON, options, record, run, soon, status, until,
 };
@@ -28,11 +28,9 @@ struct TwoNamespaces {
 
 impl TwoNamespaces {
     fn new(resync: bool) -> Self {
-        let (blue, green, clock) = (
-            Feed::new("blue things"),
-            Feed::new("green things"),
-            FakeClock::new(),
-        );
+        let clock = FakeClock::new();
+        let blue = Feed::on_clock("blue things", &clock);
+        let green = Feed::on_clock("green things", &clock);
         let mut options = options(&clock);
         if resync {
             options.resync_period = SECOND;
@@ -256,6 +254,7 @@ fn scope_of_two_namespaces_needs_no_cluster_wide_rights() {
     let client = Client::new(Config::new(server.url())).unwrap();
     let factory = SharedInformerFactory::builder(client)
         .queue(queue_kind())
+        .one_thread(one_thread())
         .reflector_options(options(&FakeClock::new()))
         .namespace("green")
         .namespace("blue")

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_informer_testing::FakeClock;
 
-use super::informer_with;
+use super::{informer_with, one_thread};
 use crate::informer::support::{
     Events, Feed, Informer, Running, SECOND, SOON, options, record, record_with_resync, run_synced,
 };
@@ -19,7 +19,8 @@ struct ResyncTest {
 
 impl ResyncTest {
     fn new(name: &'static str, period: Duration) -> Self {
-        let (feed, clock) = (Feed::new(name), FakeClock::new());
+        let clock = FakeClock::new();
+        let feed = Feed::on_clock(name, &clock);
         let mut options = options(&clock);
         options.resync_period = period;
         let informer = informer_with(&feed, options);
@@ -38,8 +39,12 @@ impl ResyncTest {
         self.until_next_tick_is_set();
     }
 
-    /// Waits until the resync thread waits for its next tick.
+    /// Waits until the resync thread waits for its next tick. On one thread, a read ends for a tick
+    /// before it returns later frames.
     fn until_next_tick_is_set(&mut self) {
+        if one_thread() {
+            return;
+        }
         self.ticks += 1;
         assert!(
             self.clock.until_waits(self.ticks, SOON),
@@ -50,7 +55,7 @@ impl ResyncTest {
 
     /// Advances the clock by one period, and waits until the resync is done.
     fn tick(&mut self, period: Duration) {
-        assert_eq!(self.clock.waits().last(), Some(&period));
+        assert!(one_thread() || self.clock.waits().last() == Some(&period));
         self.clock.advance(period);
         self.until_next_tick_is_set();
     }
@@ -165,7 +170,10 @@ fn i10_informer_without_period_does_not_resync() {
     let _running = run_synced(&test.informer);
     test.clock.advance(1000 * SECOND);
     assert_eq!(test.mark(100)(&events), ["add a@1 initial"]);
-    assert!(test.clock.waits().is_empty(), "no resync timer runs");
+    assert!(
+        one_thread() || test.clock.waits().is_empty(),
+        "no resync timer runs"
+    );
 }
 
 #[test]

@@ -191,6 +191,7 @@ fn handlers_follow_server_through_broken_watches_and_lists() {
     options.page_size = Some(3);
     let factory = SharedInformerFactory::builder(client)
         .queue(super::queue_kind())
+        .one_thread(super::one_thread())
         .reflector_options(options)
         .build();
     let informer = factory.dynamic(k8s_informer::object::GroupVersionResource::new(

@@ -4,7 +4,8 @@
 //! A sender leaves an *offer*, a receiver a *request*. The side that finds the other waiting serves
 //! it. A [`Select`] is never found: it waits until one of its operations finds a partner. This is
 //! sufficient because the other end of a selected channel always blocks in a plain `send` or
-//! `recv`, and no other thread serves it.
+//! `recv`, and no other thread serves it: a `try_send` beside a ready `Select` is an error of the
+//! program under test.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +16,17 @@ use super::{Mutex, any, thread};
 #[derive(Debug)]
 pub struct SendError<T>(pub T);
 
-/// The sender was dropped.
+/// No receiver waits, or it was dropped. Contains the unsent value.
+#[derive(Debug)]
+pub struct TrySendError<T>(T);
+
+impl<T> TrySendError<T> {
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+/// The senders were dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RecvError;
 
@@ -39,7 +50,7 @@ struct State<T> {
     buffer: Option<VecDeque<T>>,
     /// The threads that block in a select.
     selecting: Vec<Waiter>,
-    sending: bool,
+    senders: usize,
     receiving: bool,
 }
 
@@ -63,7 +74,7 @@ fn channel<T>(buffer: Option<VecDeque<T>>) -> (Sender<T>, Receiver<T>) {
         served: Vec::new(),
         buffer,
         selecting: Vec::new(),
-        sending: true,
+        senders: 1,
         receiving: true,
     })));
     (Sender(Arc::clone(&channel)), Receiver(channel))
@@ -104,6 +115,15 @@ impl<T> State<T> {
 }
 
 impl<T> Sender<T> {
+    /// Sends only if a thread blocks in `recv`.
+    pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        let mut state = self.0.0.lock();
+        match state.serve(value) {
+            Some(value) => Err(TrySendError(value)),
+            None => Ok(()),
+        }
+    }
+
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         let me = thread::current();
         {
@@ -151,7 +171,7 @@ impl<T> Receiver<T> {
             if let Some(value) = state.take() {
                 return Ok(value);
             }
-            if !state.sending {
+            if state.senders == 0 {
                 return Err(RecvError);
             }
             state.requests.push_back(me.clone());
@@ -162,7 +182,7 @@ impl<T> Receiver<T> {
             if let Some(at) = state.served.iter().position(|(id, _)| *id == me.id()) {
                 return Ok(state.served.swap_remove(at).1);
             }
-            if !state.sending {
+            if state.senders == 0 {
                 state.requests.retain(|waiter| waiter.id() != me.id());
                 return Err(RecvError);
             }
@@ -180,10 +200,17 @@ impl<T> Iterator for &Receiver<T> {
     }
 }
 
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.0.0.lock().senders += 1;
+        Self(Arc::clone(&self.0))
+    }
+}
+
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         let mut state = self.0.0.lock();
-        state.sending = false;
+        state.senders -= 1;
         state.wake_all();
     }
 }
@@ -223,7 +250,7 @@ impl<T> Selected for Channel<T> {
             Operation::Send => !state.requests.is_empty() || !state.receiving,
             Operation::Recv => {
                 let is_buffered = state.buffer.as_ref().is_some_and(|all| !all.is_empty());
-                is_buffered || !state.offers.is_empty() || !state.sending
+                is_buffered || !state.offers.is_empty() || state.senders == 0
             }
         }
     }
@@ -304,7 +331,7 @@ impl SelectedOperation {
         match state.take() {
             Some(value) => Ok(value),
             None => {
-                assert!(!state.sending, "another thread received the ready value");
+                assert_eq!(state.senders, 0, "another thread received the ready value");
                 Err(RecvError)
             }
         }

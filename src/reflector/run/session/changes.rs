@@ -123,6 +123,9 @@ impl<T: Object> Session<'_, T> {
             self.protocol.queued();
         }
         if !self.changes.is_empty() {
+            if let Some(consumer) = self.consumer {
+                consumer.before_changes();
+            }
             for error in self.store.apply_entries(&mut self.changes) {
                 self.rejected(&error);
             }

@@ -2,7 +2,7 @@
 //! `../kube` and `../go`.
 //!
 //! ```text
-//! ours [--inline] [URL]    URL of a server without TLS; default: the cluster of the Pod
+//! ours [--one-thread] [URL]    URL of a server without TLS; default: the cluster of the Pod
 //! ```
 
 use std::error::Error;
@@ -16,7 +16,8 @@ use custom::ConfigMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (inline, urls): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|a| a == "--inline");
+    let (one_thread, urls): (Vec<_>, Vec<_>) =
+        std::env::args().skip(1).partition(|a| a == "--one-thread");
     let config = match urls.first() {
         Some(url) => Config::new(url),
         None => Config::try_default()?,
@@ -33,8 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .on_added(|map| println!("+ {} {}", map.name(), keys(map)))
         .on_modified(|_, map| println!("~ {} {}", map.name(), keys(map)))
         .on_deleted(|map| println!("- {}", map.name()));
-    if !inline.is_empty() {
-        observe = observe.inline();
+    if !one_thread.is_empty() {
+        observe = observe.one_thread();
     }
     let maps = observe.start()?;
     maps.wait_for_sync(&stop, None)?;

@@ -1,0 +1,83 @@
+//! Informers on one thread, which other threads need while the watch is silent or busy.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use k8s_informer::Stop;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+
+use crate::cluster::{BOTH, on_every_cluster};
+use crate::support::{Follower, PATIENCE, cached, shut_down, synced};
+
+const OBJECTS: usize = 5;
+const WRITES: usize = 200;
+
+#[test]
+fn late_handlers_and_reads_interrupt_watch_without_losing_events() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("one-thread");
+        for n in 0..OBJECTS {
+            namespace.create(&format!("m{n}"), json!({}));
+        }
+        let builder = cluster.factory().namespace(&namespace.name);
+        let factory = builder.one_thread(true).build();
+        let maps = factory.informer::<ConfigMap>();
+        let first = synced(&factory, &maps);
+        let stop = Stop::new();
+
+        // While the watch is silent.
+        let late = Follower::default();
+        let registration = maps.add_handler(late.clone()).unwrap();
+        assert!(registration.synced().wait_timeout(PATIENCE));
+        assert_eq!(late.known().versions, cached(&maps));
+        maps.wait_until_current(Instant::now(), &stop).unwrap();
+
+        // While events arrive.
+        let written = AtomicUsize::new(0);
+        let mut followers = vec![first, late];
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0..WRITES {
+                    let data = json!({ "data": { "n": n.to_string() } });
+                    namespace.patch(&format!("m{}", n % OBJECTS), &data);
+                    written.store(n + 1, Ordering::Relaxed);
+                }
+            });
+            while written.load(Ordering::Relaxed) < WRITES {
+                let follower = Follower::default();
+                let handler = maps.add_handler(follower.clone()).unwrap();
+                assert!(handler.synced().wait_timeout(PATIENCE));
+                maps.wait_until_current(Instant::now(), &stop).unwrap();
+                if followers.len() < 8 {
+                    followers.push(follower);
+                } else {
+                    maps.remove_event_handler(&handler);
+                }
+            }
+        });
+        maps.wait_until_current(Instant::now(), &stop).unwrap();
+        let truth = cluster.versions(&namespace);
+        assert_eq!(cached(&maps), truth);
+        for (n, follower) in followers.iter().enumerate() {
+            follower.wait("each follower has the last state", |known| {
+                known.versions == truth
+            });
+            assert_eq!(follower.known().problems, [""; 0], "follower {n}");
+        }
+        let updates = |name: &str| {
+            let updates = followers[0].known().events;
+            updates.iter().filter(|event| *event == name).count()
+        };
+        for n in 0..OBJECTS {
+            assert_eq!(updates(&format!("~m{n}")), WRITES / OBJECTS, "m{n}");
+        }
+        let status = maps.status();
+        assert!(
+            status.last_error.is_none() && status.failures == 0,
+            "{status:?}"
+        );
+        shut_down(&factory, "on one thread");
+    });
+}
