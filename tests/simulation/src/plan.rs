@@ -1,0 +1,192 @@
+//! What a seed decides before a run, and the faults that are counted.
+
+use std::time::Duration;
+
+/// A generator of the numbers of one run: SplitMix64.
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Returns a number below `limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit.max(1) as u64) as usize
+    }
+
+    /// Returns a number of `least..=most`.
+    pub fn between(&mut self, least: u64, most: u64) -> u64 {
+        least + self.next() % (most - least + 1)
+    }
+
+    /// Returns `true` in this many of 1,000 calls.
+    pub fn permille(&mut self, of_thousand: u64) -> bool {
+        self.next() % 1000 < of_thousand
+    }
+
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+}
+
+/// How a server handles a request for a watch-list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchLists {
+    Supported,
+    /// The server answers 422.
+    Rejected,
+    /// The server watches, and sends no initial events.
+    Ignored,
+}
+
+/// The configuration of one run.
+#[derive(Debug)]
+pub struct Plan {
+    pub delta_fifo: bool,
+    pub recreation_as_delete_and_add: bool,
+    pub watch_list: bool,
+    pub page_size: Option<u32>,
+    pub resync: Duration,
+    pub watch_idle_timeout: Option<Duration>,
+    pub expected_kind: bool,
+    pub server_watch_lists: WatchLists,
+    /// Whether the server also pages lists at the version "0".
+    pub pages_at_zero: bool,
+    pub sends_bookmarks: bool,
+    /// Whether a watch from a version of the future is accepted, and sends nothing until then.
+    pub accepts_future: bool,
+    /// Whether the object of a deletion has the version of its last state.
+    pub old_version_of_deletion: bool,
+    /// Whether the `kind` of a list follows its items.
+    pub kind_last: bool,
+    pub items_have_kind: bool,
+    /// The delay of each API server behind the first one, in microseconds.
+    pub lags: [u64; 2],
+    pub keys: usize,
+    /// The number of handlers that are added before the start.
+    pub handlers: usize,
+    /// The number of events of the world until it is quiet.
+    pub ticks: usize,
+    /// How often faults occur, in thousandths of what they could.
+    pub connection_faults: u64,
+    pub object_faults: u64,
+    pub handler_faults: u64,
+    pub server_faults: u64,
+}
+
+impl Plan {
+    pub fn new(rng: &mut Rng) -> Self {
+        let seconds = Duration::from_secs;
+        let lag = rng.pick(&[0, 0, 200_000, 3_000_000, 15_000_000]);
+        let faults = |rng: &mut Rng| rng.pick(&[0, 300, 1000, 1000, 2000]);
+        Self {
+            delta_fifo: rng.permille(500),
+            recreation_as_delete_and_add: rng.permille(300),
+            watch_list: rng.permille(600),
+            page_size: rng.pick(&[None, None, Some(1), Some(2), Some(3)]),
+            resync: rng.pick(&[
+                seconds(0),
+                seconds(0),
+                seconds(7),
+                seconds(60),
+                seconds(400),
+            ]),
+            watch_idle_timeout: rng.pick(&[None, None, Some(seconds(150))]),
+            expected_kind: rng.permille(500),
+            server_watch_lists: rng.pick(&[
+                WatchLists::Supported,
+                WatchLists::Supported,
+                WatchLists::Supported,
+                WatchLists::Rejected,
+                WatchLists::Ignored,
+            ]),
+            pages_at_zero: rng.permille(300),
+            sends_bookmarks: rng.permille(800),
+            accepts_future: rng.permille(500),
+            old_version_of_deletion: rng.permille(100),
+            kind_last: rng.permille(200),
+            items_have_kind: rng.permille(500),
+            lags: [0, lag],
+            keys: rng.between(3, 8) as usize,
+            handlers: rng.between(1, 3) as usize,
+            ticks: rng.between(10, 130) as usize,
+            connection_faults: faults(rng),
+            object_faults: faults(rng),
+            handler_faults: faults(rng),
+            server_faults: faults(rng),
+        }
+    }
+}
+
+/// Declares the faults, with the names of the table.
+macro_rules! faults {
+    ($($fault:ident: $name:literal,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Fault { $($fault,)* }
+
+        impl Fault {
+            pub const ALL: &[Self] = &[$(Self::$fault,)*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$fault => $name,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    Delete: "server: deletion",
+    Recreation: "server: recreation under the same name",
+    Compaction: "server: compaction",
+    Restore: "server: restore to an earlier state",
+    RestoreAhead: "server: restore, with versions moved ahead",
+    Restart: "server: restart, all connections break",
+    LaggingServer: "server: request to a server that lags behind",
+    TooLarge: "server: 504, version too large",
+    Bookmark: "server: bookmark",
+    Pages: "server: list in pages",
+    ExpiredToken: "server: 410 for a continue token",
+    WatchList: "server: watch-list",
+    WatchListRejected: "server: 422 for a watch-list",
+    WatchListIgnored: "server: watch-list without initial events",
+    OldVersionOfDeletion: "server: deletion with the version of the last state",
+    Expired: "server: 410 for a version",
+    Refused: "connection: refused",
+    TooManyRequests: "connection: 429 with Retry-After",
+    Internal: "connection: 500",
+    GatewayTimeout: "connection: 504",
+    RequestPanic: "connection: the lister-watcher panics",
+    Garbage: "connection: garbage as a body or frame",
+    Truncated: "connection: truncated frame or list, clean end",
+    Cut: "connection: reset after any byte",
+    Stall: "connection: silent forever",
+    Delay: "connection: delay",
+    Split: "connection: small chunks",
+    ErrorEvent: "connection: ERROR event",
+    Unreadable: "object: cannot be decoded",
+    UnreadableOnce: "object: cannot be decoded as sent once",
+    NoName: "object: without a readable name",
+    SentTwice: "object: twice in one list",
+    TransformRejects: "object: transform rejects it for a time",
+    TransformRejectsForever: "object: transform rejects it for good",
+    IndexRejects: "object: index function rejects it for a time",
+    IndexRejectsForever: "object: index function rejects it for good",
+    HandlerPanics: "handler: panic",
+    HandlerIsSlow: "handler: slow",
+    LateHandler: "handler: added late",
+    LateInCallback: "handler: added in a callback",
+    Removed: "handler: removed",
+    RemovedInCallback: "handler: removes itself in a callback",
+    Resync: "handler: resync",
+    Wait: "wait on the informer's thread",
+    Current: "wait of another thread until the cache is current",
+}

@@ -1,0 +1,376 @@
+//! One run: an informer on one thread, in a world that a seed determines.
+
+use std::fmt::Write;
+use std::hash::Hasher;
+use std::io;
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle, ThreadId};
+use std::time::{Duration, Instant};
+
+use simulation::handler::{HandlerBuffer, HandlerOptions, ResourceEventHandler};
+use simulation::informer::{InformerQueue, SharedIndexInformerOptions};
+use simulation::object::GroupVersionKind;
+use simulation::reflector::ReflectorState;
+use simulation::store::{IndexFunc, Indexers, Transform};
+use simulation::{SharedIndexInformer, Stop};
+
+use crate::clock::{Time, VirtualClock};
+use crate::observer::{Observer, SharedView};
+use crate::plan::{Fault, Plan, Rng};
+use crate::source::Source;
+use crate::thing::{INDEX, Thing, group};
+use crate::world::{Action, Phase, World};
+
+const SECOND: u64 = 1_000_000;
+/// The most steps of a run, so that one that makes no progress ends.
+const MAX_STEPS: u64 = 100_000;
+
+pub type Informer = SharedIndexInformer<Thing>;
+
+/// What remains of a run.
+pub struct Outcome {
+    /// A digest of the whole trace.
+    pub digest: u64,
+    pub failure: Option<String>,
+    /// How often each fault occurred, in the order of [`Fault::ALL`].
+    pub faults: Vec<u32>,
+    pub writes: usize,
+}
+
+/// A wait of another thread until the cache is current.
+pub struct Wait {
+    /// The version of the servers when it began, and their history.
+    pub version: u64,
+    pub epoch: u32,
+    thread: JoinHandle<Option<String>>,
+}
+
+pub struct Run {
+    pub time: Time,
+    pub stop: Stop,
+    seed: u64,
+    world: Mutex<World>,
+    informer: Mutex<Option<Informer>>,
+    thread: ThreadId,
+    is_verbose: bool,
+}
+
+/// Runs a seed. With `is_verbose`, prints the trace.
+pub fn run(seed: u64, is_verbose: bool) -> Outcome {
+    simulation::__private::seed(seed);
+    let mut rng = Rng::new(seed);
+    let plan = Plan::new(&mut rng);
+    let run = Arc::new(Run {
+        time: Time::default(),
+        stop: Stop::new(),
+        seed,
+        world: Mutex::new(World::new(rng, plan)),
+        informer: Mutex::default(),
+        thread: thread::current().id(),
+        is_verbose,
+    });
+    run.trace_in(&mut run.world(), || format!("seed {seed}"));
+    let informer = run.new_informer();
+    *run.informer.lock().unwrap_or_else(PoisonError::into_inner) = Some(informer.clone());
+    let handlers = run.world().plan.handlers;
+    (0..handlers).for_each(|_| run.add_handler());
+    let result = informer.run(&run.stop);
+    run.ended(result.is_ok());
+    drop(
+        run.informer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(),
+    );
+    let world = &mut *run.world();
+    Outcome {
+        digest: world.digest.finish(),
+        failure: world.failure.take(),
+        faults: std::mem::take(&mut world.faults),
+        writes: world.server.writes.len(),
+    }
+}
+
+impl Run {
+    fn new_informer(self: &Arc<Self>) -> Informer {
+        let mut options = SharedIndexInformerOptions::<Thing>::default();
+        options.one_thread = true;
+        let world = &mut *self.world();
+        let described = format!("{:?}", world.plan);
+        self.trace_in(world, || described);
+        let plan = &world.plan;
+        options.queue = match plan.delta_fifo {
+            true => InformerQueue::DeltaFifo,
+            false => InformerQueue::RealFifo,
+        };
+        options.recreation_as_delete_and_add = plan.recreation_as_delete_and_add;
+        let time = self.time.clone();
+        options.transform = Some(Transform::new(move |thing: Arc<Thing>| {
+            match thing.is_rejected_by(1, time.now()) {
+                true if thing.write % 4 == 0 => resume_unwind(Box::new("a simulated transform")),
+                true => Err("simulated"),
+                false => Ok(thing),
+            }
+        }));
+        let time = self.time.clone();
+        let index =
+            IndexFunc::fallible(
+                move |thing: &Thing| match thing.is_rejected_by(2, time.now()) {
+                    true if thing.write % 4 == 0 => resume_unwind(Box::new("a simulated index")),
+                    true => Err("simulated"),
+                    false => Ok(vec![group(thing.write)]),
+                },
+            );
+        options.indexers = Indexers::new().with(INDEX, index);
+        options.reflector = options.reflector.with(|reflector| {
+            reflector.clock = Arc::new(VirtualClock {
+                time: self.time.clone(),
+                run: Arc::downgrade(self),
+            });
+            reflector.resync_period = plan.resync;
+            reflector.page_size = plan.page_size;
+            reflector.watch_list = plan.watch_list;
+            reflector.watch_idle_timeout = plan.watch_idle_timeout;
+            reflector.expected_kind = plan
+                .expected_kind
+                .then(|| GroupVersionKind::new("example.com", "v1", "Thing"));
+        });
+        Informer::new(Arc::new(Source(Arc::clone(self))), options)
+    }
+
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn informer(&self) -> Option<Informer> {
+        self.informer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub fn is_own_thread(&self) -> bool {
+        thread::current().id() == self.thread
+    }
+
+    pub fn trace(&self, line: impl FnOnce() -> String) {
+        self.trace_in(&mut self.world(), line);
+    }
+
+    pub fn trace_in(&self, world: &mut World, line: impl FnOnce() -> String) {
+        let (now, line) = (self.time.now(), line());
+        world.digest.write_u64(now);
+        world.digest.write(line.as_bytes());
+        if self.is_verbose {
+            let mut text = String::new();
+            let _ = writeln!(text, "{:>14.6} {line}", now as f64 / SECOND as f64);
+            let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
+        }
+    }
+
+    /// Ends the run with a failure. The first one counts.
+    pub fn fail(&self, failure: String) {
+        self.trace(|| format!("FAILED: {failure}"));
+        self.world().failure.get_or_insert(failure);
+        self.stop.stop();
+    }
+
+    /// Lets time pass until `until`, or until something happens in the world.
+    pub fn step(self: &Arc<Self>, until: u64) {
+        self.step_with(until, None);
+    }
+
+    /// Like [`step`](Self::step). `interrupt` ends the read in which the informer waits.
+    pub fn step_with(self: &Arc<Self>, until: u64, interrupt: Option<&Stop>) {
+        let is_tick = {
+            let world = &mut *self.world();
+            world.steps += 1;
+            let next = until.min(world.next_tick).max(self.time.now());
+            self.time.set(next);
+            next >= world.next_tick
+        };
+        if self.world().steps > MAX_STEPS {
+            self.fail("makes no progress".to_owned());
+        }
+        if is_tick {
+            self.tick(interrupt);
+        }
+    }
+
+    /// The next event of the world.
+    fn tick(self: &Arc<Self>, interrupt: Option<&Stop>) {
+        let now = self.time.now();
+        // The versions of the cache and of the reflector, which may have seen more.
+        let versions = self.informer().map_or_else(Vec::new, |informer| {
+            let versions = [
+                informer.store_resource_version(),
+                informer.last_sync_resource_version(),
+            ];
+            let versions = versions.iter().filter_map(|version| version.parse().ok());
+            versions.collect()
+        });
+        let action = {
+            let world = &mut *self.world();
+            let (what, action) = match world.phase {
+                Phase::Active if world.ticks_left == 0 => {
+                    (world.phase, world.phase_since) = (Phase::Settling, now);
+                    world.next_tick = u64::MAX;
+                    ("the world is quiet".to_owned(), Action::None)
+                }
+                Phase::Active => world.tick(now, &versions, interrupt.is_some()),
+                _ => (world.epilogue(now), Action::None),
+            };
+            self.trace_in(world, || format!("-- {what}"));
+            action
+        };
+        match action {
+            Action::None => {}
+            Action::Add => self.add_handler(),
+            Action::Remove => {
+                let view = {
+                    let world = &mut *self.world();
+                    let at = world.rng.below(world.views.len());
+                    world.views.get(at).cloned()
+                };
+                if let Some(view) = view {
+                    self.remove_handler(&view);
+                }
+            }
+            Action::Wait => self.check_waits(),
+            Action::WaitCurrent => self.wait_until_current(interrupt),
+        }
+    }
+
+    /// Adds a handler. It is late if the informer runs.
+    pub fn add_handler(self: &Arc<Self>) {
+        let Some(informer) = self.informer() else {
+            return;
+        };
+        let view = SharedView::default();
+        let is_late = informer.status().state != ReflectorState::Created;
+        let mut options = HandlerOptions::default();
+        {
+            let world = &mut *self.world();
+            if world.views.len() >= 6 {
+                return;
+            }
+            let (view, mut number) = (&mut *view.lock(), world.faults[Fault::LateHandler as usize]);
+            number += world.plan.handlers as u32;
+            view.number = if is_late {
+                number as usize
+            } else {
+                world.views.len()
+            };
+            if is_late {
+                world.count(Fault::LateHandler);
+                let cached = informer.indexer().list();
+                view.replay = cached
+                    .iter()
+                    .filter_map(|thing| {
+                        let state = &world.server.writes.get(thing.write as usize)?.state;
+                        Some((state.key, thing.write))
+                    })
+                    .collect();
+            }
+            options.resync_period =
+                world
+                    .rng
+                    .pick(&[None, Some(Duration::ZERO), Some(Duration::from_secs(30))]);
+            options.buffer = world
+                .rng
+                .pick(&[HandlerBuffer::Unbounded, HandlerBuffer::Coalescing]);
+            let number = view.number;
+            self.trace_in(world, || format!("adds handler {number}: {options:?}"));
+        }
+        let observer: Box<dyn ResourceEventHandler<Thing>> = Box::new(Observer {
+            run: Arc::clone(self),
+            view: view.clone(),
+        });
+        match informer.add_handler_with_options(observer, options) {
+            Ok(registration) => {
+                view.lock().registration = Some(registration);
+                self.world().views.push(view);
+            }
+            Err(error) => self.fail(format!("add_handler: {error}")),
+        }
+    }
+
+    pub fn remove_handler(&self, view: &SharedView) {
+        let (Some(informer), Some(registration)) =
+            (self.informer(), view.lock().registration.clone())
+        else {
+            return;
+        };
+        let number = {
+            let view = &mut *view.lock();
+            view.is_removed = true;
+            view.number
+        };
+        {
+            let world = &mut *self.world();
+            world.views.retain(|it| it.lock().number != number);
+            world.count(Fault::Removed);
+            self.trace_in(world, || format!("removes handler {number}"));
+        }
+        informer.remove_event_handler(&registration);
+    }
+
+    /// Waits on another thread until the cache is current.
+    fn wait_until_current(self: &Arc<Self>, interrupt: Option<&Stop>) {
+        let (Some(informer), Some(interrupt)) = (self.informer(), interrupt) else {
+            return;
+        };
+        // Otherwise the other thread interrupts nothing, and this one would not know when it waits.
+        let interrupts = informer.status().state == ReflectorState::Watching
+            && informer.last_sync_resource_version() == informer.store_resource_version();
+        if !interrupts {
+            return;
+        }
+        let (run, seed) = (Arc::clone(self), self.seed);
+        let (entries, version, epoch, now) = {
+            let world = &mut *self.world();
+            world.count(Fault::Current);
+            let server = &world.server;
+            let entries = server.timeline.len();
+            (entries, server.version, server.epoch, self.time.now())
+        };
+        let thread = thread::spawn(move || {
+            simulation::__private::seed(seed);
+            if let Err(error) = informer.wait_until_current(Instant::now(), &run.stop) {
+                return (!error.is_stopped()).then(|| format!("wait_until_current: {error}"));
+            }
+            run.is_current(&informer, entries, epoch, now)
+        });
+        // The other thread either has what it needs, or ends the read.
+        while !interrupt.is_stopped() && !thread.is_finished() {
+            thread::yield_now();
+        }
+        self.world().waits.push(Wait {
+            version,
+            epoch,
+            thread,
+        });
+    }
+
+    /// Joins the waits of other threads that have what they wait for. One whose version was undone by
+    /// a restore may last: the reflector may have seen the version in an unreadable event.
+    pub fn join_waits(&self, is_over: impl Fn(&Wait) -> bool) {
+        let waits: Vec<_> = {
+            let world = &mut *self.world();
+            world.waits.extract_if(.., |wait| is_over(wait)).collect()
+        };
+        for Wait { thread, .. } in waits {
+            let begun = Instant::now();
+            while !thread.is_finished() {
+                if begun.elapsed() > Duration::from_secs(5) {
+                    return self.fail("wait_until_current does not return".to_owned());
+                }
+                thread::yield_now();
+            }
+            if let Ok(Some(failure)) = thread.join() {
+                self.fail(failure);
+            }
+        }
+    }
+}
