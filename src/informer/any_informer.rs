@@ -104,10 +104,10 @@ pub(super) fn wait_for_sync(
         .map(|one| stop_on_refusal(&*one.informer, &refused))
         .collect();
     let is_blocked = |one: &&Awaited| !one.synced.is_done() && one.informer.state().is_own_thread();
-    let blocked: Vec<_> = awaited.iter().filter(is_blocked).collect();
+    let blocked = awaited.iter().filter(is_blocked);
+    let blocked: Vec<_> = blocked.flat_map(|one| one.informer.unsynced()).collect();
     if !blocked.is_empty() {
-        let unsynced = blocked.iter().flat_map(|one| one.informer.unsynced());
-        return Err(SyncError::new(unsynced.collect(), SyncEnd::OwnThread));
+        return Err(SyncError::new(blocked, SyncEnd::OwnThread));
     }
     let (mut unsynced, mut undecodable, mut has_ended) = (Vec::new(), Vec::new(), false);
     for one in awaited {
