@@ -159,12 +159,13 @@ pub mod guide;
 #[cfg(doc)]
 pub mod deviations {}
 
+#[cfg(simulation)]
+pub use crate::base::hash::seed;
+
 /// Support for the macros of this crate, for its fuzz targets and for the replay of traces.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::__debug_as_display as debug_as_display;
-    #[cfg(simulation)]
-    pub use crate::base::hash::seed;
     pub use crate::base::panic::catch;
     #[cfg(feature = "client")]
     pub mod client {

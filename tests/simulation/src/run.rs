@@ -58,7 +58,7 @@ pub struct Run {
 
 /// Runs a seed. With `is_verbose`, prints the trace.
 pub fn run(seed: u64, is_verbose: bool) -> Outcome {
-    simulation::__private::seed(seed);
+    simulation::seed(seed);
     let mut rng = Rng::new(seed);
     let plan = Plan::new(&mut rng);
     let run = Arc::new(Run {
@@ -336,7 +336,7 @@ impl Run {
             (entries, server.version, server.epoch, self.time.now())
         };
         let thread = thread::spawn(move || {
-            simulation::__private::seed(seed);
+            simulation::seed(seed);
             if let Err(error) = informer.wait_until_current(Instant::now(), &run.stop) {
                 return (!error.is_stopped()).then(|| format!("wait_until_current: {error}"));
             }
