@@ -119,8 +119,8 @@ struct Identity {
 struct Entry {
     identity: Identity,
     informer: Arc<dyn AnyInformer>,
-    /// Whether later requests get this informer. It is false for an observation on one thread, and for an
-    /// informer that ends.
+    /// Whether later requests get this informer. It is false for an observation on one thread, and
+    /// for an informer that ends.
     is_shared: bool,
     /// Whether the informer was stopped individually.
     is_ending: bool,
