@@ -66,7 +66,7 @@ pub(super) enum InPlace {
     /// The first items after each read, if nothing else waits: waking the process loop would cost
     /// more than the work. The process loop takes the rest, so the order is the same.
     First,
-    /// Everything. There is no process loop. The function is called after each step.
+    /// Everything. There is no process loop. The function is called after it, before each step.
     All(Arc<dyn Fn() + Send + Sync>),
 }
 

@@ -53,10 +53,10 @@ pub struct SharedIndexInformerOptions<T> {
     /// and calls the handlers. With several namespaces, a handler is still called by one thread at a
     /// time.
     ///
-    /// An informer then has no other threads, and no thread waits for another one. While a handler
-    /// runs, the informer does not read from the server. If handlers are slower than the changes,
-    /// the server ends the watch, and a list follows. With the default queue, the cache is not ahead
-    /// of the notification that a handler receives. A handler must not wait for its informer: such
+    /// An informer then has no other threads, and handlers have no buffers. While a handler runs,
+    /// the informer does not read from the server. If handlers are slower than the changes, the
+    /// server ends the watch, and a list follows. With the default queue, the cache is not ahead of
+    /// the notification that a handler receives. A handler must not wait for its informer: such
     /// waits return an error.
     pub one_thread: bool,
     /// Receives metrics of the queue and the cache.

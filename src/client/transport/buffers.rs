@@ -45,14 +45,12 @@ impl ConnectionBuffers {
     fn allocate_output(&mut self) {
         if self.output.is_empty() {
             let is_short = self.output_size == BUFFER && Call::current_is_short();
-            self.output = vec![
-                0;
-                if is_short {
-                    SMALL_OUTPUT
-                } else {
-                    self.output_size
-                }
-            ];
+            let size = if is_short {
+                SMALL_OUTPUT
+            } else {
+                self.output_size
+            };
+            self.output = vec![0; size];
         }
     }
 }
