@@ -127,6 +127,13 @@ impl<T, A: Accumulator> Body<T, A> {
         self.timing.depth(|| self.len());
     }
 
+    /// Records the version of a change that is not queued.
+    pub(super) fn skipped(&self, version: &str) {
+        let mut state = self.lock();
+        state.versions.record_event(Some(version.into()));
+        self.publish(state);
+    }
+
     /// Updates the watermark, wakes pops and unlocks. Then sets `synced` if due.
     pub(super) fn publish(&self, mut state: MutexGuard<'_, State<A>>) {
         state.versions.publish();

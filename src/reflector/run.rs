@@ -358,11 +358,11 @@ impl<T: Object> Reflector<T> {
                 // A server that applies the shard counts the objects of all shards, and it may not
                 // confirm the shard.
                 let is_of_list = self.options.shard.is_none() || session.initial.other_shard > 0;
-                let remaining = protocol.remaining().filter(|_| is_of_list);
-                let remaining = remaining.and_then(|count| count.try_into().ok());
+                let left = protocol.remaining().filter(|_| is_of_list);
+                let left = left.and_then(|count| count.try_into().ok());
                 status.state = ReflectorState::Listing;
                 status.received = received;
-                status.expected = remaining.map(|remaining| received.saturating_add(remaining));
+                status.expected = left.map(|left| received.saturating_add(left));
             } else if protocol.has_open_watch() {
                 status.state = ReflectorState::Watching;
             }

@@ -300,10 +300,6 @@ impl<T: Send + Sync> Staging<T> for Indexer<T> {
         self.store.entry(key)
     }
 
-    fn is_settled(&self) -> bool {
-        true
-    }
-
     fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
         let changes: Vec<_> = changes.drain(..).map(Ok).collect();
         let outcomes = self.store.transact(&changes);

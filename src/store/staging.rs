@@ -20,7 +20,9 @@ pub trait Staging<T>: Send + Sync {
     fn known(&self, key: &str) -> Option<Entry<T>>;
 
     /// Whether the last list and everything before it have been processed, even if some failed.
-    fn is_settled(&self) -> bool;
+    fn is_settled(&self) -> bool {
+        true
+    }
 
     /// Whether stored objects can stay as they are while the others are replaced.
     fn keeps_gaps(&self) -> bool {
@@ -30,6 +32,9 @@ pub trait Staging<T>: Send + Sync {
     /// Applies changes in order and removes them from `changes`. Returns the errors of those that
     /// were rejected.
     fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError>;
+
+    /// Records the version of a change that was not applied because it cannot be read or stored.
+    fn skipped(&self, _: &str) {}
 
     /// Replaces the whole content, like
     /// [`ReflectorStore::replace`](super::ReflectorStore::replace). Stored objects that are in the

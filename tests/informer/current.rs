@@ -1,15 +1,18 @@
 //! Waits until the cache contains everything that was committed before a moment.
 
+use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use k8s_informer::informer::SharedIndexInformerOptions;
-use k8s_informer::reflector::{ListOptions, ListerWatcher};
-use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, TimedRead};
+use k8s_informer::{DynamicObject, Error, SharedIndexInformer, Stop};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 
-use crate::informer::support::{SOON, status};
+use crate::informer::support::{SOON, status, until};
 use crate::informer::versions::{QUEUES, event, list, options, run};
 
 type Informer = SharedIndexInformer<DynamicObject>;
@@ -105,16 +108,19 @@ fn only_a_list_proves_anything_without_comparable_versions() {
     }
 }
 
+/// The initial events of a watch-list.
+fn initial(version: &str) -> String {
+    let end = r#"{"k8s.io/initial-events-end": "true"}"#;
+    let metadata = format!(r#"{{"resourceVersion": "{version}", "annotations": {end}}}"#);
+    let end = format!(r#"{{"type": "BOOKMARK", "object": {{"metadata": {metadata}}}}}"#);
+    event("ADDED", "n", "a", "7") + &end + "\n"
+}
+
 /// No request is necessary: what the cache has was read after that moment.
 #[test]
 fn consistent_first_list_is_current() {
-    let initial = event("ADDED", "n", "a", "7")
-        + r#"{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "10",
-            "annotations": {"k8s.io/initial-events-end": "true"}}}}"#
-            .replace('\n', "")
-            .as_str();
     let script = ScriptedListerWatcher::new([
-        Answer::open(initial),
+        Answer::open(initial("10")),
         read("20"),
         Answer::open(bookmark("20")),
     ]);
@@ -135,6 +141,91 @@ fn consistent_first_list_is_current() {
             informer.wait_until_current(later, stop).unwrap();
             assert_eq!(script.requests().len(), 3);
         }
+    });
+}
+
+/// Answers the second watch byte by byte, from the time when a version is read.
+struct SlowSecondWatch {
+    script: ScriptedListerWatcher,
+    watches: AtomicUsize,
+    is_read: Arc<AtomicBool>,
+}
+
+struct Slow {
+    bytes: VecDeque<u8>,
+    is_read: Arc<AtomicBool>,
+    stop: Stop,
+}
+
+impl TimedRead for Slow {
+    fn read_within(&mut self, buffer: &mut [u8], most: Option<Duration>) -> io::Result<usize> {
+        until("the version is read", || {
+            self.is_read.load(Ordering::SeqCst)
+        });
+        thread::yield_now();
+        let Some(byte) = self.bytes.pop_front() else {
+            self.stop.wait_timeout(most.unwrap_or(Duration::MAX));
+            return Err(io::ErrorKind::TimedOut.into());
+        };
+        buffer[0] = byte;
+        Ok(1)
+    }
+}
+
+impl ListerWatcher for SlowSecondWatch {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.is_read.store(true, Ordering::SeqCst);
+        self.script.list(options, stop)
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        let body = self.script.watch(options, stop)?;
+        if self.watches.fetch_add(1, Ordering::SeqCst) != 1 {
+            return Ok(body);
+        }
+        let mut bytes = vec![b'\n'; 10_000];
+        bytes.extend(initial("15").into_bytes());
+        Ok(Body::timed(Slow {
+            bytes: bytes.into(),
+            is_read: Arc::clone(&self.is_read),
+            stop: stop.clone(),
+        }))
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        true
+    }
+}
+
+/// A watch-list does not end with a wait, and a quiet one does not send newer versions.
+#[test]
+fn watch_list_below_the_version_is_followed_by_a_short_watch() {
+    let expired = r#"{"type": "ERROR", "object": {"kind": "Status", "code": 410}}"#;
+    let script = ScriptedListerWatcher::new([
+        Answer::body(initial("10") + expired),
+        Answer::open(""),
+        read("20"),
+        Answer::open(bookmark("20")),
+    ]);
+    let from = SlowSecondWatch {
+        script: script.clone(),
+        watches: AtomicUsize::new(0),
+        is_read: Arc::default(),
+    };
+    let informer = Informer::new(Arc::new(from), SharedIndexInformerOptions::default());
+    run(&informer, |stop| {
+        assert!(script.until_requests(2, SOON));
+        thread::scope(|scope| {
+            let wait = scope.spawn(|| informer.wait_until_current(Instant::now(), stop));
+            if !script.until_requests(4, SOON) {
+                stop.stop();
+            }
+            wait.join().unwrap().unwrap();
+        });
+        let requests = script.requests();
+        let last = requests[3].options();
+        assert_eq!(last.resource_version.as_deref(), Some("15"));
+        assert_eq!(last.timeout_seconds, Some(3));
     });
 }
 

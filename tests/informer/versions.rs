@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::ListerWatcher;
-use k8s_informer::store::{IndexFunc, Indexers};
+use k8s_informer::store::{IndexFunc, Indexers, Transform};
 use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -210,6 +210,36 @@ fn stop_reports_no_version_beyond_the_cache() {
     informer.run(&stop).unwrap();
     let cached = informer.indexer().get_by_key("n/b").unwrap();
     assert_eq!(informer.store_resource_version(), cached.resource_version());
+}
+
+#[test]
+fn versions_of_unreadable_and_refused_events_are_reached() {
+    let nameless =
+        r#"{"type": "MODIFIED", "object": {"metadata": {"name": 7, "resourceVersion": "12"}}}"#;
+    for queue in QUEUES {
+        for (last, version) in [
+            (format!("{nameless}\n"), "12"),
+            (event("MODIFIED", "n", "a", "13"), "13"),
+            (event("DELETED", "n", "a", "13"), "13"),
+        ] {
+            let events = event("ADDED", "n", "b", "11") + &last;
+            let script = ScriptedListerWatcher::new([list("10", "n"), Answer::open(events)]);
+            let mut options = options(queue);
+            let transform = |object: &mut DynamicObject| match object.resource_version() {
+                "13" => Err("not this one"),
+                _ => Ok(()),
+            };
+            options.transform = Some(Transform::try_in_place(transform));
+            let informer = SharedIndexInformer::new(Arc::new(script), options);
+            run(&informer, |stop| {
+                let reached = informer.wait_for_resource_version(version, SOON, stop);
+                assert_eq!(reached, Ok(()), "{queue:?} {last}");
+                assert!(informer.indexer().get_by_key("n/b").is_some());
+                let is_deleted = informer.indexer().get_by_key("n/a").is_none();
+                assert_eq!(is_deleted, last.contains("DELETED"));
+            });
+        }
+    }
 }
 
 #[test]

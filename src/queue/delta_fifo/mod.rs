@@ -242,9 +242,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     ///
     /// Never returns an error.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.apply_entries(&mut vec![EntryChange::Bookmark(
-            resource_version.to_owned(),
-        )]);
+        self.body.skipped(resource_version);
         Ok(())
     }
 
@@ -312,6 +310,10 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
 
     fn is_settled(&self) -> bool {
         self.body.lock().versions.is_settled()
+    }
+
+    fn skipped(&self, version: &str) {
+        self.body.skipped(version);
     }
 
     /// Queues the changes under one lock and wakes one pop.

@@ -281,6 +281,10 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
         self.body.lock().versions.is_settled()
     }
 
+    fn skipped(&self, version: &str) {
+        self.body.skipped(version);
+    }
+
     /// Queues all changes under one lock and wakes one pop.
     fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
         let mut state = self.lock();

@@ -24,10 +24,6 @@ impl<T: Object> Staging<T> for CustomStore<'_, T> {
         None
     }
 
-    fn is_settled(&self) -> bool {
-        true
-    }
-
     fn keeps_gaps(&self) -> bool {
         false
     }

@@ -185,8 +185,7 @@ impl<'r, T: Object> Session<'r, T> {
             return;
         }
         let now = options.clock.now();
-        let has_answered = |error: &Error| error.status().is_some();
-        if opened.as_ref().map_or_else(has_answered, |_| true) {
+        if !matches!(&opened, Err(error) if error.status().is_none()) {
             status.lock().last_contact = Some(now);
         }
         let opened = opened.map(|body| {
@@ -205,9 +204,8 @@ impl<'r, T: Object> Session<'r, T> {
             None => Ok(Some(0)),
         };
         let is_interrupted = self.protocol.has_open_watch() && self.interrupt.is_stopped();
-        let has_data = matches!(read, Ok(Some(1..)));
         let is_nothing = is_interrupted || (is_short && matches!(read, Ok(None)));
-        if stop.is_stopped() || (is_nothing && !has_data) {
+        if stop.is_stopped() || (is_nothing && !matches!(read, Ok(Some(1..)))) {
             return;
         }
         let now = clock.now();

@@ -55,8 +55,7 @@ impl Run {
                 self.fail(format!("did not settle: {why}"));
             }
             (Ok(()), Phase::Settling) => {
-                let stored = informer.store_resource_version().parse().unwrap_or(0);
-                self.join_waits(|wait| wait.version <= stored);
+                self.join_waits();
                 self.world().begin_epilogue(now);
             }
             (Ok(()), _) => {
@@ -161,7 +160,7 @@ impl Run {
 
     /// Checks the end of the run.
     pub fn ended(&self, is_ok: bool) {
-        self.join_waits(|_| true);
+        self.join_waits();
         let Some(informer) = self.informer() else {
             return;
         };

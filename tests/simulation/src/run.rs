@@ -353,13 +353,9 @@ impl Run {
         });
     }
 
-    /// Joins the waits of other threads that have what they wait for. One whose version was undone by
-    /// a restore may last: the reflector may have seen the version in an unreadable event.
-    pub fn join_waits(&self, is_over: impl Fn(&Wait) -> bool) {
-        let waits: Vec<_> = {
-            let world = &mut *self.world();
-            world.waits.extract_if(.., |wait| is_over(wait)).collect()
-        };
+    /// Joins the waits of other threads, which have what they wait for.
+    pub fn join_waits(&self) {
+        let waits = std::mem::take(&mut self.world().waits);
         for Wait { thread, .. } in waits {
             let begun = Instant::now();
             while !thread.is_finished() {

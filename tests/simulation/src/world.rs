@@ -119,8 +119,9 @@ impl World {
 
     /// Decides how a copy of this write is spoiled, and notes that observers may miss it.
     pub fn spoil(&mut self, write: u64, now: u64) -> Spoiled {
+        let was_flawed = self.was_flawed(self.server.writes[write as usize].state.key);
         let spoiled = match () {
-            () if self.object_fault(Fault::UnreadableOnce, 10) => Spoiled::Value,
+            () if self.object_fault(Fault::UnreadableOnce, 10) && !was_flawed => Spoiled::Value,
             () if self.object_fault(Fault::NoName, 5) => {
                 self.has_nameless = true;
                 Spoiled::Name
@@ -136,6 +137,13 @@ impl World {
 
     pub fn hide(&mut self, write: u64) {
         self.server.writes[write as usize].is_hidden = true;
+    }
+
+    /// Whether the object was missing before. Then its relists may be used up, and a state that can
+    /// be read later may be missing until the next event.
+    fn was_flawed(&self, key: usize) -> bool {
+        let mut states = self.server.writes.iter().map(|write| &write.state);
+        states.any(|state| state.key == key && state.flaw != Flaw::None)
     }
 
     /// Returns the flaw of the next state.
@@ -164,7 +172,12 @@ impl World {
             }
             self.count(Fault::Recreation);
         }
-        let flaw = self.flaw(now);
+        let flaw = match self.flaw(now) {
+            Flaw::Transform(..u64::MAX) | Flaw::Index(..u64::MAX) if self.was_flawed(key) => {
+                Flaw::None
+            }
+            flaw => flaw,
+        };
         self.server.put(now, key, flaw);
         let write = self.server.writes.len() - 1;
         format!("writes {} {flaw:?} #{write}", KEYS[key])

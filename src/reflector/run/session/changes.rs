@@ -38,9 +38,17 @@ impl<T: Object> Session<'_, T> {
                 }
             }
             DecodedObject::Unreadable(unreadable) => {
-                self.unreadable_change(kind, &unreadable);
+                self.flush();
+                if kind == EventKind::Deleted {
+                    self.delete_unreadable(&unreadable);
+                } else {
+                    // The store keeps its copy.
+                    let error = unreadable.error_at(|| self.protocol.event_position());
+                    self.protocol.missed(unreadable.namespaced_key(), error);
+                }
                 if let Some(version) = &unreadable.resource_version {
                     self.protocol.event(kind, version);
+                    self.skipped();
                 }
             }
             // Only the objects of a list are compared with the store.
@@ -61,14 +69,14 @@ impl<T: Object> Session<'_, T> {
         };
         match (self.store.door().change_of(change, digest), gone) {
             (Ok(change), _) => self.changes.push(change),
-            // If the door refuses the object of a deletion, the deletion still applies.
-            (Err(error), Some(gone)) => {
+            (Err(error), gone) => {
                 self.flush();
-                self.delete_unreadable(&unreadable_object(&*gone, &error));
-            }
-            (Err(error), None) => {
-                self.flush();
-                self.rejected(&error);
+                match gone {
+                    // If the door refuses the object of a deletion, the deletion still applies.
+                    Some(gone) => self.delete_unreadable(&unreadable_object(&*gone, &error)),
+                    None => self.rejected(&error),
+                }
+                self.skipped();
             }
         }
         if let Some(key) = missing {
@@ -79,6 +87,14 @@ impl<T: Object> Session<'_, T> {
         }
     }
 
+    /// Records that the store has all changes so far, except for those that were not applied.
+    fn skipped(&mut self) {
+        self.flush();
+        if self.protocol.tracks_versions() {
+            self.store.skipped(&self.protocol.version);
+        }
+    }
+
     /// Deletes an object whose last state is unknown.
     fn delete(&mut self, key: Key) {
         let last_known = self.store.known(&key).map(|known| known.object);
@@ -86,21 +102,8 @@ impl<T: Object> Session<'_, T> {
             key: Key::clone(&key),
             last_known,
         };
-        let mut changes = vec![EntryChange::Delete(key, gone, None)];
-        for error in self.store.apply_entries(&mut changes) {
-            self.rejected(&error);
-        }
-    }
-
-    /// Handles an event whose object cannot be read. The store keeps its copy, unless the event is
-    /// a deletion.
-    fn unreadable_change(&mut self, kind: EventKind, unreadable: &Unreadable) {
-        if kind == EventKind::Deleted {
-            self.flush();
-            return self.delete_unreadable(unreadable);
-        }
-        let error = unreadable.error_at(|| self.protocol.event_position());
-        self.protocol.missed(unreadable.namespaced_key(), error);
+        self.changes.push(EntryChange::Delete(key, gone, None));
+        self.flush();
     }
 
     /// Deletes an object that cannot be read, if its key is known.
@@ -119,16 +122,17 @@ impl<T: Object> Session<'_, T> {
 
     /// Writes the changes to the store.
     pub(super) fn flush(&mut self) {
-        if self.reflector.has_consumer && !self.changes.is_empty() {
+        if self.changes.is_empty() {
+            return;
+        }
+        if self.reflector.has_consumer {
             self.protocol.queued();
         }
-        if !self.changes.is_empty() {
-            if let Some(consumer) = self.consumer {
-                consumer.before_changes();
-            }
-            for error in self.store.apply_entries(&mut self.changes) {
-                self.rejected(&error);
-            }
+        if let Some(consumer) = self.consumer {
+            consumer.before_changes();
+        }
+        for error in self.store.apply_entries(&mut self.changes) {
+            self.rejected(&error);
         }
     }
 
