@@ -20,6 +20,9 @@ const SECOND: u64 = 1_000_000;
 /// and a restore after a silence of 21 minutes, which doubles with each list that it causes.
 const SETTLES_WITHIN: u64 = 6 * 3600 * SECOND;
 
+/// How long a wait for a version may last that a restore has undone: until a list.
+const UNDONE_WITHIN: u64 = 60 * SECOND;
+
 type Cached = BTreeMap<usize, Arc<Thing>>;
 
 impl Run {
@@ -55,6 +58,11 @@ impl Run {
                 self.fail(format!("did not settle: {why}"));
             }
             (Ok(()), Phase::Settling) => {
+                let stored = informer.store_resource_version().parse().unwrap_or(0);
+                let is_undone = |wait: &Wait| wait.version > stored;
+                if now < begun + UNDONE_WITHIN && self.world().waits.iter().any(is_undone) {
+                    return self.trace(|| "unsettled: a wait for an undone version".to_owned());
+                }
                 self.join_waits();
                 self.world().begin_epilogue(now);
             }
