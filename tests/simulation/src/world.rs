@@ -172,12 +172,13 @@ impl World {
             }
             self.count(Fault::Recreation);
         }
-        let flaw = match self.flaw(now) {
-            Flaw::Transform(..u64::MAX) | Flaw::Index(..u64::MAX) if self.was_flawed(key) => {
-                Flaw::None
-            }
-            flaw => flaw,
-        };
+        let mut flaw = self.flaw(now);
+        if let Flaw::Transform(until) | Flaw::Index(until) = flaw
+            && until < u64::MAX
+            && self.was_flawed(key)
+        {
+            flaw = Flaw::None;
+        }
         self.server.put(now, key, flaw);
         let write = self.server.writes.len() - 1;
         format!("writes {} {flaw:?} #{write}", KEYS[key])
