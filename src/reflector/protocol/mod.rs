@@ -580,7 +580,8 @@ impl Protocol {
         self.lists += 1;
         self.broken_at = None;
         self.repair.listed(complete, self.now);
-        // The stream of a watch-list does not tell when it reaches the requested version.
+        // The rest of a watch-list may stay silent, so a short watch follows while a version is
+        // requested.
         if matches!(self.phase, Phase::ListEnd(_)) || self.is_behind() {
             self.phase = WATCH;
         }
