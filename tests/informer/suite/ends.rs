@@ -405,7 +405,8 @@ fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
         .wait_for_cache_sync_with(&Stop::new(), SOON)
         .unwrap();
     door.wait_for_arrivals(1);
-    assert!(!handler.has_synced());
+    // On one thread, the door is open.
+    assert!(one_thread() || !handler.has_synced());
     door.open();
     assert!(handler.synced().wait_timeout(SOON));
     assert!(soon("shutdown", {

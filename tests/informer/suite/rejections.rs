@@ -273,9 +273,15 @@ fn resync_does_not_hide_that_a_newer_state_was_rejected() {
     fails.store(true, Ordering::SeqCst);
     feed.event("MODIFIED", "bad", "11");
     until("the rejection", || !informer.status().complete);
+    // A DeltaFifo resyncs the newest state while it is being processed. The next event shows that
+    // it is rejected and processed.
+    feed.event("ADDED", "good", "12");
+    assert_eq!(events.next(), "add good@12");
     fails.store(false, Ordering::SeqCst);
     clock.advance(rest);
-    assert_eq!(events.next(), "update bad@1-1");
+    // On one thread, ends a wait that began after the advance.
+    feed.event("ADDED", "last", "13");
+    events.until("update bad@1-1");
     assert!(!informer.status().complete);
     running.end().unwrap();
 }
