@@ -183,7 +183,7 @@ impl ListerWatcher for SlowSecondWatch {
         if self.watches.fetch_add(1, Ordering::SeqCst) != 1 {
             return Ok(body);
         }
-        let mut bytes = vec![b'\n'; 10_000];
+        let mut bytes = vec![b'\n'; 1_000];
         bytes.extend(initial("15").into_bytes());
         Ok(Body::timed(Slow {
             bytes: bytes.into(),
