@@ -15,8 +15,10 @@ static HASH: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 /// A digest of the JSON from which an object was decoded, or none. Two objects of one resource with
 /// the same digest are equal.
 ///
-/// It covers the members except `apiVersion` and `kind`: API servers write these in watch events,
-/// but often not in list items. The others have the same bytes in both.
+/// It covers what the object was decoded from, so not the fields that the decoder skips: some API
+/// servers leave out `managedFields` in some responses. It also leaves out `apiVersion` and `kind`,
+/// which API servers write in watch events, but often not in list items. The other members have the
+/// same bytes in both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(Option<NonZeroU64>);
 
@@ -24,7 +26,7 @@ impl Digest {
     /// The digest of an object that was not decoded from JSON. It equals no other.
     pub(crate) const NONE: Self = Self(None);
 
-    /// Returns the digest of the JSON of an object.
+    /// Returns the digest of the JSON of an object, from which the skipped fields have been cut.
     pub(crate) fn of(object: &[u8]) -> Self {
         let mut hasher = HASH.build_hasher();
         hasher.write(without_type_meta(object));
@@ -36,6 +38,11 @@ impl Digest {
     /// Whether both are digests of the same JSON.
     pub(crate) fn is_same(self, other: Self) -> bool {
         self.0.is_some() && self == other
+    }
+
+    /// Whether both are digests, and of different JSON.
+    pub(crate) fn differs(self, other: Self) -> bool {
+        !self.is_none() && !other.is_none() && self != other
     }
 
     pub(crate) fn is_none(self) -> bool {
@@ -95,6 +102,8 @@ mod tests {
     #[test]
     fn no_digest_is_the_same_as_none() {
         assert!(!Digest::NONE.is_same(Digest::NONE));
+        assert!(!Digest::NONE.differs(Digest::NONE) && !Digest::NONE.differs(Digest::of(b"{}")));
+        assert!(Digest::of(b"{}").differs(Digest::of(b"[]")));
         assert!(
             !Digest::of(b"{}").is_same(Digest::NONE) && Digest::of(b"").is_same(Digest::of(b""))
         );

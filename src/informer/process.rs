@@ -22,8 +22,8 @@ const NO_KEY: &str = "the change is not one of an object with a key";
 const STEP: usize = 1000;
 
 /// A callback for each notification. The second argument is client-go's `isSync`: the old and the
-/// new object have the same resource version, so only handlers that are resyncing get the
-/// notification (I16). Returns whether to continue. After a stop, the remaining notifications are
+/// new object are the same state, so only handlers that are resyncing get the notification (I16).
+/// Returns whether to continue. After a stop, the remaining notifications are
 /// dropped (C3).
 pub(super) type Notify<'a, T> = dyn FnMut(Key, Notification<T>, bool) -> bool + 'a;
 
@@ -203,11 +203,13 @@ impl<T: Object> IndexerPart<T> {
                 }
             }
         }
-        let old = self.known().into_iter().map(|it| (it.key, it.object));
-        let old: HashMap<Key, Arc<T>, RandomState> = old.collect();
+        let old = self.known().into_iter();
+        let old = old.map(|entry| (Key::clone(&entry.key), entry));
+        let old: HashMap<Key, Entry<T>, RandomState> = old.collect();
         let gone: Vec<(&Key, &Arc<T>)> = old
             .iter()
             .filter(|(key, _)| !listed.contains_key(*key) && !gaps.cover(key))
+            .map(|(key, entry)| (key, &entry.object))
             .collect();
         let mut rejected = self.write_list(&entries, &gone, &gaps, &list.resource_version);
         let mut keep_notifying = true;
@@ -277,7 +279,7 @@ impl<T: Object> IndexerPart<T> {
     fn write(
         &self,
         changes: &[Result<EntryChange<T>, StoreError>],
-    ) -> Vec<Result<Option<Arc<T>>, StoreError>> {
+    ) -> Vec<Result<Option<Entry<T>>, StoreError>> {
         let outcomes = self.cache.keyed().transact(changes);
         let applied = changes.iter().zip(&outcomes);
         let applied = applied.filter_map(|(change, outcome)| {
@@ -312,16 +314,17 @@ impl<T: Object> IndexerPart<T> {
     fn notify_change(
         &self,
         change: EntryChange<T>,
-        old: Option<Arc<T>>,
+        old: Option<Entry<T>>,
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
     ) -> bool {
         match change {
             EntryChange::Delete(key, gone, _) => {
+                let old = old.map(|old| old.object);
                 notify(key, Notification::deleted(gone, old), false)
             }
             EntryChange::Add(new, _) | EntryChange::Update(new, _) => {
-                self.notify_object(new.key, old, new.object, is_in_initial_list, notify)
+                self.notify_object(old, new, is_in_initial_list, notify)
             }
             EntryChange::Bookmark(_) => true,
         }
@@ -343,9 +346,8 @@ impl<T: Object> IndexerPart<T> {
     /// Notifies about an object that is now in the cache and replaced `old`.
     fn notify_object(
         &self,
-        key: Key,
-        old: Option<Arc<T>>,
-        new: Arc<T>,
+        old: Option<Entry<T>>,
+        new: Entry<T>,
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
     ) -> bool {
@@ -353,9 +355,18 @@ impl<T: Object> IndexerPart<T> {
             object,
             is_in_initial_list,
         };
+        let Entry {
+            key,
+            object: new,
+            digest,
+        } = new;
         let Some(old) = old else {
             return notify(key, added(new), false);
         };
+        // The digests tell a real change within one version, for example after a restore of etcd
+        // (I17). One of them is unknown if the object did not come from a reflector.
+        let is_other_content = old.digest.differs(digest);
+        let old = old.object;
         if self.recreation_as_delete_and_add && is_recreated(&*old, &*new) {
             let gone = Deleted::FinalStateUnknown {
                 key: Key::clone(&key),
@@ -364,7 +375,7 @@ impl<T: Object> IndexerPart<T> {
             return notify(Key::clone(&key), Notification::deleted(gone, None), false)
                 && notify(key, added(new), false);
         }
-        let is_sync = old.resource_version() == new.resource_version();
+        let is_sync = old.resource_version() == new.resource_version() && !is_other_content;
         notify(key, Notification::Modified { old, new }, is_sync)
     }
 
@@ -403,16 +414,11 @@ impl<T: Object> IndexerPart<T> {
     }
 }
 
-/// Returns what the delta at this position changes in the cache. The origin is that of the newest
-/// delta; the version of an older one is read from its object.
+/// Returns what the delta at this position changes in the cache.
 fn change<T: Object>(deltas: &Deltas<T>, at: usize) -> Result<EntryChange<T>, StoreError> {
     let no_key = || StoreError::other(NO_KEY);
     let key = || deltas.key().cloned().ok_or_else(no_key);
-    let is_newest = at + 1 == deltas.len();
-    let Origin { version, digest } = match is_newest {
-        true => deltas.origin.clone(),
-        false => Origin::default(),
-    };
+    let Origin { version, digest } = deltas.origin(at);
     let version_of = |object: &Arc<T>| version.or_else(|| Some(object.resource_version().into()));
     Ok(match &deltas[at] {
         Delta::Deleted(gone @ Deleted::Final(object)) => {

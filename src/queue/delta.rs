@@ -3,6 +3,7 @@ use std::ops::Deref;
 use std::slice;
 use std::sync::Arc;
 
+use crate::base::derive::clone_fields;
 use crate::base::digest::Digest;
 use crate::object::{Deleted, Key};
 use crate::resource_version::ResourceVersion;
@@ -132,14 +133,22 @@ pub struct Deltas<T> {
     /// The sequence number of the oldest change, in the queue that delivered it.
     pub(super) since: u64,
     /// The origin of the newest object.
-    pub(crate) origin: Origin,
+    origin: Origin,
 }
 
 /// The changes of one object. Most objects have a single waiting change: `One` needs no allocation.
 enum Changes<T> {
     One(Delta<T>),
-    Many(Vec<Delta<T>>),
+    Many(Box<Several<T>>),
 }
+
+struct Several<T> {
+    deltas: Vec<Delta<T>>,
+    /// The origins of all deltas but the newest. Shorter if they are not known.
+    older: Vec<Origin>,
+}
+
+clone_fields!(Several<T>: deltas, older);
 
 impl<T> Deltas<T> {
     /// Creates the deltas of the object with this key, oldest first.
@@ -174,6 +183,16 @@ impl<T> Deltas<T> {
         self.key.as_ref()
     }
 
+    /// Returns the origin of the object of the delta at this position.
+    pub(crate) fn origin(&self, at: usize) -> Origin {
+        match &self.changes {
+            Changes::Many(several) if at + 1 < several.deltas.len() => {
+                several.older.get(at).cloned().unwrap_or_default()
+            }
+            _ => self.origin.clone(),
+        }
+    }
+
     /// Returns the first change.
     pub fn oldest(&self) -> Option<&Delta<T>> {
         self.first()
@@ -184,23 +203,39 @@ impl<T> Deltas<T> {
         self.last()
     }
 
-    pub(super) fn push(&mut self, delta: Delta<T>) {
-        match &mut self.changes {
-            Changes::Many(deltas) => deltas.push(delta),
+    fn push(&mut self, delta: Delta<T>, origin: Origin) {
+        let older = std::mem::replace(&mut self.origin, origin);
+        let several = match &mut self.changes {
+            Changes::Many(several) => several,
             one @ Changes::One(_) => {
-                let older = std::mem::replace(one, Changes::Many(Vec::with_capacity(2)));
-                if let (Changes::Many(deltas), Changes::One(older)) = (one, older) {
-                    deltas.extend([older, delta]);
-                }
+                let several = Several {
+                    deltas: Vec::with_capacity(2),
+                    older: Vec::with_capacity(1),
+                };
+                let first = std::mem::replace(one, Changes::Many(Box::new(several)));
+                let (Changes::Many(several), Changes::One(first)) = (one, first) else {
+                    unreachable!("`one` has just been replaced");
+                };
+                several.deltas.push(first);
+                several
             }
-        }
+        };
+        several
+            .older
+            .resize_with(several.deltas.len() - 1, Origin::default);
+        several.older.push(older);
+        several.deltas.push(delta);
     }
 
-    pub(super) fn into_vec(self) -> Vec<Delta<T>> {
-        match self.changes {
-            Changes::One(delta) => vec![delta],
-            Changes::Many(deltas) => deltas,
-        }
+    /// Returns all changes with their origins.
+    pub(super) fn into_changes(self) -> impl Iterator<Item = (Delta<T>, Origin)> {
+        let (deltas, mut origins) = match self.changes {
+            Changes::One(delta) => (vec![delta], Vec::new()),
+            Changes::Many(several) => (several.deltas, several.older),
+        };
+        origins.resize_with(deltas.len().saturating_sub(1), Origin::default);
+        origins.push(self.origin);
+        deltas.into_iter().zip(origins)
     }
 
     /// Appends a delta. [Merges](merge_deletions) two consecutive deletions and moves the object of
@@ -213,7 +248,7 @@ impl<T> Deltas<T> {
     ) {
         let newest = match &mut self.changes {
             Changes::One(newest) => Some(newest),
-            Changes::Many(deltas) => deltas.last_mut(),
+            Changes::Many(several) => several.deltas.last_mut(),
         };
         match (newest, delta) {
             (Some(Delta::Deleted(older)), Delta::Deleted(newer)) => {
@@ -223,10 +258,7 @@ impl<T> Deltas<T> {
                 let unused = merge_deletions(older, newer);
                 dropped.extend(unused.object().cloned());
             }
-            (_, delta) => {
-                self.origin = origin;
-                self.push(delta);
-            }
+            (_, delta) => self.push(delta, origin),
         }
     }
 }
@@ -245,7 +277,10 @@ impl<T> From<Vec<Delta<T>>> for Deltas<T> {
     fn from(deltas: Vec<Delta<T>>) -> Self {
         Self {
             key: None,
-            changes: Changes::Many(deltas),
+            changes: Changes::Many(Box::new(Several {
+                deltas,
+                older: Vec::new(),
+            })),
             since: 0,
             origin: Origin::default(),
         }
@@ -258,7 +293,7 @@ impl<T> Deref for Deltas<T> {
     fn deref(&self) -> &[Delta<T>] {
         match &self.changes {
             Changes::One(delta) => slice::from_ref(delta),
-            Changes::Many(deltas) => deltas,
+            Changes::Many(several) => &several.deltas,
         }
     }
 }
@@ -274,7 +309,7 @@ impl<T> Clone for Deltas<T> {
     fn clone(&self) -> Self {
         let changes = match &self.changes {
             Changes::One(delta) => Changes::One(delta.clone()),
-            Changes::Many(deltas) => Changes::Many(deltas.clone()),
+            Changes::Many(several) => Changes::Many(several.clone()),
         };
         Self {
             key: self.key.clone(),

@@ -58,9 +58,9 @@ impl<T> Slots<T> {
         self.pages.get(*self.by_key.get(key)? as usize)
     }
 
-    /// Inserts an object and returns the one that it replaced. The caller must drop the returned
-    /// object after it releases its lock.
-    pub(super) fn put(&mut self, new: Entry<T>, computed: Computed) -> Option<Arc<T>> {
+    /// Inserts an object and returns the entry that it replaced. The caller must drop the returned
+    /// entry after it releases its lock.
+    pub(super) fn put(&mut self, new: Entry<T>, computed: Computed) -> Option<Entry<T>> {
         // Four billion objects do not fit in memory.
         #[allow(clippy::expect_used)]
         let next = u32::try_from(self.pages.len()).expect("fewer than 2^32 objects");
@@ -69,11 +69,17 @@ impl<T> Slots<T> {
                 let at = *number.get();
                 let Slot { entry, values } = self.pages.get_mut(at as usize)?;
                 set_values(&mut self.indices, at, values, |_| true, computed);
+                // The slot keeps its key, which it shares with `by_key`.
+                let mut replaced = Entry {
+                    key: Arc::clone(&entry.key),
+                    ..new
+                };
                 // A resync writes the same object without its digest.
-                if !(new.digest.is_none() && Arc::ptr_eq(&entry.object, &new.object)) {
-                    entry.digest = new.digest;
+                if replaced.digest.is_none() && Arc::ptr_eq(&entry.object, &replaced.object) {
+                    replaced.digest = entry.digest;
                 }
-                Some(std::mem::replace(&mut entry.object, new.object))
+                std::mem::swap(entry, &mut replaced);
+                Some(replaced)
             }
             hash_map::Entry::Vacant(number) => {
                 number.insert(next);
@@ -258,7 +264,7 @@ mod tests {
                 computed.clone(),
             );
             assert_eq!(
-                old.map(|old| *old),
+                old.map(|old| *old.object),
                 model.insert(key, (step, computed)).map(|old| old.0)
             );
 

@@ -65,8 +65,18 @@ pub(crate) struct Decoder<T> {
     decode: Decode<T>,
     options: DecodeOptions,
     expected: Option<Expected>,
-    /// The JSON of an object without its skipped fields.
+    /// The JSON of an object without its skipped fields. Taken while an object is decoded.
     buffer: AdaptiveBuffer,
+}
+
+/// The JSON of one object.
+struct ObjectJson<'a> {
+    /// As the server sent it.
+    sent: &'a [u8],
+    /// Without the skipped fields. The same bytes if it has none of them.
+    kept: &'a [u8],
+    /// The digest of `kept`.
+    digest: Digest,
 }
 
 struct Expected {
@@ -184,16 +194,36 @@ impl<T> Decoder<T> {
         )))
     }
 
-    /// Decodes one object.
-    fn object(&mut self, bytes: &[u8]) -> Result<T, Error>
+    /// Cuts the skipped fields from an object and passes it to `decode`.
+    fn without_skipped<R>(
+        &mut self,
+        object: &[u8],
+        decode: impl FnOnce(&Self, &ObjectJson<'_>) -> R,
+    ) -> R {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let kept = self.options.skip.cut(object, buffer.bytes());
+        let json = ObjectJson {
+            sent: object,
+            kept,
+            digest: Digest::of(kept),
+        };
+        let decoded = decode(self, &json);
+        buffer.clear();
+        self.buffer = buffer;
+        decoded
+    }
+
+    /// Decodes one object, and returns the digest of the JSON from which it was decoded.
+    fn object(&self, json: &ObjectJson<'_>) -> Result<(T, Digest), Error>
     where
         T: Send,
     {
+        let &ObjectJson { sent, kept, digest } = json;
         // Reject an array here, because serde accepts an array for a struct, field by field.
-        if bytes.trim_ascii_start().first() != Some(&b'{') {
+        if sent.trim_ascii_start().first() != Some(&b'{') {
             return Err(Error::invalid("not a JSON object"));
         }
-        self.options.limits.check_nesting(bytes)?;
+        self.options.limits.check_nesting(sent)?;
         let Decode { decode, explain } = self.decode;
         let decode = |bytes| {
             panic::catch(|| match self.options.small_stack {
@@ -201,17 +231,15 @@ impl<T> Decoder<T> {
                 false => decode(bytes),
             })
         };
-        let cut = self.options.skip.cut(bytes, self.buffer.bytes());
-        let decoded = match decode(cut) {
-            // Decode the whole object: the type may require a skipped field. If decoding fails
-            // again, the error has the right position.
-            Err(_) | Ok(Err(_)) if cut.len() < bytes.len() => decode(bytes),
-            decoded => decoded,
+        let (decoded, digest) = match decode(kept) {
+            // Decode the whole object: the type may require a skipped field. Then the digest covers
+            // that field as well. If decoding fails again, the error has the right position.
+            Err(_) | Ok(Err(_)) if kept.len() < sent.len() => (decode(sent), Digest::of(sent)),
+            decoded => (decoded, digest),
         };
-        self.buffer.clear();
         let error = match decoded {
-            Ok(Ok(object)) => return Ok(object),
-            Ok(Err(error)) => explain(bytes, &error),
+            Ok(Ok(object)) => return Ok((object, digest)),
+            Ok(Err(error)) => explain(sent, &error),
             Err(panic) => {
                 return Err(Error::invalid(format!(
                     "the type's Deserialize implementation {panic}"
@@ -233,17 +261,22 @@ impl<T: Object> Decoder<T> {
         head: &ListMeta,
         unchanged: Option<&Unchanged<'_, T>>,
     ) -> DecodedObject<T> {
-        let digest = Digest::of(bytes);
-        if let Some(decoded) = self.peek_identity(bytes, digest, unchanged) {
-            return decoded;
+        let identity = self.peek_identity(bytes, unchanged);
+        if let Some(skipped) = self.other_shard(identity.as_ref(), bytes) {
+            return skipped;
         }
-        match self.item(bytes) {
-            Ok(mut object) => {
-                self.set_type_meta(&mut object, head);
-                DecodedObject::named(object, digest)
+        self.without_skipped(bytes, |this, json| {
+            if let Some(unchanged) = find_unchanged(identity.as_ref(), json, unchanged) {
+                return unchanged;
             }
-            Err(unreadable) => DecodedObject::Unreadable(unreadable),
-        }
+            match this.object(json) {
+                Ok((mut object, digest)) => {
+                    this.set_type_meta(&mut object, head);
+                    DecodedObject::named(object, digest)
+                }
+                Err(error) => DecodedObject::Unreadable(Unreadable::item(bytes, error)),
+            }
+        })
     }
 
     /// Sets `apiVersion` and `kind` of a list item from its list, if the item has none.
@@ -261,17 +294,13 @@ impl<T: Object> Decoder<T> {
     }
 
     /// Decodes one object of a list.
+    #[cfg(feature = "client")]
     pub(crate) fn item(&mut self, bytes: &[u8]) -> Result<T, Unreadable> {
-        self.object(bytes).map_err(|error| {
-            let whole = Peek::whole(bytes);
-            // Invalid JSON may contain parts of several objects, so the name that `identity` finds
-            // may belong to another object.
-            let is_valid = whole.is_ok();
-            let peek = whole.unwrap_or_else(|_| Peek::identity(bytes));
-            let mut unreadable = Unreadable::undecoded(&peek, error);
-            unreadable.is_identified &= is_valid;
-            unreadable
-        })
+        let decoded = self.without_skipped(bytes, |this, json| this.object(json));
+        match decoded {
+            Ok((object, _)) => Ok(object),
+            Err(error) => Err(Unreadable::item(bytes, error)),
+        }
     }
 
     /// Decodes the response to a request for one object.
@@ -282,7 +311,8 @@ impl<T: Object> Decoder<T> {
         {
             self.check_kind(&peek)?;
         }
-        self.object(bytes)
+        let (object, _) = self.without_skipped(bytes, |this, json| this.object(json))?;
+        Ok(object)
     }
 
     /// Decodes a watch event. `unchanged` is only called for ADDED events.
@@ -325,16 +355,16 @@ impl<T: Object> Decoder<T> {
                 initial_events_end: peek.initial_events_end,
             });
         }
-        let digest = Digest::of(object);
-        if let Some(decoded) = self.peek_identity(object, digest, None) {
-            return Ok(Decoded::Change(kind, decoded));
+        let identity = self.peek_identity(object, None);
+        if let Some(skipped) = self.other_shard(identity.as_ref(), object) {
+            return Ok(Decoded::Change(kind, skipped));
         }
         let decoded = match failed {
             Some((same, error)) if std::ptr::eq(same, object) => Err(error),
-            _ => self.object(object),
+            _ => self.without_skipped(object, |this, json| this.object(json)),
         };
         let decoded = match decoded {
-            Ok(object) => DecodedObject::named(object, digest),
+            Ok((object, digest)) => DecodedObject::named(object, digest),
             Err(error) => DecodedObject::Unreadable(Unreadable::undecoded(&peek, error)),
         };
         Ok(Decoded::Change(kind, decoded))
@@ -346,41 +376,44 @@ impl<T: Object> Decoder<T> {
         object: &[u8],
         unchanged: Option<&Unchanged<'_, T>>,
     ) -> Result<DecodedObject<T>, Error> {
-        let digest = Digest::of(object);
-        match self.peek_identity(object, digest, unchanged) {
-            // An unchanged object has been parsed before. Otherwise check that nothing follows the
-            // object in the frame.
-            Some(decoded)
-                if matches!(decoded, DecodedObject::Unchanged(..))
-                    || json::is_one_value(object) =>
-            {
-                Ok(decoded)
-            }
-            _ => Ok(DecodedObject::named(self.object(object)?, digest)),
+        let identity = self.peek_identity(object, unchanged);
+        // The object is not decoded, so check that nothing follows it in the frame.
+        if let Some(skipped) = self.other_shard(identity.as_ref(), object)
+            && json::is_one_value(object)
+        {
+            return Ok(skipped);
         }
+        self.without_skipped(object, |this, json| {
+            // An unchanged object has been parsed before.
+            if let Some(unchanged) = find_unchanged(identity.as_ref(), json, unchanged) {
+                return Ok(unchanged);
+            }
+            let (object, digest) = this.object(json)?;
+            Ok(DecodedObject::named(object, digest))
+        })
     }
 
-    /// Reads the identity of an object, and returns the outcome if the object need not be decoded:
-    /// it belongs to another shard, its shard cannot be determined, or it is unchanged.
-    fn peek_identity(
+    /// Reads the identity of an object if it is needed before the object is decoded.
+    fn peek_identity<'a>(
         &self,
-        object: &[u8],
-        digest: Digest,
+        object: &'a [u8],
         unchanged: Option<&Unchanged<'_, T>>,
-    ) -> Option<DecodedObject<T>> {
-        if self.options.shard.is_none() && unchanged.is_none() {
-            return None;
-        }
-        let identity = Peek::identity(object);
-        match self.is_of_other_shard(&identity, object) {
+    ) -> Option<Peek<'a>> {
+        let is_needed = self.options.shard.is_some() || unchanged.is_some();
+        is_needed.then(|| Peek::identity(object))
+    }
+
+    /// Returns the outcome if the object belongs to another shard, or if its shard cannot be
+    /// determined.
+    fn other_shard(&self, identity: Option<&Peek<'_>>, object: &[u8]) -> Option<DecodedObject<T>> {
+        let identity = identity?;
+        match self.is_of_other_shard(identity, object) {
             Err(unreadable) => Some(DecodedObject::Unreadable(unreadable)),
             Ok(true) => Some(DecodedObject::OtherShard {
                 key: namespaced_key(&identity.namespace, &identity.name),
-                resource_version: identity.resource_version.into_owned(),
+                resource_version: identity.resource_version.clone().into_owned(),
             }),
-            Ok(false) => unchanged
-                .and_then(|unchanged| unchanged(&identity, digest))
-                .map(|(key, object)| DecodedObject::Unchanged(key, object, digest)),
+            Ok(false) => None,
         }
     }
 
@@ -436,6 +469,16 @@ impl<T: Object> Decoder<T> {
     }
 }
 
+/// Returns the outcome if the caller already has this object.
+fn find_unchanged<T>(
+    identity: Option<&Peek<'_>>,
+    json: &ObjectJson<'_>,
+    unchanged: Option<&Unchanged<'_, T>>,
+) -> Option<DecodedObject<T>> {
+    let (key, object) = unchanged?(identity?, json.digest)?;
+    Some(DecodedObject::Unchanged(key, object, json.digest))
+}
+
 /// Whether a list item has neither `apiVersion` nor `kind`. Custom resources have both, but their
 /// lists may send the kind only after the items.
 pub(crate) fn lacks_type_meta(object: &[u8]) -> bool {
@@ -469,6 +512,18 @@ impl Unreadable {
             resource_version: Some(peek.resource_version.clone().into_owned()),
             error,
         }
+    }
+
+    /// Creates the error of a list item that could not be decoded.
+    fn item(item: &[u8], error: Error) -> Self {
+        let whole = Peek::whole(item);
+        // Invalid JSON may contain parts of several objects, so the name that `identity` finds
+        // may belong to another object.
+        let is_valid = whole.is_ok();
+        let peek = whole.unwrap_or_else(|_| Peek::identity(item));
+        let mut unreadable = Self::undecoded(&peek, error);
+        unreadable.is_identified &= is_valid;
+        unreadable
     }
 
     /// Creates the error of a decoded object that cannot be used.

@@ -14,7 +14,9 @@ use crate::json::{Path, Step, cut_fields};
 /// every key or element. Do not skip fields that the type requires. If elements of an array are
 /// skipped, the later elements move up.
 ///
-/// Skipped content is only checked for closed brackets and strings. It is not validated otherwise.
+/// Skipped content is only checked for closed brackets and strings. It is not validated otherwise. A
+/// change of skipped fields alone is not a change: if the resource version is the same, a list keeps
+/// the cached object.
 ///
 /// ```
 /// use k8s_informer::reflector::{FieldPaths, ReflectorOptions};

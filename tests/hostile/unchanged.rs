@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::object::Accessor;
+use k8s_informer::reflector::FieldPaths;
 use k8s_informer::store::Transform;
 use k8s_informer::{DynamicObject, Indexer, Object, ObjectMeta, impl_object};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
@@ -137,6 +138,33 @@ fn i16_unchanged_objects_are_redelivered_without_decoding() {
                     updated: names("same changed recreated no-uid no-version no-numbers"),
                 };
                 assert_eq!(outcome(&namespace, &informer), expected, "{namespace}");
+            }
+        }
+    }
+}
+
+#[test]
+fn objects_that_differ_in_skipped_fields_are_kept() {
+    let managed = r#","managedFields":[{"manager":"m\"},{","fieldsV1":{"f:a":{"}":[]}}}]"#;
+    for delivery in DELIVERIES {
+        for queue in QUEUES {
+            for (case, first, second) in [("gone", managed, ""), ("new", "", managed)] {
+                let namespace = namespace(case, delivery, queue);
+                // At the end of the metadata, and between other fields.
+                let states = |fields: &str| {
+                    let identity = r#","uid":"u","resourceVersion":"1""#;
+                    vec![
+                        meta(&namespace, "last", &format!("{identity}{fields}")),
+                        meta(&namespace, "between", &format!("{fields}{identity}")),
+                    ]
+                };
+                let states = [("4", states(first)), ("6", states(second))];
+                let script = delivery.script_between(FORBIDDEN, &states, b"");
+                let informer = TestInformer::<Counted>::run_paced(script, queue, 2, |options| {
+                    options.skip = FieldPaths::managed_fields();
+                });
+                let Outcome { kept, decoded, .. } = outcome(&namespace, &informer);
+                assert_eq!((kept, decoded), (names("last between"), 2), "{namespace}");
             }
         }
     }

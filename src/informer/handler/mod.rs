@@ -82,8 +82,8 @@ pub trait ResourceEventHandler<T>: Send {
         let _ = (object, is_in_initial_list);
     }
 
-    /// Called when an object changes, and for each resync. In a resync, both objects have the same
-    /// resource version.
+    /// Called when an object changes, and for each resync. In a resync, both arguments are the same
+    /// `Arc`.
     ///
     /// Each change that the watch delivers is one call. Several changes are one call if they
     /// happened while the informer was disconnected, or if they waited in a

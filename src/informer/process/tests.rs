@@ -1,9 +1,10 @@
 use std::cell::RefCell;
 
 use super::*;
+use crate::base::digest::Digest;
 use crate::object::DynamicObject;
 use crate::queue::{DeltaFifo, PopError, Queue, RealFifo};
-use crate::store::{IndexFunc, Indexers, ReflectorStore, Transform};
+use crate::store::{IndexFunc, Indexers, ReflectorStore, Staging, Transform};
 
 fn object(name: &str, version: &str) -> Arc<DynamicObject> {
     let json = serde_json::json!({"metadata": {"name": name, "resourceVersion": version}});
@@ -72,6 +73,29 @@ fn queue_and_store_share_the_key_allocation() {
     let queued = queue.list_keys().remove(0);
     process_all(&queue, &store);
     assert!(Arc::ptr_eq(&queued, &store.list_keys()[0]));
+}
+
+#[test]
+fn i17_queued_states_of_one_version_are_compared_by_content() {
+    let store = Arc::new(Indexer::for_objects());
+    store.add(object("a", "4")).unwrap();
+    let queue = DeltaFifo::builder(Accessor::object()).known_objects(store.clone());
+    let queue = queue.build();
+    let entry = |content: &str| Entry {
+        key: "a".into(),
+        object: object("a", "5"),
+        digest: Digest::of(content.as_bytes()),
+    };
+    // All of them wait under one key.
+    for content in ["x", "y", "y"] {
+        let change = EntryChange::Update(entry(content), Some("5".into()));
+        assert!(queue.apply_entries(&mut vec![change]).is_empty());
+    }
+    queue
+        .replace_entries(vec![entry("z")], Gaps::default(), "5")
+        .unwrap();
+    let expected = ["a@4>5", "a@5>5", "a@5>5=", "a@5>5"];
+    assert_eq!(process_all(&queue, &store), expected);
 }
 
 #[test]

@@ -163,9 +163,8 @@ impl<T> State<T> {
                 // The merged deltas are tracked under the older sequence number.
                 self.versions.end(since.max(newer.since));
                 all.since = since.min(newer.since);
-                let origin = newer.origin.clone();
-                for delta in newer.into_vec() {
-                    all.push_and_merge(delta, origin.clone(), dropped);
+                for (delta, origin) in newer.into_changes() {
+                    all.push_and_merge(delta, origin, dropped);
                 }
             }
         }

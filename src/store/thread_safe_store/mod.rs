@@ -141,15 +141,16 @@ impl<T> ThreadSafeStore<T> {
     /// resource version function panics. Then nothing has changed.
     pub fn add(&self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
         let version = self.version_of(&object)?;
-        self.put(Entry::of(key, object), version)
+        let replaced = self.put(Entry::of(key, object), version)?;
+        Ok(replaced.map(|replaced| replaced.object))
     }
 
-    /// Stores an entry and returns the object that it replaced.
+    /// Stores an entry and returns the one that it replaced.
     pub(super) fn put(
         &self,
         entry: Entry<T>,
         resource_version: Option<ResourceVersion>,
-    ) -> Result<Option<Arc<T>>, StoreError> {
+    ) -> Result<Option<Entry<T>>, StoreError> {
         let (mut state, computed) =
             self.write(|functions| compute(functions, &entry.key, &*entry.object))?;
         state.set_resource_version(resource_version);
@@ -186,19 +187,19 @@ impl<T> ThreadSafeStore<T> {
         Ok(())
     }
 
-    /// Removes and returns an object, and records the resource version of its deletion.
-    fn delete_at(&self, key: &str, resource_version: Option<ResourceVersion>) -> Option<Arc<T>> {
+    /// Removes and returns an entry, and records the resource version of its deletion.
+    fn delete_at(&self, key: &str, resource_version: Option<ResourceVersion>) -> Option<Entry<T>> {
         let removed = {
             let mut state = self.state.write();
             state.set_resource_version(resource_version);
             state.slots.remove(key)
         };
         self.report_version();
-        removed.map(|slot| slot.entry.object)
+        removed.map(|slot| slot.entry)
     }
 
-    /// Applies a change and returns the object that was stored before.
-    pub(crate) fn apply(&self, change: &EntryChange<T>) -> Result<Option<Arc<T>>, StoreError> {
+    /// Applies a change and returns the entry that was stored before.
+    pub(crate) fn apply(&self, change: &EntryChange<T>) -> Result<Option<Entry<T>>, StoreError> {
         match change {
             EntryChange::Add(new, version) | EntryChange::Update(new, version) => {
                 self.put(new.clone(), version.clone())
@@ -297,12 +298,12 @@ impl<T> ThreadSafeStore<T> {
         })
     }
 
-    /// Applies the changes that are not errors, in one step. Returns the object that was stored
+    /// Applies the changes that are not errors, in one step. Returns the entry that was stored
     /// before each change, or the error of the change.
     pub(crate) fn transact(
         &self,
         changes: &[Result<EntryChange<T>, StoreError>],
-    ) -> Vec<Result<Option<Arc<T>>, StoreError>> {
+    ) -> Vec<Result<Option<Entry<T>>, StoreError>> {
         let written = self.write(|functions| {
             let computed = changes.iter().map(|change| match change {
                 Ok(EntryChange::Add(new, _) | EntryChange::Update(new, _)) => {
@@ -329,9 +330,9 @@ impl<T> ThreadSafeStore<T> {
                     Ok(EntryChange::Delete(key, _, version)) => {
                         last = version.clone();
                         let slot = state.slots.remove(key);
-                        let object = slot.as_ref().map(|slot| Arc::clone(&slot.entry.object));
+                        let entry = slot.as_ref().map(|slot| slot.entry.clone());
                         removed.push(slot);
-                        object
+                        entry
                     }
                     Ok(EntryChange::Bookmark(version)) => {
                         last = Some(version.as_str().into());

@@ -3,6 +3,7 @@
 use std::sync::{Arc, mpsc};
 
 use k8s_informer::informer::InformerQueue;
+use k8s_informer::reflector::FieldPaths;
 use k8s_informer::store::{IndexFunc, Indexers};
 use k8s_informer::{Object, SharedIndexInformer};
 use k8s_informer_testing::FakeClock;
@@ -10,8 +11,8 @@ use serde_json::json;
 
 use super::{informer, informer_options, informer_with, one_thread, queue_kind};
 use crate::informer::support::{
-    Door, Feed, SECOND, SOON, logged, logging, options, record, record_with_resync, run,
-    run_synced, until,
+    Door, Events, Feed, Informer, SECOND, SOON, logged, logging, object, options, record,
+    record_with_resync, run, run_synced, until,
 };
 
 #[test]
@@ -226,33 +227,82 @@ fn p11_i12_added_object_is_in_cache_when_delivered() {
     }
 }
 
+/// An informer that skips `managedFields`. After the first tick, its handler without resyncs gets no
+/// update for the same state of an object.
+fn without_resyncs(feed: &Feed, clock: &FakeClock) -> (Informer, Events, impl Sized) {
+    let mut options = options(clock);
+    options.resync_period = SECOND;
+    options.skip = FieldPaths::managed_fields();
+    let informer = informer_with(feed, options);
+    let (handler, events) = record_with_resync(&informer, std::time::Duration::ZERO);
+    let running = run_synced(&informer);
+    assert!(clock.until_waits(1, SOON));
+    clock.advance(SECOND);
+    assert!(clock.until_waits(2, SOON));
+    (informer, events, (handler, running))
+}
+
 #[test]
-fn i17_update_with_unchanged_version_is_a_resync() {
+fn i17_change_within_a_version_reaches_every_handler() {
     let clock = FakeClock::new();
     let feed = Feed::on_clock("i17", &clock);
     feed.list("10", &[("a", "1")]);
-    let mut options = options(&clock);
-    options.resync_period = SECOND;
-    let informer = informer_with(&feed, options);
-    let (_never, never) = record_with_resync(&informer, std::time::Duration::ZERO);
-    let _running = run_synced(&informer);
-    assert!(clock.until_waits(1, SOON));
-    // After the first tick, a handler without resyncs gets no update for an unchanged version.
-    clock.advance(SECOND);
-    assert!(clock.until_waits(2, SOON));
-    feed.event_of(
-        "MODIFIED",
-        json!({ "metadata": { "name": "a", "resourceVersion": "1" }, "spec": 2 }),
-    );
+    let (informer, events, _running) = without_resyncs(&feed, &clock);
+    let with_spec =
+        |spec: u32| json!({ "metadata": { "name": "a", "resourceVersion": "1" }, "spec": spec });
+    let cached = || {
+        let object = informer.lister().get("", "a").unwrap();
+        object.read::<u32>("/spec").unwrap()
+    };
+    // An event, for example from an API server with another default or conversion.
+    feed.event_of("MODIFIED", with_spec(2));
     feed.event("ADDED", "b", "11");
-    assert_eq!(never.take(2), ["add a@1 initial", "add b@11"]);
-    assert_eq!(
-        informer
-            .lister()
-            .get("", "a")
-            .unwrap()
-            .read("/spec")
-            .unwrap(),
-        Some(2)
-    );
+    let expected = ["add a@1 initial", "update a@1-1", "add b@11"];
+    assert_eq!(events.take(3), expected);
+    assert_eq!(cached(), Some(2));
+    // The same state again is no change.
+    feed.event_of("MODIFIED", with_spec(2));
+    // A list, for example after a restore of etcd.
+    feed.expire();
+    feed.list_of("10", &[with_spec(3), object("b", "11")]);
+    assert_eq!(events.next(), "update a@1-1");
+    assert_eq!(cached(), Some(3));
+    feed.event("ADDED", "c", "12");
+    assert_eq!(events.next(), "add c@12");
+}
+
+#[test]
+fn i17_skipped_fields_do_not_make_a_change() {
+    let clock = FakeClock::new();
+    let feed = Feed::on_clock("i17 skipped", &clock);
+    // Some API servers send managedFields in some responses only.
+    let bare = || json!({ "metadata": { "name": "a", "resourceVersion": "1" }, "spec": 1 });
+    let managed = |manager: &str| {
+        let mut object = bare();
+        object["metadata"]["managedFields"] = json!([{ "manager": manager }]);
+        object
+    };
+    feed.list_of("10", &[managed("x")]);
+    let (informer, events, _running) = without_resyncs(&feed, &clock);
+    assert_eq!(events.next(), "add a@1 initial");
+    let first = informer.lister().get("", "a").unwrap();
+    for (version, object) in [("20", bare()), ("22", managed("y")), ("24", bare())] {
+        feed.expire();
+        feed.list_of(version, &[object]);
+        let mark = format!("mark{version}");
+        feed.event("ADDED", &mark, version);
+        // The handler gets the mark only: the list has no change.
+        assert_eq!(events.next(), format!("add {mark}@{version}"));
+        // The object has not been decoded again.
+        assert!(Arc::ptr_eq(
+            &first,
+            &informer.lister().get("", "a").unwrap()
+        ));
+        feed.event("DELETED", &mark, version);
+        assert_eq!(events.next(), format!("delete {mark}@{version}"));
+    }
+    // The object of an event is decoded, but its state is the same.
+    feed.event_of("MODIFIED", managed("z"));
+    feed.event("ADDED", "b", "30");
+    assert_eq!(events.next(), "add b@30");
 }

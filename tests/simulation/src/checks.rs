@@ -243,11 +243,9 @@ impl World {
                 ));
             }
             let same = |(key, thing): (&usize, &Arc<Thing>)| {
-                view.seen.get(key).is_some_and(|seen| {
-                    seen.write == thing.write
-                        || (thing.resource_version() == seen.version.to_string()
-                            && self.server.was_restored_since(seen.write))
-                })
+                view.seen
+                    .get(key)
+                    .is_some_and(|seen| seen.write == thing.write)
             };
             if view.seen.len() != cached.len() || !cached.iter().all(same) {
                 let seen = &view.seen;

@@ -161,9 +161,7 @@ impl View {
                 let Some(before) = self.seen.insert(key, now.clone()) else {
                     return Err("an update before an add".to_owned());
                 };
-                let same_version = old.resource_version() == before.version.to_string();
-                let is_undelivered = same_version && world.server.was_restored_since(before.write);
-                if old.write != before.write && !is_undelivered {
+                if old.write != before.write {
                     return Err(format!("old is not {before:?}"));
                 }
                 if world.plan.recreation_as_delete_and_add && old.uid() != new.uid() {
@@ -206,7 +204,6 @@ impl View {
             return Err(format!("{seen:?} was never deleted"));
         }
         let last = last_delivered.or_else(|| gone.object().map(|object| &**object));
-        let same_version = |last: &Thing| last.resource_version() == seen.version.to_string();
         match last {
             None => Err("a deletion without a state".to_owned()),
             Some(last) if last.write == seen.write => {
@@ -219,9 +216,6 @@ impl View {
                     true => Ok(()),
                     false => Err(format!("missed the last state after {seen:?}")),
                 }
-            }
-            Some(last) if same_version(last) && world.server.was_restored_since(seen.write) => {
-                Ok(())
             }
             Some(_) => Err(format!("the last delivered state is not {seen:?}")),
         }
