@@ -367,7 +367,17 @@ impl<T: Object> IndexerPart<T> {
         // (I17). One of them is unknown if the object did not come from a reflector.
         let is_other_content = old.digest.differs(digest);
         let old = old.object;
-        if self.recreation_as_delete_and_add && is_recreated(&*old, &*new) {
+        // A transform may have changed an object so that its accessors panic. The update then goes
+        // to every handler: the cache has it already.
+        let read = panic::catch(|| {
+            let is_recreated = self.recreation_as_delete_and_add && is_recreated(&*old, &*new);
+            (
+                is_recreated,
+                old.resource_version() == new.resource_version(),
+            )
+        });
+        let (is_recreated, is_same_version) = read.unwrap_or_default();
+        if is_recreated {
             let gone = Deleted::FinalStateUnknown {
                 key: Key::clone(&key),
                 last_known: Some(old),
@@ -375,7 +385,7 @@ impl<T: Object> IndexerPart<T> {
             return notify(Key::clone(&key), Notification::deleted(gone, None), false)
                 && notify(key, added(new), false);
         }
-        let is_sync = old.resource_version() == new.resource_version() && !is_other_content;
+        let is_sync = is_same_version && !is_other_content;
         notify(key, Notification::Modified { old, new }, is_sync)
     }
 
@@ -419,7 +429,9 @@ fn change<T: Object>(deltas: &Deltas<T>, at: usize) -> Result<EntryChange<T>, St
     let no_key = || StoreError::other(NO_KEY);
     let key = || deltas.key().cloned().ok_or_else(no_key);
     let Origin { version, digest } = deltas.origin(at);
-    let version_of = |object: &Arc<T>| version.or_else(|| Some(object.resource_version().into()));
+    // The accessor of a transformed object may panic. The change then has no version.
+    let read = |object: &Arc<T>| panic::catch(|| object.resource_version().into()).ok();
+    let version_of = |object: &Arc<T>| version.or_else(|| read(object));
     Ok(match &deltas[at] {
         Delta::Deleted(gone @ Deleted::Final(object)) => {
             EntryChange::Delete(key()?, gone.clone(), version_of(object))

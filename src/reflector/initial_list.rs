@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use super::initial_objects::InitialObjects;
 use crate::base::digest::Digest;
+use crate::base::panic;
 use crate::error::Error;
 use crate::object::{Key, Object, meta_namespace_key};
 use crate::store::{Door, Entry, Gaps, StoreError};
@@ -70,8 +71,10 @@ impl<T: Object> InitialList<T> {
     /// Adds an object, or replaces its older state.
     pub(super) fn put(&mut self, entry: Entry<T>) {
         if self.without_kind.len() > 0 {
+            // The transform may have changed the object, so that its accessors panic.
+            let named = panic::catch(|| meta_namespace_key(&*entry.object));
             self.without_kind
-                .remove(&meta_namespace_key(&*entry.object));
+                .remove(named.as_ref().unwrap_or(&entry.key));
         }
         self.close_gap(&entry.key);
         self.objects.put(entry.key, (entry.object, entry.digest));
@@ -121,8 +124,12 @@ impl<T: Object> InitialList<T> {
         let mut unreadable = Vec::new();
         let without_kind = std::mem::replace(&mut self.without_kind, InitialObjects::new());
         for (_, (item, mut object, digest)) in without_kind.into_vec() {
-            decoder.set_type_meta(&mut object, page);
-            match entry(object, digest, door) {
+            let with_kind = decoder.set_type_meta(&mut object, page);
+            let entry = match with_kind {
+                Ok(()) => entry(object, digest, door),
+                Err(error) => Err(Unreadable::of(&object, error)),
+            };
+            match entry {
                 Ok(entry) => self.objects.put(entry.key, (entry.object, entry.digest)),
                 Err(error) => unreadable.push((item, error)),
             }

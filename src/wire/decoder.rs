@@ -270,27 +270,31 @@ impl<T: Object> Decoder<T> {
                 return unchanged;
             }
             match this.object(json) {
-                Ok((mut object, digest)) => {
-                    this.set_type_meta(&mut object, head);
-                    DecodedObject::named(object, digest)
-                }
+                Ok((mut object, digest)) => match this.set_type_meta(&mut object, head) {
+                    Ok(()) => DecodedObject::named(object, digest, bytes),
+                    Err(error) => DecodedObject::Unreadable(Unreadable::item(bytes, error)),
+                },
                 Err(error) => DecodedObject::Unreadable(Unreadable::item(bytes, error)),
             }
         })
     }
 
-    /// Sets `apiVersion` and `kind` of a list item from its list, if the item has none.
-    pub(crate) fn set_type_meta(&self, item: &mut T, list: &ListMeta) {
-        if let Some((api_version, kind)) = list.type_meta_of_items() {
-            let unless_skipped = |field, text| match self.options.skip.has_field(field) {
-                true => "",
-                false => text,
-            };
-            item.set_type_meta(
-                unless_skipped("apiVersion", api_version),
-                unless_skipped("kind", kind),
-            );
-        }
+    /// Sets `apiVersion` and `kind` of a list item from its list, if the item has none. Fails if
+    /// the type's method panics.
+    pub(crate) fn set_type_meta(&self, item: &mut T, list: &ListMeta) -> Result<(), Error> {
+        let Some((api_version, kind)) = list.type_meta_of_items() else {
+            return Ok(());
+        };
+        let unless_skipped = |field, text| match self.options.skip.has_field(field) {
+            true => "",
+            false => text,
+        };
+        let (api_version, kind) = (
+            unless_skipped("apiVersion", api_version),
+            unless_skipped("kind", kind),
+        );
+        panic::catch(|| item.set_type_meta(api_version, kind))
+            .map_err(|panic| Error::invalid(format!("the type's set_type_meta {panic}")))
     }
 
     /// Decodes one object of a list.
@@ -364,7 +368,7 @@ impl<T: Object> Decoder<T> {
             _ => self.without_skipped(object, |this, json| this.object(json)),
         };
         let decoded = match decoded {
-            Ok((object, digest)) => DecodedObject::named(object, digest),
+            Ok((decoded, digest)) => DecodedObject::named(decoded, digest, object),
             Err(error) => DecodedObject::Unreadable(Unreadable::undecoded(&peek, error)),
         };
         Ok(Decoded::Change(kind, decoded))
@@ -388,8 +392,8 @@ impl<T: Object> Decoder<T> {
             if let Some(unchanged) = find_unchanged(identity.as_ref(), json, unchanged) {
                 return Ok(unchanged);
             }
-            let (object, digest) = this.object(json)?;
-            Ok(DecodedObject::named(object, digest))
+            let (decoded, digest) = this.object(json)?;
+            Ok(DecodedObject::named(decoded, digest, object))
         })
     }
 
@@ -494,10 +498,23 @@ pub(crate) fn lacks_type_meta(object: &[u8]) -> bool {
 }
 
 impl<T: Object> DecodedObject<T> {
-    fn named(object: T, digest: Digest) -> Self {
-        match object.name() {
-            "" => Self::Unreadable(Unreadable::nameless(&object)),
-            _ => Self::Object(object, digest),
+    /// Passes on an object that was decoded from `json`, if it has a name and its accessors work.
+    fn named(object: T, digest: Digest, json: &[u8]) -> Self {
+        // The accessors of a hand-written type are user code. Each one is called here once, so one
+        // that panics costs this object, and not the list or the watch that it belongs to.
+        let has_name = panic::catch(|| {
+            for accessor in [T::namespace, T::uid, T::resource_version] {
+                let _ = accessor(&object);
+            }
+            !object.name().is_empty()
+        });
+        match has_name {
+            Ok(true) => Self::Object(object, digest),
+            Ok(false) => Self::Unreadable(Unreadable::nameless(&object)),
+            Err(panic) => {
+                let error = Error::invalid(format!("an accessor of the type {panic}"));
+                Self::Unreadable(Unreadable::item(json, error))
+            }
         }
     }
 }
@@ -514,7 +531,7 @@ impl Unreadable {
         }
     }
 
-    /// Creates the error of a list item that could not be decoded.
+    /// Creates the error of an object whose JSON may be invalid.
     fn item(item: &[u8], error: Error) -> Self {
         let whole = Peek::whole(item);
         // Invalid JSON may contain parts of several objects, so the name that `identity` finds
@@ -528,12 +545,17 @@ impl Unreadable {
 
     /// Creates the error of a decoded object that cannot be used.
     pub(crate) fn of<T: Object>(object: &T, error: Error) -> Self {
+        // The object may have been refused because its accessors panic. Nothing is known of it then.
+        let read = panic::catch(|| {
+            [T::namespace, T::name, T::resource_version].map(|accessor| accessor(object).to_owned())
+        });
+        let [namespace, name, resource_version] = read.unwrap_or_default();
         Self {
-            namespace: object.namespace().to_owned(),
-            name: object.name().to_owned(),
-            is_identified: !object.name().is_empty(),
+            is_identified: !name.is_empty(),
+            namespace,
+            name,
             key: None,
-            resource_version: Some(object.resource_version().to_owned()),
+            resource_version: Some(resource_version),
             error,
         }
     }

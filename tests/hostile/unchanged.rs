@@ -150,11 +150,11 @@ fn objects_that_differ_in_skipped_fields_are_kept() {
         for queue in QUEUES {
             for (case, first, second) in [("gone", managed, ""), ("new", "", managed)] {
                 let namespace = namespace(case, delivery, queue);
-                // At the end of the metadata, and between other fields.
+                // The fields are at the end of the metadata, and between others.
                 let states = |fields: &str| {
                     let identity = r#","uid":"u","resourceVersion":"1""#;
                     vec![
-                        meta(&namespace, "last", &format!("{identity}{fields}")),
+                        meta(&namespace, "end", &format!("{identity}{fields}")),
                         meta(&namespace, "between", &format!("{fields}{identity}")),
                     ]
                 };
@@ -164,7 +164,7 @@ fn objects_that_differ_in_skipped_fields_are_kept() {
                     options.skip = FieldPaths::managed_fields();
                 });
                 let Outcome { kept, decoded, .. } = outcome(&namespace, &informer);
-                assert_eq!((kept, decoded), (names("last between"), 2), "{namespace}");
+                assert_eq!((kept, decoded), (names("between end"), 2), "{namespace}");
             }
         }
     }

@@ -61,6 +61,124 @@ fn decoding_panic_skips_only_that_object() {
     }
 }
 
+/// A type whose accessors are written by hand. The one that its `spec` names panics.
+#[derive(Debug, Deserialize)]
+struct Touchy {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: String,
+}
+
+impl Touchy {
+    fn touch(&self, accessor: &str) {
+        if self.spec == accessor {
+            resume_unwind(Box::new("bad spec"));
+        }
+    }
+}
+
+impl Object for Touchy {
+    fn name(&self) -> &str {
+        self.touch("name");
+        self.metadata.name()
+    }
+
+    fn namespace(&self) -> &str {
+        self.touch("namespace");
+        self.metadata.namespace()
+    }
+
+    fn uid(&self) -> &str {
+        self.touch("uid");
+        self.metadata.uid()
+    }
+
+    fn resource_version(&self) -> &str {
+        self.touch("resource_version");
+        self.metadata.resource_version()
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.label(key)
+    }
+
+    fn set_type_meta(&mut self, _: &str, _: &str) {
+        self.touch("set_type_meta");
+    }
+}
+
+/// Checks an informer that has read two objects whose accessors panic: a listed one, which was
+/// cached before, and then a deletion.
+fn check_touchy(informer: &TestInformer<Touchy>, accessor: &str, case: &str) {
+    assert_eq!(informer.cache(), ["ns/b@2"], "{accessor} {case}");
+    let status = informer.status();
+    let unreadable = (status.complete, status.unreadable);
+    assert_eq!(unreadable, (false, 2), "{accessor} {case}");
+    let error = status.last_error.unwrap().to_string();
+    let expected = "ns/a: unexpected response: an accessor of the type panicked: bad spec";
+    assert!(error.ends_with(expected), "{error}");
+}
+
+#[test]
+fn accessor_panic_skips_only_that_object() {
+    for accessor in ["name", "namespace", "uid", "resource_version"] {
+        let touchy = |name: &str, version: &str| {
+            with(name, version, "", &format!(r#","spec":"{accessor}""#))
+        };
+        let first = vec![object("a", "1"), object("b", "2"), object("c", "3")];
+        let second = vec![object("a", "1"), touchy("b", "5")];
+        let states = [("4", first), ("6", second)];
+        for queue in QUEUES {
+            for delivery in DELIVERIES {
+                let case = format!("{delivery:?} {queue:?}");
+                let deleted = event("DELETED", &touchy("a", "7"));
+                let script = delivery.script(&states, &deleted);
+                let informer = TestInformer::<Touchy>::run(script, queue, |_| {});
+                check_touchy(&informer, accessor, &case);
+                // The event is not in the usual form.
+                let mut deleted = event("DELETED", &touchy("a", "7"));
+                deleted.insert(1, b' ');
+                let script = delivery.script(&states, &deleted);
+                let informer = TestInformer::<Touchy>::run(script, queue, |_| {});
+                check_touchy(&informer, accessor, &case);
+            }
+        }
+    }
+}
+
+#[test]
+fn first_list_with_accessor_panics_syncs() {
+    for accessor in [
+        "name",
+        "namespace",
+        "uid",
+        "resource_version",
+        "set_type_meta",
+    ] {
+        let touchy = with("b", "2", "", &format!(r#","spec":"{accessor}""#));
+        let items = [object("a", "1"), touchy, object("c", "3")].join(&b","[..]);
+        let items = String::from_utf8(items).unwrap();
+        // The kind comes before the items, or after them.
+        for list in [
+            format!(
+                r#"{{"kind":"TouchyList","metadata":{{"resourceVersion":"4"}},"items":[{items}]}}"#
+            ),
+            format!(
+                r#"{{"items":[{items}],"metadata":{{"resourceVersion":"4"}},"kind":"TouchyList"}}"#
+            ),
+        ] {
+            for queue in QUEUES {
+                let script =
+                    ScriptedListerWatcher::new([Answer::body(list.clone()), Answer::open(LAST)]);
+                let informer = TestInformer::<Touchy>::run(script, queue, |_| {});
+                assert_eq!(informer.cache(), ["ns/a@1", "ns/c@3"], "{accessor}");
+                let status = informer.status();
+                assert_eq!((status.complete, status.unreadable), (false, 1));
+            }
+        }
+    }
+}
+
 /// Runs a reflector into a store until its script ends.
 pub(crate) fn reflect(
     script: &ScriptedListerWatcher,

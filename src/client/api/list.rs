@@ -210,9 +210,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
         let meta = splitter.finish()?;
         let (api_version, kind) = meta.api_version_and_kind();
         decoder.check_list(api_version, kind)?;
-        items
-            .iter_mut()
-            .for_each(|item| decoder.set_type_meta(item, &meta));
+        for item in &mut items {
+            decoder.set_type_meta(item, &meta)?;
+        }
         let list = ObjectList {
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),

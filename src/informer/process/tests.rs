@@ -570,3 +570,58 @@ fn part_with_few_objects_left_frees_its_memory() {
     let capacity = part.namespace.unwrap().keys.lock().capacity();
     assert!(capacity < 10_000, "{capacity}");
 }
+
+/// An object whose accessors panic, as a transform may have made it.
+#[derive(Debug)]
+struct Touchy(&'static str);
+
+impl Object for Touchy {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn namespace(&self) -> &str {
+        ""
+    }
+
+    fn uid(&self) -> &str {
+        self.resource_version()
+    }
+
+    fn resource_version(&self) -> &str {
+        assert!(self.0 != "bad", "no version");
+        "1"
+    }
+
+    fn label(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+#[test]
+fn accessor_panics_of_transformed_objects_lose_no_notification() {
+    let names = ["a", "bad", "c"];
+    let objects = || names.map(|name| Arc::new(Touchy(name))).to_vec();
+    let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new()));
+    let part = IndexerPart::new(Arc::clone(&store), None, true);
+    let one_by_one = DeltaFifo::new(Accessor::object());
+    let in_one_list = RealFifo::new(Accessor::object());
+    // The first round adds the objects. The others update them.
+    for queue in [&one_by_one as &dyn Queue<Touchy>, &one_by_one, &in_one_list] {
+        queue.replace(objects(), "7").unwrap();
+        let mut delivered = Vec::new();
+        let notify = RefCell::new(|key: Key, _: Notification<Touchy>, _: bool| {
+            delivered.push(key.to_string());
+            true
+        });
+        let mut batch = |batch: &[Deltas<Touchy>], initial| {
+            part.process_batch(batch, initial, &mut *notify.borrow_mut())
+        };
+        let mut one = |deltas: &Deltas<Touchy>, initial| {
+            part.process(deltas, initial, &mut *notify.borrow_mut())
+        };
+        queue.pop_batch(&mut batch, &mut one).unwrap();
+        delivered.sort();
+        assert_eq!(delivered, names);
+    }
+}
