@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ::log::Level;
 use serde::de::DeserializeOwned;
 
-use self::custom_store::CustomStore;
+use self::custom_store::{CustomStore, WrittenKeys};
 use self::session::Session;
 use super::catch_up::CatchUp;
 use super::failures::{Failures, named};
@@ -94,6 +94,8 @@ pub struct Reflector<T> {
     on_failure: Option<OnFailure>,
     missing: Arc<Missing>,
     catch_up: CatchUp,
+    /// What the store has, if it is a custom one. Otherwise empty.
+    written: WrittenKeys,
     /// Whether the store is a queue whose consumer calls [`rejected`](Self::rejected).
     has_consumer: bool,
     /// The result of [`status`](Self::status), without the rejected objects. Innermost lock:
@@ -119,6 +121,7 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
             on_failure: None,
             missing: Arc::default(),
             catch_up: CatchUp::default(),
+            written: WrittenKeys::default(),
             has_consumer: false,
             status: Mutex::default(),
             logged: Mutex::default(),
@@ -214,7 +217,7 @@ impl<T: Object> Reflector<T> {
         let store = match self.store.staging() {
             Some(staging) => staging,
             None => {
-                custom = CustomStore::new(&*self.store);
+                custom = CustomStore::new(&*self.store, &self.written);
                 &custom
             }
         };

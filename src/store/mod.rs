@@ -58,6 +58,18 @@ pub use transform::Transform;
 /// The reflector reports changes in the order in which the server sent them. The methods must not
 /// block for long, because the watch waits for them.
 ///
+/// A custom store, like a [`Fifo`](crate::queue::Fifo), differs from an [`Indexer`] and the other
+/// queues of this crate:
+///
+/// - The reflector takes `namespace/name` for the key of an object. It remembers the keys that it has
+///   written, but no objects.
+/// - The reflector collects a whole list before it calls [`replace`](Self::replace).
+/// - Each list decodes all objects again, also the unchanged ones.
+/// - If a list has objects that cannot be read, the copies of a custom store are kept by
+///   [`replace_partly`](Self::replace_partly). Before the first list of a reflector, a custom store
+///   counts as empty.
+/// - Tombstones have no last known state.
+///
 /// ```
 /// use k8s_informer::reflector::{Reflector, ReflectorOptions};
 /// use k8s_informer::store::{ReflectorStore, StoreError};
@@ -125,12 +137,40 @@ pub trait ReflectorStore<T>: Send + Sync {
     /// As for [`add`](Self::add).
     fn delete(&self, object: Deleted<T>) -> Result<(), StoreError>;
 
-    /// Replaces the whole content with `objects`, the complete list at `resource_version`.
+    /// Replaces the whole content with `objects`, the complete list at `resource_version`. If the
+    /// list has objects that cannot be read, and the store has none of them, they are missing in
+    /// `objects`.
     ///
     /// # Errors
     ///
     /// The implementation defines when this fails. The reflector lists again.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError>;
+
+    /// Replaces the content except for objects that the list has but that cannot be read. They still
+    /// exist, so the store keeps its copies.
+    ///
+    /// `changes` lead from what the store has to the list: [`Change::Add`] for a new object,
+    /// [`Change::Update`] for one that the store has, changed or not, and [`Change::Delete`] for one
+    /// that no longer exists. The objects to keep are in none of them. If not even the key of an
+    /// unreadable object is known, nothing is deleted. The last change is a [`Change::Bookmark`] with
+    /// the version of the list.
+    ///
+    /// The default applies the changes one by one. Override it to apply them in one step. An
+    /// [`Indexer`], a [`DeltaFifo`](crate::queue::DeltaFifo) and a
+    /// [`RealFifo`](crate::queue::RealFifo) do not use this method.
+    ///
+    /// # Errors
+    ///
+    /// The implementation defines when this fails. The reflector lists again. The default returns
+    /// the first error of a change, and leaves out the later changes.
+    fn replace_partly(&self, changes: Vec<Change<T>>) -> Result<(), StoreError> {
+        changes.into_iter().try_for_each(|change| match change {
+            Change::Add(object) => self.add(object),
+            Change::Update(object) => self.update(object),
+            Change::Delete(gone) => self.delete(gone),
+            Change::Bookmark(version) => self.bookmark(&version),
+        })
+    }
 
     /// Delivers all objects to the consumer again. The default does nothing, because a store has no
     /// consumer.
@@ -154,8 +194,7 @@ pub trait ReflectorStore<T>: Send + Sync {
     }
 
     /// Returns the interface through which a reflector passes lists to the stores of this crate,
-    /// object by object. With a custom store, a reflector holds the whole list before it calls
-    /// [`replace`](Self::replace), and the list fails if one of its objects cannot be read.
+    /// object by object.
     #[doc(hidden)]
     fn staging(&self) -> Option<&dyn Staging<T>> {
         None
@@ -225,7 +264,8 @@ pub trait KnownObjects<T>: Send + Sync {
     }
 }
 
-/// One change of a store, for [`Indexer::transaction`]. client-go's `Transaction`.
+/// One change of a store, for [`Indexer::transaction`] and [`ReflectorStore::replace_partly`].
+/// client-go's `Transaction`.
 #[derive(Debug)]
 pub enum Change<T> {
     /// An object was added.

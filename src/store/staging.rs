@@ -8,8 +8,8 @@ pub use crate::resource_version::ResourceVersion;
 
 /// The part of a queue or store that takes entries from a reflector, instead of objects.
 ///
-/// With it, no list is held in memory twice, unchanged objects are not decoded again, and an
-/// unreadable object does not make the rest of the list fail. The reflector calls these methods
+/// With it, no list is held in memory twice, unchanged objects are not decoded again, and the cached
+/// copy of an unreadable object stays when a list replaces the others. The reflector calls these methods
 /// from its thread, without a lock.
 pub trait Staging<T>: Send + Sync {
     /// Returns the door through which objects become entries.
@@ -19,13 +19,13 @@ pub trait Staging<T>: Send + Sync {
     /// compares its digest.
     fn known(&self, key: &str) -> Option<Entry<T>>;
 
-    /// Whether the last list and everything before it have been processed, even if some failed.
-    fn is_settled(&self) -> bool {
-        true
+    /// Whether there is an object with this key, or may be one.
+    fn has(&self, key: &str) -> bool {
+        self.known(key).is_some()
     }
 
-    /// Whether stored objects can stay as they are while the others are replaced.
-    fn keeps_gaps(&self) -> bool {
+    /// Whether the last list and everything before it have been processed, even if some failed.
+    fn is_settled(&self) -> bool {
         true
     }
 

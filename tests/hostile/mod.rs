@@ -1,6 +1,7 @@
 //! Invalid data from a server, a proxy or a broken connection costs one object or one connection.
 //! It never ends the process, is never ignored silently, and never deletes an existing object.
 mod bodies;
+mod custom_store;
 mod events;
 mod false_deletes;
 mod histories;

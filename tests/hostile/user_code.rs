@@ -7,7 +7,7 @@ use std::thread;
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::object::{Accessor, Key, KeyError, meta_namespace_key};
 use k8s_informer::queue::{Delta, DeltaFifo, Deltas, Queue, RealFifo};
-use k8s_informer::reflector::{Reflector, ReflectorStatus};
+use k8s_informer::reflector::{Reflector, ReflectorOptions, ReflectorStatus};
 use k8s_informer::store::{Indexers, ReflectorStore, Transform};
 use k8s_informer::{Deleted, DynamicObject, Indexer, Object, ObjectMeta, Stop, impl_object};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
@@ -184,7 +184,18 @@ pub(crate) fn reflect(
     script: &ScriptedListerWatcher,
     store: Arc<dyn ReflectorStore<DynamicObject>>,
 ) -> ReflectorStatus {
-    let reflector = Reflector::new(Arc::new(script.clone()), store, options());
+    reflect_with(script, store, |_| {})
+}
+
+/// Like [`reflect`], with other options.
+pub(crate) fn reflect_with(
+    script: &ScriptedListerWatcher,
+    store: Arc<dyn ReflectorStore<DynamicObject>>,
+    set: impl FnOnce(&mut ReflectorOptions),
+) -> ReflectorStatus {
+    let mut options = options();
+    set(&mut options);
+    let reflector = Reflector::new(Arc::new(script.clone()), store, options);
     let stop = Stop::new();
     thread::scope(|scope| {
         scope.spawn(|| reflector.run(&stop));

@@ -1,17 +1,82 @@
-use crate::object::{Accessor, Object};
-use crate::store::{Door, Entry, EntryChange, Gaps, ReflectorStore, Staging, StoreError};
+use std::collections::{HashMap, HashSet};
+
+use crate::base::shrink::Shrink;
+use crate::base::sync::Mutex;
+use crate::object::{Accessor, Deleted, Key, Object};
+use crate::store::{Change, Door, Entry, EntryChange, Gaps, ReflectorStore, Staging, StoreError};
+
+/// The keys of the objects that a reflector has written to a custom store, so that a list with gaps
+/// can become changes. A map without values, because it can [`Shrink`].
+pub(super) type WrittenKeys = Mutex<HashMap<Key, ()>>;
 
 /// Lets a session write to a store that takes objects. Their keys are assumed to be
 /// `namespace/name`.
 pub(super) struct CustomStore<'r, T> {
     store: &'r dyn ReflectorStore<T>,
     door: Door<T>,
+    /// An innermost lock: the store is not called while it is held.
+    written: &'r WrittenKeys,
 }
 
 impl<'r, T: Object> CustomStore<'r, T> {
-    pub(super) fn new(store: &'r dyn ReflectorStore<T>) -> Self {
+    pub(super) fn new(store: &'r dyn ReflectorStore<T>, written: &'r WrittenKeys) -> Self {
         let door = Door::new(Accessor::object(), None);
-        Self { store, door }
+        Self {
+            store,
+            door,
+            written,
+        }
+    }
+
+    fn apply(&self, change: EntryChange<T>) -> Result<(), StoreError> {
+        match change {
+            EntryChange::Add(Entry { key, object, .. }, _) => {
+                self.store.add(object)?;
+                self.written.lock().insert(key, ());
+            }
+            EntryChange::Update(Entry { key, object, .. }, _) => {
+                self.store.update(object)?;
+                self.written.lock().insert(key, ());
+            }
+            EntryChange::Delete(key, gone, _) => {
+                self.store.delete(gone)?;
+                let mut written = self.written.lock();
+                written.remove(&key);
+                written.shrink_after_peak();
+            }
+            EntryChange::Bookmark(version) => self.store.bookmark(&version)?,
+        }
+        Ok(())
+    }
+
+    /// Turns a list into the changes that lead to it from what has been written. Objects in the gaps
+    /// are in none of them.
+    fn changes(
+        &self,
+        entries: Vec<Entry<T>>,
+        listed: &HashSet<Key>,
+        gaps: &Gaps,
+        resource_version: &str,
+    ) -> Vec<Change<T>> {
+        let written = self.written.lock();
+        let listed_changes =
+            entries.into_iter().map(
+                |Entry { key, object, .. }| match written.contains_key(&key) {
+                    true => Change::Update(object),
+                    false => Change::Add(object),
+                },
+            );
+        let gone = written
+            .keys()
+            .filter(|key| !listed.contains(*key) && !gaps.cover(key));
+        let deletions = gone.map(|key| {
+            Change::Delete(Deleted::FinalStateUnknown {
+                key: Key::clone(key),
+                last_known: None,
+            })
+        });
+        let bookmark = Change::Bookmark(resource_version.to_owned());
+        listed_changes.chain(deletions).chain([bookmark]).collect()
     }
 }
 
@@ -24,28 +89,42 @@ impl<T: Object> Staging<T> for CustomStore<'_, T> {
         None
     }
 
-    fn keeps_gaps(&self) -> bool {
-        false
+    fn has(&self, key: &str) -> bool {
+        self.written.lock().contains_key(key)
     }
 
     fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
-        let apply = |change| match change {
-            EntryChange::Add(entry, _) => self.store.add(entry.object),
-            EntryChange::Update(entry, _) => self.store.update(entry.object),
-            EntryChange::Delete(_, gone, _) => self.store.delete(gone),
-            EntryChange::Bookmark(version) => self.store.bookmark(&version),
-        };
-        let results = changes.drain(..).map(apply);
+        let results = changes.drain(..).map(|change| self.apply(change));
         results.filter_map(Result::err).collect()
     }
 
     fn replace_entries(
         &self,
         entries: Vec<Entry<T>>,
-        _: Gaps,
+        gaps: Gaps,
         resource_version: &str,
     ) -> Result<(), StoreError> {
-        let objects = entries.into_iter().map(|entry| entry.object);
-        self.store.replace(objects.collect(), resource_version)
+        let keys = entries.iter().map(|entry| Key::clone(&entry.key));
+        let listed: HashSet<Key> = keys.collect();
+        let is_kept = |key: &Key| gaps.cover(key) && !listed.contains(key);
+        let kept: Vec<Key> = {
+            let written = self.written.lock();
+            written.keys().filter(|key| is_kept(key)).cloned().collect()
+        };
+        // Without an object to keep, the list is the whole content, also if it has gaps.
+        let replaced = if kept.is_empty() {
+            let objects = entries.into_iter().map(|entry| entry.object);
+            self.store.replace(objects.collect(), resource_version)
+        } else {
+            let changes = self.changes(entries, &listed, &gaps, resource_version);
+            self.store.replace_partly(changes)
+        };
+        // A store that fails may have the old objects or the new ones.
+        let mut written = self.written.lock();
+        if replaced.is_ok() {
+            *written = HashMap::with_capacity(listed.len() + kept.len());
+        }
+        written.extend(listed.into_iter().chain(kept).map(|key| (key, ())));
+        replaced
     }
 }

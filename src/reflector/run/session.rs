@@ -311,9 +311,7 @@ impl<'r, T: Object> Session<'r, T> {
             }
             // An initial object of another kind counts as unreadable: if it were skipped, the cached
             // object would be deleted.
-            Decoded::OtherKind(kind, other)
-                if is_initial && kind != EventKind::Bookmark && self.store.keeps_gaps() =>
-            {
+            Decoded::OtherKind(kind, other) if is_initial && kind != EventKind::Bookmark => {
                 self.unreadable_initial_event(EventKind::Modified, &other);
             }
             // Any other object of another kind is reported but not counted, and its version does not

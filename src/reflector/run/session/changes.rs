@@ -27,7 +27,7 @@ impl<T: Object> Session<'_, T> {
                 if shard.is_some_and(Shard::is_by_controller) {
                     // The controller may have changed.
                     self.flush();
-                    if self.store.known(&key).is_some() {
+                    if self.store.has(&key) {
                         self.delete(key);
                     }
                 }

@@ -102,14 +102,8 @@ impl<T: Object> Session<'_, T> {
         let missing = &self.reflector.missing;
         let obsolete = missing.obsolete_after(&objects, complete, recorded);
         let is_empty = objects.is_empty();
-        let replaced = if gaps.is_empty() || self.store.keeps_gaps() {
-            let replaced = self.store.replace_entries(objects, gaps, version);
-            replaced.map_err(|error| Error::other(format!("unable to sync list result: {error}")))
-        } else {
-            let what = "some objects in the list can't be read, and the store can't keep their cached copies";
-            Err(Error::invalid(what))
-        };
-        if let Err(error) = replaced {
+        if let Err(error) = self.store.replace_entries(objects, gaps, version) {
+            let error = Error::other(format!("unable to sync list result: {error}"));
             return self.protocol.not_replaced(error);
         }
         missing.remove_all(obsolete);
