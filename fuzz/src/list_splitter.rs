@@ -11,8 +11,10 @@ use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::error::Status;
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
 use k8s_informer::{DynamicObject, Error, Indexer, Stop};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::item::few;
 use super::serving::{KNOWN, NoWaiting, Pieces, Shown, Thing, key_of, keys, plain, shown, text};
@@ -185,6 +187,49 @@ fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
     }
 }
 
+/// The size of an item.
+#[derive(PartialEq)]
+enum Size {
+    Small,
+    /// The item is larger than the limit, with all of its metadata before the limit.
+    Large,
+    /// The item is larger than the limit, and some of its metadata may be after it.
+    LargeHead,
+}
+
+fn large_items(body: &[u8]) -> Vec<Size> {
+    #[derive(Deserialize)]
+    struct List<'a> {
+        #[serde(borrow)]
+        items: Vec<&'a RawValue>,
+    }
+    #[derive(Deserialize)]
+    struct Item<'a> {
+        #[serde(borrow)]
+        metadata: &'a RawValue,
+    }
+    let Ok(List { items }) = serde_json::from_slice(body) else {
+        return Vec::new();
+    };
+    let size = |item: &&RawValue| {
+        let item = item.get();
+        if item.len() <= LIMIT {
+            return Size::Small;
+        }
+        match serde_json::from_str::<Item<'_>>(item) {
+            Ok(Item { metadata }) => {
+                let begin = metadata.get().as_ptr().addr() - item.as_ptr().addr();
+                match begin + metadata.get().len() <= LIMIT {
+                    true => Size::Large,
+                    false => Size::LargeHead,
+                }
+            }
+            Err(_) => Size::LargeHead,
+        }
+    };
+    items.iter().map(size).collect()
+}
+
 fn known<T: Shown>() -> Cache {
     let list: Value = serde_json::from_str(KNOWN).unwrap();
     let known = list["items"].as_array().unwrap().iter();
@@ -220,6 +265,13 @@ fn check_good<T: Shown>(
     if options.small_limit && outcome.next == Next::List && body.len() > LIMIT {
         return;
     }
+    let large = match options.small_limit {
+        true => large_items(body),
+        false => Vec::new(),
+    };
+    if large.contains(&Size::LargeHead) {
+        return;
+    }
     let Some((items, meta)) = list_of(value) else {
         assert_eq!(outcome.next, Next::List, "the body is not a list");
         return;
@@ -228,9 +280,10 @@ fn check_good<T: Shown>(
     let mut expected = Cache::new();
     // The keys whose last item is unreadable.
     let (mut gaps, mut any, mut unreadable) = (BTreeSet::new(), false, 0);
-    for item in items {
+    for (at, item) in items.iter().enumerate() {
         let key = key_of(item);
         let decoded = item_of::<T>(value, item).filter(|object| !object.name().is_empty());
+        let decoded = decoded.filter(|_| large.get(at) != Some(&Size::Large));
         let item = decoded.map(|object| {
             let object = object.shown();
             // The reflector can keep an unchanged object, whose kind came from the earlier list.

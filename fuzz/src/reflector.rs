@@ -406,19 +406,13 @@ impl Run {
         let last = reply.form == Form::VersionLast;
         let written = Written::list(&items, &version, token.as_deref(), last);
         let end = written.end(reply.end);
-        let large =
-            |&(begin, end): &(usize, usize)| self.settings.small && end - begin > Settings::BYTES;
         self.model.listed(Page {
             items: &items,
             version: &version,
             token,
             breaks: reply.end == End::Reset,
-            received: written
-                .parts
-                .iter()
-                .map(|(begin, stop)| (stop - begin, *stop <= end))
-                .collect(),
-            whole: end == written.bytes.len() && !written.parts.iter().any(large),
+            received: written.parts.iter().map(|(_, stop)| *stop <= end).collect(),
+            whole: end == written.bytes.len(),
             started: self.time.millis(),
             ended: self.time.millis() + reply.millis,
         });

@@ -173,7 +173,7 @@ pub struct Page<'a> {
     /// Whether the connection breaks at the end.
     pub breaks: bool,
     /// The length of each item, and whether it arrives completely.
-    pub received: Vec<(usize, bool)>,
+    pub received: Vec<bool>,
     /// Whether the body arrives completely.
     pub whole: bool,
     pub started: u64,
@@ -306,6 +306,7 @@ impl Model {
         match served.spoil {
             Spoil::WrongType => Read::Key,
             Spoil::Deep if self.settings.shallow => Read::Key,
+            Spoil::Large if self.settings.small => Read::Key,
             Spoil::WrongTypeAside if !self.settings.skip => Read::Key,
             Spoil::NoName | Spoil::NameOfNoText => Read::Nothing,
             Spoil::NoJson => Read::Broken,
@@ -350,8 +351,8 @@ impl Model {
     }
 
     pub fn listed(&mut self, page: Page<'_>) {
-        for (item, (length, received)) in page.items.iter().zip(&page.received) {
-            if !received || self.settings.small && *length > Settings::BYTES {
+        for (item, received) in page.items.iter().zip(&page.received) {
+            if !received {
                 break;
             }
             let key = item.thing.key.clone();
@@ -476,19 +477,24 @@ impl Model {
             events: 0,
         };
         for (frame, &(received, length)) in stream.frames.iter().zip(&stream.received) {
-            let too_large = self.settings.small && received > Settings::BYTES;
+            // A change that is too large is skipped.
+            let is_change = matches!(
+                frame,
+                Frame::Added(_) | Frame::Modified(_) | Frame::Deleted(_)
+            );
+            let too_large = self.settings.small && length > Settings::BYTES && !is_change;
             // Text without a newline ends at the end of the stream, so even a part of it is an
             // error then. Any other frame that is cut off is ignored.
             let is_text = matches!(frame, Frame::Garbage(Garbage::Text));
             let is_cut =
                 received < length && !(is_text && received > 0 && stream.end != End::Silent);
             let result = match () {
-                () if too_large => Err(Broken::Frame),
                 () if is_cut => break,
+                () if too_large => Err(Broken::Frame),
                 () => self.event(frame, &mut watching, stream.started),
             };
             if let Err(broken) = result {
-                let now = match received < length && !too_large {
+                let now = match received < length {
                     true => stream.ended,
                     false => stream.started,
                 };

@@ -5,6 +5,7 @@
 //! | [`Scanner`] | the end of a value that arrives in chunks | the list and frame splitters |
 //! | [`Cursor`] | the keys and values of a complete value | the rows below, and `DynamicObject` |
 //! | [`find`] | the value at a JSON pointer | `DynamicObject::read` |
+//! | [`first_member`] | a member of an object whose end may be missing | the decoder |
 //! | [`cut_fields`] | fields to skip, and removes them | `FieldPaths` |
 //! | [`Peek`] | the identity of an object | the decoder |
 //! | [`nesting`] | the nesting depth of a value | `DecodeLimits`, decoding on a large stack |
@@ -32,7 +33,7 @@ pub(crate) use exact_capacity::from_str;
 pub(crate) use field_cutter::cut_fields;
 pub(crate) use null::{null_is_default, null_items_are_default};
 pub(crate) use peek::Peek;
-pub(crate) use pointer::{Path, Step, find};
+pub(crate) use pointer::{Path, Step, find, first_member};
 pub(crate) use scanner::{Scanner, is_one_value};
 
 /// The greatest nesting that serde_json decodes.

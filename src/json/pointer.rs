@@ -46,6 +46,21 @@ pub(crate) fn find<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
     steps.try_fold(json, |value, step| member(value, &step))
 }
 
+/// Returns the first member with this key, if the object that `json` begins with has it as a whole.
+pub(crate) fn first_member<'a>(json: &'a [u8], key: &str) -> Option<&'a [u8]> {
+    let mut cursor = Cursor::new(json);
+    if !cursor.enter(b'{') {
+        return None;
+    }
+    while let Some(found) = cursor.key()? {
+        let value = cursor.value()?;
+        if found.is(key) {
+            return Some(&json[value]);
+        }
+    }
+    None
+}
+
 fn member<'a>(json: &'a str, step: &Step<'_>) -> Option<&'a str> {
     let mut cursor = Cursor::new(json.as_bytes());
     let mut found = None;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use super::shard::ShardBy;
-use super::{DecodeLimits, EscapedName, Event, EventKind, FieldPaths, ListMeta, Shard};
+use super::{DecodeLimits, EscapedName, Event, EventKind, FieldPaths, ListMeta, Shard, SplitError};
 use crate::base::adaptive_buffer::AdaptiveBuffer;
 use crate::base::digest::Digest;
 use crate::base::panic;
@@ -87,7 +87,7 @@ struct Expected {
     prefixes: [Vec<u8>; 2],
 }
 
-/// An object that could not be decoded, keyed or transformed.
+/// An object that is too large, or that could not be decoded, keyed or transformed.
 #[derive(Debug)]
 pub(crate) struct Unreadable {
     namespace: String,
@@ -125,7 +125,7 @@ pub(crate) enum DecodedObject<T> {
         resource_version: String,
         key: Key,
     },
-    /// The object cannot be decoded, or has no name.
+    /// The object is too large, cannot be decoded, or has no name.
     Unreadable(Unreadable),
 }
 
@@ -347,10 +347,7 @@ impl<T: Object> Decoder<T> {
         }
         let peek = Peek::of_valid(object).map_err(bad_frame)?;
         if let Err(error) = self.check_kind(&peek) {
-            let other = Unreadable {
-                resource_version: None,
-                ..Unreadable::undecoded(&peek, error)
-            };
+            let other = Unreadable::of_other_kind(&peek, error);
             return Ok(Decoded::OtherKind(kind, other));
         }
         if kind == EventKind::Bookmark {
@@ -372,6 +369,48 @@ impl<T: Object> Decoder<T> {
             Err(error) => DecodedObject::Unreadable(Unreadable::undecoded(&peek, error)),
         };
         Ok(Decoded::Change(kind, decoded))
+    }
+
+    /// Reads the beginning of a list item that is larger than the limit.
+    pub(crate) fn large_item(&self, head: &[u8]) -> DecodedObject<T> {
+        let limit = self.options.limits.object_bytes;
+        let what = "the object";
+        let error = Error::from(SplitError::TooLarge { what, limit });
+        // With all of its metadata, the object is read like any other that cannot be decoded.
+        if let Some(metadata) = json::first_member(head, "metadata") {
+            let object = [br#"{"metadata":"#, metadata, b"}"].concat();
+            let other_shard = self.other_shard(Some(&Peek::identity(&object)), &object);
+            return other_shard
+                .unwrap_or_else(|| DecodedObject::Unreadable(Unreadable::item(&object, error)));
+        }
+        let identity = Peek::identity(head);
+        self.other_shard(Some(&identity), head).unwrap_or_else(|| {
+            let mut unreadable = Unreadable::undecoded(&identity, error);
+            // Otherwise, the rest of the metadata may have the namespace.
+            unreadable.is_identified &= !identity.namespace.is_empty();
+            DecodedObject::Unreadable(unreadable)
+        })
+    }
+
+    /// Reads the beginning of a frame that is larger than the limit.
+    pub(crate) fn large_event(&self, head: &[u8]) -> Result<Decoded<T>, BadFrame> {
+        let event = Event::beginning(head);
+        let Some(Event {
+            kind: kind @ (EventKind::Added | EventKind::Modified | EventKind::Deleted),
+            object,
+        }) = event
+        else {
+            let limit = self.options.limits.object_bytes;
+            let what = "a watch event";
+            return Err(BadFrame::Malformed(
+                SplitError::TooLarge { what, limit }.into(),
+            ));
+        };
+        let identity = Peek::identity(object);
+        Ok(match self.check_kind(&identity) {
+            Ok(()) => Decoded::Change(kind, self.large_item(object)),
+            Err(error) => Decoded::OtherKind(kind, Unreadable::of_other_kind(&identity, error)),
+        })
     }
 
     /// Decodes the object of a change in the usual form.
@@ -528,6 +567,13 @@ impl Unreadable {
             key: None,
             resource_version: Some(peek.resource_version.clone().into_owned()),
             error,
+        }
+    }
+
+    fn of_other_kind(peek: &Peek<'_>, error: Error) -> Self {
+        Self {
+            resource_version: None,
+            ..Self::undecoded(peek, error)
         }
     }
 

@@ -3,7 +3,7 @@ use serde::de::{Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::decode_error::explained;
-use crate::json::Peek;
+use crate::json::{Cursor, Peek};
 use crate::status::Status;
 
 /// A watch event whose object has not been decoded.
@@ -37,6 +37,29 @@ impl<'a> Event<'a> {
             let object = frame.strip_prefix(prefix)?.strip_suffix(b"}")?;
             Some(Self { kind, object })
         })
+    }
+
+    /// Reads the beginning of a frame: its type, and the beginning of its object. Returns `None` if
+    /// the type does not come first, or if there is no object.
+    pub(crate) fn beginning(frame: &'a [u8]) -> Option<Self> {
+        let mut cursor = Cursor::new(frame);
+        let mut kind = None;
+        if !cursor.enter(b'{') {
+            return None;
+        }
+        while let Some(key) = cursor.key()? {
+            match (&*key.unescaped()?, kind) {
+                ("type", _) => kind = serde_json::from_slice(&frame[cursor.value()?]).ok(),
+                ("object", Some(kind)) => {
+                    let object = &frame[cursor.position()..];
+                    return object.starts_with(b"{").then_some(Self { kind, object });
+                }
+                _ => {
+                    cursor.value()?;
+                }
+            }
+        }
+        None
     }
 
     /// Parses a frame in any form. The object is valid JSON.

@@ -1,6 +1,7 @@
 use memchr::memchr;
 
 use super::SplitError;
+use super::limits::max_skipped;
 use crate::base::adaptive_buffer::AdaptiveBuffer;
 use crate::json::Scanner;
 
@@ -13,6 +14,9 @@ use crate::json::Scanner;
 ///
 /// A frame may span several lines only if its first line is a single opening brace. Any other frame
 /// ends with its line at the latest, so a broken frame does not affect later frames.
+///
+/// A frame above the limit is skipped: only its beginning is kept, which contains the name of the
+/// object. What does not begin like a frame is not skipped.
 #[derive(Debug, Default)]
 pub(crate) struct FrameSplitter {
     /// A line whose end has not arrived. The splitter has not searched it for frames, unless
@@ -20,8 +24,11 @@ pub(crate) struct FrameSplitter {
     line: AdaptiveBuffer,
     /// The number of bytes of `line` that have been split. Set while the line is being split.
     in_line: Option<usize>,
-    /// The beginning of a frame whose end has not arrived, or the frame that was returned last.
+    /// The beginning of a frame whose end has not arrived, or the frame that was returned last. At
+    /// most `limit` bytes.
     partial: AdaptiveBuffer,
+    /// The number of bytes of the frame after `partial`, which have been dropped.
+    skipped: usize,
     /// Finds the closing brace of `partial`.
     scanner: Scanner,
     /// Whether `partial` spans several lines.
@@ -51,13 +58,16 @@ pub(crate) enum Piece {
     Line(usize, usize),
     /// In the buffer of the splitter.
     Buffer,
+    /// The piece is larger than allowed. The buffer of the splitter has its beginning.
+    Head,
 }
 
 impl FrameSplitter {
     /// Creates a splitter for frames of at most `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
-            limit,
+            // The first byte of a frame decides how it ends, so it is always kept.
+            limit: limit.max(1),
             ..Self::default()
         }
     }
@@ -88,7 +98,7 @@ impl FrameSplitter {
                 let start = start + consumed;
                 self.in_line = Some(start);
                 match length {
-                    Some(0) => return Ok((at, Some(Piece::Buffer))),
+                    Some(0) => return Ok((at, Some(self.buffered()))),
                     Some(length) => return Ok((at, Some(Piece::Line(start, start + length)))),
                     None => {
                         self.in_line = None;
@@ -110,7 +120,7 @@ impl FrameSplitter {
             let (consumed, length) = self.split(&input[at..])?;
             at += consumed;
             let piece = match length {
-                Some(0) => Some(Piece::Buffer),
+                Some(0) => Some(self.buffered()),
                 Some(length) => Some(Piece::Input(at, at + length)),
                 None => None,
             };
@@ -132,7 +142,7 @@ impl FrameSplitter {
             return Ok(piece);
         }
         self.return_partial();
-        Ok(Some(Piece::Buffer))
+        Ok(Some(self.buffered()))
     }
 
     /// Returns the bytes of a piece that [`next`](Self::next) returned for this input.
@@ -140,7 +150,7 @@ impl FrameSplitter {
         match piece {
             Piece::Input(start, end) => &input[start..end],
             Piece::Line(start, end) => &self.line[start..end],
-            Piece::Buffer => self.partial.trim_ascii(),
+            Piece::Buffer | Piece::Head => self.partial.trim_ascii(),
         }
     }
 
@@ -160,7 +170,10 @@ impl FrameSplitter {
                 Some(at) => *at += length,
                 None => return length,
             },
-            Returned::Partial => self.partial.clear(),
+            Returned::Partial => {
+                self.partial.clear();
+                self.skipped = 0;
+            }
             Returned::Nothing => {}
         }
         0
@@ -209,19 +222,34 @@ impl FrameSplitter {
         }
         let end = self.end(&bytes[at..]).map(|end| at + end);
         let begun = &bytes[at..end.unwrap_or(bytes.len())];
-        if self.partial.len() + begun.len() > self.limit {
+        let is_frame = self.partial.first().or(begun.first()) == Some(&b'{');
+        let limit = match is_frame {
+            true => max_skipped(self.limit),
+            false => self.limit,
+        };
+        if self.partial.len() + self.skipped + begun.len() > limit {
             return Err(SplitError::TooLarge {
                 what: "a watch event",
-                limit: self.limit,
+                limit,
             });
         }
-        self.partial.bytes().extend_from_slice(begun);
+        let kept = begun.len().min(self.limit - self.partial.len());
+        self.partial.bytes().extend_from_slice(&begun[..kept]);
+        self.skipped += begun.len() - kept;
         let consumed = at + begun.len();
         if end.is_none() {
             return Ok((consumed, None));
         }
         self.return_partial();
         Ok((consumed, Some(0)))
+    }
+
+    /// The position of the frame in `partial`.
+    fn buffered(&self) -> Piece {
+        match self.skipped {
+            0 => Piece::Buffer,
+            _ => Piece::Head,
+        }
     }
 
     fn return_partial(&mut self) {

@@ -16,8 +16,14 @@ use crate::json::{MAX_NESTING, nesting};
 #[non_exhaustive]
 pub struct DecodeLimits {
     /// The maximum size in bytes of an object in a list, of a watch event, and of a list without
-    /// its objects. A larger one fails the whole list, or ends the watch. The default is 32 MiB. etcd
-    /// accepts 1.5 MiB by default, and the API server 3 MiB.
+    /// its objects. The default is 32 MiB. etcd accepts 1.5 MiB by default, and the API server 3
+    /// MiB.
+    ///
+    /// A larger object is unreadable: it is reported and left out, like one that cannot be decoded,
+    /// and the list or watch continues. Only its beginning is held in memory, up to the limit; its
+    /// name and version are usually there. An object of more than 64 times the limit (2 GiB by
+    /// default) fails the list, or ends the watch. So does a list that is too large without its
+    /// objects.
     pub object_bytes: usize,
     /// The maximum nesting depth of arrays and objects in an object. A deeper object is reported and
     /// left out, like any other that cannot be decoded. The default is 127, which is also the
@@ -33,6 +39,15 @@ pub struct DecodeLimits {
     /// An `Api`, a `Response` and a [`DynamicObject`](crate::DynamicObject) decode on any thread.
     /// They decode objects with more than 32 levels on a separate thread with 8 MiB.
     pub nesting: usize,
+}
+
+/// An object is skipped if it is at most this many times larger than the limit. So a response that
+/// never ends is not read forever.
+const SKIPPED_TIMES: usize = 64;
+
+/// Returns the maximum size of an object that is skipped because it is larger than `limit`.
+pub(super) fn max_skipped(limit: usize) -> usize {
+    limit.saturating_mul(SKIPPED_TIMES)
 }
 
 impl DecodeLimits {

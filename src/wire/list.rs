@@ -2,6 +2,7 @@ use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::limits::max_skipped;
 use super::{Piece, SplitError};
 use crate::json::{Scanner, null_is_default};
 
@@ -21,8 +22,10 @@ pub(crate) struct ListSplitter {
     has_items: bool,
     /// Everything but the items: a small JSON document with an empty `items`.
     rest: Vec<u8>,
-    /// The beginning of an item whose end has not arrived.
+    /// The beginning of an item whose end has not arrived, up to the limit.
     partial: Vec<u8>,
+    /// The number of bytes of the item after `partial`, which have been dropped.
+    skipped: usize,
     /// Whether `partial` holds the item that was returned last.
     returned_partial: bool,
     /// The position in `rest` at which the last string of the outermost object begins, as long as
@@ -167,7 +170,7 @@ impl ListMeta {
 }
 
 impl ListSplitter {
-    /// Creates a splitter for items of at most `limit` bytes.
+    /// Creates a splitter for items of at most `limit` bytes. Larger ones are skipped.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             state: State::Around,
@@ -176,6 +179,7 @@ impl ListSplitter {
             has_items: false,
             rest: Vec::new(),
             partial: Vec::new(),
+            skipped: 0,
             returned_partial: false,
             key: None,
             head: ListMeta::default(),
@@ -188,7 +192,11 @@ impl ListSplitter {
     /// consumed and more is needed.
     pub(crate) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), SplitError> {
         if std::mem::take(&mut self.returned_partial) {
-            self.partial.clear();
+            match std::mem::take(&mut self.skipped) {
+                0 => self.partial.clear(),
+                // Frees the buffer, which has the size of the limit.
+                _ => self.partial = Vec::new(),
+            }
         }
         let mut at = 0;
         while at < input.len() {
@@ -207,23 +215,31 @@ impl ListSplitter {
                         _ => self.scanner.scalar_end(&input[at..]),
                     };
                     at = length.map_or(input.len(), |length| start + length);
-                    if self.partial.len() + at - start > self.limit {
+                    let bytes = &input[start..at];
+                    let size = self.partial.len() + self.skipped + bytes.len();
+                    if size > max_skipped(self.limit) {
                         return Err(SplitError::TooLarge {
                             what: "a list item",
-                            limit: self.limit,
+                            limit: max_skipped(self.limit),
                         });
                     }
-                    let is_partial = !self.partial.is_empty();
-                    if is_partial || length.is_none() {
-                        self.partial.extend_from_slice(&input[start..at]);
+                    let (is_partial, is_large) = (!self.partial.is_empty(), size > self.limit);
+                    if is_partial || is_large || length.is_none() {
+                        // Of a larger item, only the beginning is kept.
+                        let kept = bytes.len().min(self.limit - self.partial.len());
+                        self.partial.extend_from_slice(&bytes[..kept]);
+                        self.skipped += bytes.len() - kept;
                     }
                     if length.is_some() {
                         self.state = State::AfterItem;
                         self.offset += at as u64;
-                        self.returned_partial = is_partial;
-                        let piece = match is_partial {
-                            true => Piece::Buffer,
-                            false => Piece::Input(start, at),
+                        self.returned_partial = is_partial || is_large;
+                        let piece = if is_large {
+                            Piece::Head
+                        } else if is_partial {
+                            Piece::Buffer
+                        } else {
+                            Piece::Input(start, at)
                         };
                         return Ok((at, Some(piece)));
                     }
@@ -238,11 +254,12 @@ impl ListSplitter {
     pub(crate) fn piece<'a>(&'a self, input: &'a [u8], piece: Piece) -> &'a [u8] {
         match piece {
             Piece::Input(start, end) => &input[start..end],
-            Piece::Line(..) | Piece::Buffer => &self.partial,
+            Piece::Line(..) | Piece::Buffer | Piece::Head => &self.partial,
         }
     }
 
-    /// Calls `item` with each complete item. Stops at the first error.
+    /// Calls `item` with each complete item. Stops at the first error, or at an item above the
+    /// limit.
     #[cfg(any(test, feature = "client"))]
     pub(crate) fn feed<E: From<SplitError>>(
         &mut self,
@@ -254,6 +271,12 @@ impl ListSplitter {
             let Some(piece) = piece else {
                 return Ok(());
             };
+            if let Piece::Head = piece {
+                return Err(E::from(SplitError::TooLarge {
+                    what: "a list item",
+                    limit: self.limit,
+                }));
+            }
             item(self.piece(input, piece))?;
             input = &input[consumed..];
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use k8s_informer::informer::InformerQueue;
-use k8s_informer::reflector::{Body, DecodeLimits, ListOptions, ListerWatcher};
+use k8s_informer::reflector::{Body, DecodeLimits, ListOptions, ListerWatcher, ReflectorOptions};
 use k8s_informer::{DynamicObject, Error, Stop};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -86,7 +86,7 @@ fn flood(
         byte,
         read: Arc::clone(&read),
     };
-    let set = |options: &mut k8s_informer::reflector::ReflectorOptions| {
+    let set = |options: &mut ReflectorOptions| {
         if let Some(limit) = limit {
             options.limits.object_bytes = limit;
         }
@@ -138,7 +138,16 @@ fn endless_body_is_read_to_limit_and_fails_the_request() {
     ];
     for limit in [None, Some(1 << 16)] {
         let bytes = limit.unwrap_or(DecodeLimits::default().object_bytes);
-        let check = |(read, error): (u64, Error), subject: &str| {
+        // What may be an object is skipped up to 64 times the limit.
+        let is_skipped = |beginning: &[u8], subject: &str| match subject {
+            "a watch event" => beginning.starts_with(b"{"),
+            _ => subject == "a list item",
+        };
+        let check = |(read, error): (u64, Error), beginning: &[u8], subject: &str| {
+            let bytes = match is_skipped(beginning, subject) {
+                true => bytes * 64,
+                false => bytes,
+            };
             assert!(
                 (read as usize) < bytes + (128 << 10),
                 "{read} bytes of {subject}"
@@ -147,11 +156,10 @@ fn endless_body_is_read_to_limit_and_fails_the_request() {
             let message = format!("{subject} is larger than {bytes} bytes");
             assert!(error.to_string().ends_with(&message), "{error}");
         };
-        let slow = limit.is_none();
-        for (beginning, byte, subject) in lists
-            .into_iter()
-            .filter(|(_, byte, _)| !slow || *byte == b'x')
-        {
+        let is_slow = |(beginning, byte, subject): &(&[u8], u8, &str)| {
+            limit.is_none() && (*byte != b'x' || is_skipped(beginning, subject))
+        };
+        for (beginning, byte, subject) in lists.into_iter().filter(|it| !is_slow(it)) {
             let answers = [
                 Answer::body(list("4", "", &objects())),
                 Answer::body(EXPIRED),
@@ -165,13 +173,11 @@ fn endless_body_is_read_to_limit_and_fails_the_request() {
                     (beginning, byte),
                     limit,
                 ),
+                beginning,
                 subject,
             );
         }
-        for (beginning, byte, subject) in watches
-            .into_iter()
-            .filter(|(_, byte, _)| !slow || *byte == b'x')
-        {
+        for (beginning, byte, subject) in watches.into_iter().filter(|it| !is_slow(it)) {
             let answers = [
                 Answer::body(list("4", "", &objects())),
                 Answer::open([&event("DELETED", &object("c", "5"))[..], LAST.as_bytes()].concat()),
@@ -183,6 +189,7 @@ fn endless_body_is_read_to_limit_and_fails_the_request() {
                     (beginning, byte),
                     limit,
                 ),
+                beginning,
                 subject,
             );
             let answers = [
@@ -191,49 +198,123 @@ fn endless_body_is_read_to_limit_and_fails_the_request() {
                 Answer::open(LAST),
             ];
             let script = ScriptedListerWatcher::new(answers).with_watch_list();
-            check(flood(script, 1, (beginning, byte), limit), subject);
+            let flooded = flood(script, 1, (beginning, byte), limit);
+            check(flooded, beginning, subject);
+        }
+    }
+}
+
+/// The limit for objects in the tests below.
+const LIMIT: usize = 2000;
+
+/// Where an object is padded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Padding {
+    /// Before the metadata, so that their beginning has no name.
+    First,
+    /// In the metadata, after name and version.
+    InMetadata,
+    Last,
+}
+
+/// An object in the namespace "ns" of this size.
+fn padded(name: &str, version: &str, padding: Padding, size: usize) -> Vec<u8> {
+    let identity = format!(
+        r#""name":"{name}","namespace":"ns","uid":"u-{name}","resourceVersion":"{version}""#
+    );
+    let padded = |text: &str| {
+        let object = match padding {
+            Padding::First => format!(r#"{{"a":"{text}","metadata":{{{identity}}}}}"#),
+            Padding::InMetadata => {
+                format!(r#"{{"metadata":{{{identity},"labels":{{"a":"{text}"}}}}}}"#)
+            }
+            Padding::Last => format!(r#"{{"metadata":{{{identity}}},"spec":["{text}"]}}"#),
+        };
+        object.into_bytes()
+    };
+    // Brackets and quotes in a string do not end the object.
+    let left = size - padded("").len();
+    let text = r#"]}\"{"#.repeat(left / 5);
+    padded(&(text + &"x".repeat(left % 5)))
+}
+
+#[test]
+fn object_at_limit_is_accepted() {
+    for delivery in DELIVERIES {
+        // A frame is larger than its object.
+        let size = match delivery {
+            Delivery::WatchList => LIMIT - event("ADDED", b"").len() + "\n".len(),
+            _ => LIMIT,
+        };
+        let script = delivery.script(&[("4", vec![padded("b", "5", Padding::Last, size)])], b"");
+        let set = |options: &mut ReflectorOptions| options.limits.object_bytes = LIMIT;
+        let informer = TestInformer::<DynamicObject>::run(script, InformerQueue::DeltaFifo, set);
+        assert_eq!(informer.cache(), ["ns/b@5"], "{delivery:?}");
+        assert!(informer.status().complete);
+    }
+}
+
+#[test]
+fn object_above_limit_skips_only_itself() {
+    let large = |name: &str, version: &str, padding, size| padded(name, version, padding, size);
+    for (padding, size) in [
+        (Padding::Last, LIMIT + 1),
+        (Padding::Last, 60 * LIMIT),
+        (Padding::InMetadata, 3 * LIMIT),
+        (Padding::First, 3 * LIMIT),
+    ] {
+        let is_named = padding != Padding::First;
+        for delivery in DELIVERIES {
+            for queue in QUEUES {
+                let case = format!("{padding:?} {size} {delivery:?} {queue:?}");
+                let set = |options: &mut ReflectorOptions| options.limits.object_bytes = LIMIT;
+                let second = vec![object("a", "1"), large("b", "5", padding, size)];
+                let states = [("4", objects()), ("6", second)];
+                // Without a name, the object may be any, so the list deletes nothing.
+                let kept: &[&str] = match is_named {
+                    true => &["ns/a@1", "ns/b@2"],
+                    false => &["ns/a@1", "ns/b@2", "ns/c@3"],
+                };
+                for kind in ["MODIFIED", "DELETED"] {
+                    let event = event(kind, &large("a", "7", padding, size));
+                    let script = delivery.script(&states, &event);
+                    let informer = TestInformer::<DynamicObject>::run(script, queue, set);
+                    let expected = match kind {
+                        "DELETED" if is_named => &kept[1..],
+                        _ => kept,
+                    };
+                    assert_eq!(informer.cache(), expected, "{kind} {case}");
+                    let status = informer.status();
+                    let unreadable = (status.complete, status.unreadable);
+                    assert_eq!(unreadable, (false, 2), "{kind} {case}");
+                    let error = status.last_error.unwrap();
+                    assert!(error.is_decode(), "{error}");
+                    let error = error.to_string();
+                    let message = "unexpected response: the object is larger than 2000 bytes";
+                    assert!(error.ends_with(message), "{error}");
+                    assert_eq!(error.contains("ns/a"), is_named, "{error}");
+                }
+            }
         }
     }
 }
 
 #[test]
-fn object_at_limit_is_accepted_one_byte_more_is_rejected() {
-    let padded = |size: usize| {
-        let empty = with("b", "5", r#","x":"""#, "").len();
-        with(
-            "b",
-            "5",
-            &format!(r#","x":"{}""#, "x".repeat(size - empty)),
-            "",
-        )
-    };
-    for (size, accepted) in [(2000, true), (2001, false)] {
-        let mut answers = vec![Answer::body(list("4", "", &[padded(size)]))];
-        if !accepted {
-            answers.push(Answer::body(list("4", "", &objects()[..2])));
+fn first_list_with_object_above_limit_syncs() {
+    for delivery in DELIVERIES {
+        for queue in QUEUES {
+            let large = padded("b", "2", Padding::Last, 3 * LIMIT);
+            let states = [("4", vec![object("a", "1"), large, object("c", "3")])];
+            let set = |options: &mut ReflectorOptions| options.limits.object_bytes = LIMIT;
+            let script = delivery.script(&states, &event("MODIFIED", &object("b", "5")));
+            let informer = TestInformer::<DynamicObject>::run(script, queue, set);
+            assert_eq!(informer.cache(), ["ns/a@1", "ns/b@5", "ns/c@3"]);
+            assert_eq!(informer.status().unreadable, 1);
+            // Requests do not repeat what is too large.
+            let requests = informer.script.requests().len();
+            let expected = if delivery == Delivery::Pages { 3 } else { 2 };
+            assert!(requests <= expected, "{requests}");
         }
-        answers.push(Answer::open(LAST));
-        let script = ScriptedListerWatcher::new(answers);
-        let informer =
-            TestInformer::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |options| {
-                options.limits.object_bytes = 2000;
-            });
-        let cache: &[_] = if accepted {
-            &["ns/b@5"]
-        } else {
-            &["ns/a@1", "ns/b@2"]
-        };
-        assert_eq!(informer.cache(), cache);
-        let error = informer
-            .status()
-            .last_error
-            .map(|error| error.to_string())
-            .unwrap_or_default();
-        assert_eq!(
-            error.ends_with("a list item is larger than 2000 bytes"),
-            !accepted,
-            "{error}"
-        );
     }
 }
 

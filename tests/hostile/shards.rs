@@ -217,3 +217,36 @@ fn own_event_after_event_of_other_shard_is_delivered() {
         assert_eq!(resumed.as_deref(), Some("4"), "{events}");
     }
 }
+
+#[test]
+fn large_object_of_other_shard_is_ignored() {
+    let text = "x".repeat(3000);
+    let large = |name: &str, version: &str, in_own_shard: bool, in_metadata: bool| {
+        let (labels, beside) = match in_metadata {
+            true => (format!(r#","labels":{{"a":"{text}"}}"#), String::new()),
+            false => (String::new(), format!(r#","spec":"{text}""#)),
+        };
+        with(name, version, in_own_shard, &labels, &beside)
+    };
+    for in_metadata in [true, false] {
+        for delivery in DELIVERIES {
+            for queue in QUEUES {
+                let items = vec![
+                    object("a", "1", true),
+                    large("other", "2", false, in_metadata),
+                ];
+                let states = [("3", items.clone()), ("4", items)];
+                let mut events = event("MODIFIED", &large("other", "6", false, in_metadata));
+                events.extend(event("MODIFIED", &object("a", "7", true)));
+                let script = delivery.script(&states, &events);
+                let informer = TestInformer::<Small>::run(script, queue, |options| {
+                    set(options);
+                    options.limits.object_bytes = 2000;
+                });
+                assert_eq!(informer.cache(), ["ns/a@7"], "{delivery:?} {queue:?}");
+                let status = informer.status();
+                assert_eq!((status.complete, status.unreadable), (true, 0));
+            }
+        }
+    }
+}

@@ -15,8 +15,8 @@ use crate::reflector::{Body, ListerWatcher};
 use crate::resource_version::advance;
 use crate::stop::Stop;
 use crate::wire::{
-    BadFrame, Decoded, DecodedObject, Decoder, EventKind, FrameSplitter, ListOptions, Unreadable,
-    WATCH_SLACK,
+    BadFrame, Decoded, DecodedObject, Decoder, EventKind, FrameSplitter, ListOptions, Piece,
+    Unreadable, WATCH_SLACK,
 };
 
 /// An event of a watch. The client-go counterpart is `watch.Event`, whose error events are
@@ -129,8 +129,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
 /// [`timeout_seconds`](ListOptions::timeout_seconds), or, if that is not set, after a random time,
 /// by default 30 to 60 minutes. Then watch again from [`resource_version`](Self::resource_version).
 ///
-/// The iterator also ends after an error, with one exception: an event whose object cannot be
-/// decoded is an [`is_decode`](Error::is_decode) error that names the object, and the watch
+/// The iterator also ends after an error, with one exception: an event whose object is too large or
+/// cannot be decoded is an [`is_decode`](Error::is_decode) error that names the object, and the watch
 /// continues. An `ERROR` event is returned as the error that the server sends. If the requested
 /// version is too old, this is an [`is_gone`](Error::is_gone) error, and you need a new list.
 ///
@@ -219,7 +219,11 @@ impl<T: Object> WatchEvents<T> {
             return self.read().map(|()| None);
         };
         let frame = self.frames.piece(input, piece);
-        let decoded = match self.decoder.event(frame, None) {
+        let decoded = match piece {
+            Piece::Head => self.decoder.large_event(frame),
+            _ => self.decoder.event(frame, None),
+        };
+        let decoded = match decoded {
             Ok(decoded) => decoded,
             Err(BadFrame::Several) => {
                 self.frames.split_line();

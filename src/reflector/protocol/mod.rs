@@ -41,8 +41,8 @@ const BOOKMARK_SECONDS: u32 = 3;
 /// - On [`Output::Read`], read from the body and call [`read`](Self::read). Then call `poll` with
 ///   the bytes until it returns another [`Output::Read`]. After a timeout, call
 ///   [`read_timed_out`](Self::read_timed_out). At the end of the body, call [`ended`](Self::ended).
-/// - On [`Output::Item`], store the item. On [`Output::Page`], call [`page_end`](Self::page_end).
-/// - On [`Output::Frame`], decode the frame. Call [`event`](Self::event),
+/// - On [`Output::Item`], store the item, and on [`Output::LargeItem`], record it as missing. On [`Output::Page`], call [`page_end`](Self::page_end).
+/// - On [`Output::Frame`] and [`Output::LargeFrame`], decode the frame. Call [`event`](Self::event),
 ///   [`bookmark`](Self::bookmark) or [`several_events`](Self::several_events). For an ERROR event
 ///   or a malformed frame, call [`watch_ended`](Self::watch_ended).
 /// - On [`Output::Replace`], replace the objects of the store. Call [`replaced`](Self::replaced) or
@@ -223,6 +223,9 @@ impl Protocol {
                 ..list.options()
             }),
             Phase::ListBody(_, splitter) => match piece {
+                Some((offset, piece @ Piece::Head)) => {
+                    Output::LargeItem(splitter.piece(&input[offset..], piece))
+                }
                 Some((offset, piece)) => Output::Item {
                     bytes: splitter.piece(&input[offset..], piece),
                     head: splitter.head(),
@@ -235,6 +238,9 @@ impl Protocol {
             },
             Phase::WatchBody(watch) => match (watch.initial_version(), piece) {
                 (Some(version), _) => Output::Replace { version },
+                (None, Some((offset, piece @ Piece::Head))) => {
+                    Output::LargeFrame(watch.frames.piece(&input[offset..], piece))
+                }
                 (None, Some((offset, piece))) => {
                     Output::Frame(watch.frames.piece(&input[offset..], piece))
                 }

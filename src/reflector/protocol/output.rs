@@ -16,10 +16,14 @@ pub(crate) enum Output<'a> {
     Wait(Duration),
     /// Store an item of the list. `head` contains the list metadata that came before the items.
     Item { bytes: &'a [u8], head: &'a ListMeta },
+    /// Handle an item of the list that is larger than allowed. This is its beginning.
+    LargeItem(&'a [u8]),
     /// Finish the page.
     Page(&'a ListMeta),
     /// Decode a frame of the watch.
     Frame(&'a [u8]),
+    /// Handle a frame that is larger than allowed. This is its beginning.
+    LargeFrame(&'a [u8]),
     /// Replace the objects of the store. The list, or the initial events of the watch-list, are
     /// complete at this version.
     Replace { version: &'a str },

@@ -139,9 +139,12 @@ impl<'r, T: Object> Session<'r, T> {
                 }
             }
             Output::Read(timeout) => self.read(timeout, stop),
-            Output::Item { .. } | Output::Page(_) | Output::Frame(_) | Output::Replace { .. } => {
-                self.consume(&[]);
-            }
+            Output::Item { .. }
+            | Output::LargeItem(_)
+            | Output::Page(_)
+            | Output::Frame(_)
+            | Output::LargeFrame(_)
+            | Output::Replace { .. } => self.consume(&[]),
         }
         if !self.protocol.is_receiving_list() {
             self.initial = InitialList::new(reflector.missing.recorded());
@@ -254,20 +257,22 @@ impl<'r, T: Object> Session<'r, T> {
                     let decoded = self.decoder.list_item(bytes, head, unchanged);
                     self.item(decoded, waits_for_kind);
                 }
+                Output::LargeItem(head) => {
+                    let decoded = self.decoder.large_item(head);
+                    self.item(decoded, false);
+                }
                 Output::Frame(bytes) => {
                     reclaim.inspect(|reclaim| reclaim.free_one());
                     if is_initial {
                         extend_heap();
                     }
                     let unchanged = unchanged.filter(|_| is_initial);
-                    match self.decoder.event(bytes, unchanged) {
-                        Ok(decoded) => self.event(decoded, is_initial),
-                        Err(BadFrame::Several) => self.protocol.several_events(),
-                        Err(BadFrame::Malformed(error)) => {
-                            let error = error.context(self.protocol.event_position());
-                            self.protocol.watch_ended(WatchEnd::Malformed(error));
-                        }
-                    }
+                    let decoded = self.decoder.event(bytes, unchanged);
+                    self.frame(decoded, is_initial);
+                }
+                Output::LargeFrame(head) => {
+                    let decoded = self.decoder.large_event(head);
+                    self.frame(decoded, is_initial);
                 }
                 Output::Page(page) => {
                     let (api_version, kind) = page.api_version_and_kind();
@@ -292,6 +297,17 @@ impl<'r, T: Object> Session<'r, T> {
             input = &input[consumed..];
         }
         self.flush();
+    }
+
+    fn frame(&mut self, decoded: Result<Decoded<T>, BadFrame>, is_initial: bool) {
+        match decoded {
+            Ok(decoded) => self.event(decoded, is_initial),
+            Err(BadFrame::Several) => self.protocol.several_events(),
+            Err(BadFrame::Malformed(error)) => {
+                let error = error.context(self.protocol.event_position());
+                self.protocol.watch_ended(WatchEnd::Malformed(error));
+            }
+        }
     }
 
     /// Handles a watch event. `is_initial` is whether it is one of the initial events of a

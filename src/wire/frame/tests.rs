@@ -91,12 +91,35 @@ fn truncated_frame_is_dropped() {
 }
 
 #[test]
-fn oversized_frame_fails_before_its_end_arrives() {
-    let too_large = Err(SplitError::TooLarge {
-        what: "a watch event",
-        limit: 4,
-    });
-    assert_eq!(split(&[b"{12}\n", b"{1", b"234"], 4), too_large);
+fn oversized_frame_is_skipped_except_for_its_beginning() {
+    let stream =
+        "{12}\n{\"a\":\"}\"}\n{1}{\"b\":[1,2,3]}\n{\n\"c\":\n{}\n}\n{4}{\"d\":\n{5}\n{\"e\":1";
+    let frames = [
+        "{12}", "{\"a\"", "{1}", "{\"b\"", "{\n\"c", "{4}", "{\"d\"", "{5}",
+    ];
+    for first in 0..stream.len() {
+        for second in first..stream.len() {
+            let chunks = [&stream[..first], &stream[first..second], &stream[second..]];
+            let chunks = chunks.map(str::as_bytes);
+            assert_eq!(
+                split(&chunks, 4).unwrap(),
+                frames,
+                "cut at {first} and {second}"
+            );
+        }
+    }
+}
+
+#[test]
+fn oversized_garbage_and_endless_frame_fail_before_their_end_arrives() {
+    let too_large = |limit| {
+        let what = "a watch event";
+        Err(SplitError::TooLarge { what, limit })
+    };
+    let endless = [b"{".as_slice(), &[b'x'; 64 * 4]].concat();
+    assert_eq!(split(&[b"{12}\n", &endless], 4), too_large(256));
+    let chunks: Vec<_> = endless.chunks(1).collect();
+    assert_eq!(split(&chunks, 4), too_large(256));
     for several in ["{12}{34}\n", "{12} \r\n{34}\n"] {
         for cut in 0..several.len() {
             let (begin, end) = several.as_bytes().split_at(cut);
@@ -107,6 +130,5 @@ fn oversized_frame_fails_before_its_end_arrives() {
             );
         }
     }
-    assert_eq!(split(&[b"{123}\n"], 4), too_large);
-    assert_eq!(split(&[b"12345\n"], 4), too_large);
+    assert_eq!(split(&[b"12345\n"], 4), too_large(4));
 }

@@ -122,13 +122,49 @@ fn oversized_item_fails_before_its_end_arrives() {
         })
     );
     let mut splitter = ListSplitter::new(10);
-    let fed = splitter.feed(br#"{"items":[{"a":"12345678"#, |_| Ok::<(), SplitError>(()));
+    let endless = [br#"{"items":[{"a":""#.as_slice(), &[b'1'; 640]].concat();
+    let fed = splitter.feed(&endless, |_| Ok::<(), SplitError>(()));
     assert_eq!(
         fed,
         Err(SplitError::TooLarge {
             what: "a list item",
-            limit: 10
+            limit: 640
         })
     );
     assert_eq!(splitter.rest(), br#"{"items":["#);
+}
+
+#[test]
+fn oversized_item_is_skipped_except_for_its_beginning() {
+    let list =
+        br#"{"items":[{"a":1},{"b":"]}\"2345678"} , "a long string",{"c":3},[[1,2,3,4,5]]]}"#;
+    let expected = [
+        (false, r#"{"a":1}"#),
+        (true, r#"{"b":"]}\""#),
+        (true, r#""a long st"#),
+        (false, r#"{"c":3}"#),
+        (true, "[[1,2,3,4,"),
+    ];
+    for size in 1..=list.len() {
+        let (mut splitter, mut items) = (ListSplitter::new(10), Vec::new());
+        for mut chunk in list.chunks(size) {
+            while let (consumed, Some(piece)) = splitter.next(chunk).unwrap() {
+                let item = String::from_utf8_lossy(splitter.piece(chunk, piece)).into_owned();
+                items.push((matches!(piece, Piece::Head), item));
+                chunk = &chunk[consumed..];
+            }
+        }
+        let expected = expected.map(|(is_head, item)| (is_head, item.to_owned()));
+        assert_eq!(items, expected, "in pieces of {size}");
+    }
+    let mut fed = Vec::new();
+    let result = ListSplitter::new(10).feed(list, |item| {
+        fed.push(item.len());
+        Ok::<(), SplitError>(())
+    });
+    assert!(matches!(
+        result,
+        Err(SplitError::TooLarge { limit: 10, .. })
+    ));
+    assert_eq!(fed, [7]);
 }

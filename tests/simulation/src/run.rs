@@ -19,7 +19,7 @@ use crate::clock::{Time, VirtualClock};
 use crate::observer::{Observer, SharedView};
 use crate::plan::{Fault, Plan, Rng};
 use crate::source::Source;
-use crate::thing::{INDEX, Thing, group};
+use crate::thing::{INDEX, LIMIT, Thing, group};
 use crate::world::{Action, Phase, World};
 
 const SECOND: u64 = 1_000_000;
@@ -128,6 +128,7 @@ impl Run {
                 time: self.time.clone(),
                 run: Arc::downgrade(self),
             });
+            reflector.limits.object_bytes = LIMIT;
             reflector.resync_period = plan.resync;
             reflector.page_size = plan.page_size;
             reflector.watch_list = plan.watch_list;

@@ -1,9 +1,10 @@
 //! The objects, and the JSON that the servers send.
 
 use std::fmt::Write;
+use std::panic::resume_unwind;
 
 use serde::Deserialize;
-use simulation::{ObjectMeta, impl_object};
+use simulation::{Object, ObjectMeta};
 
 use crate::server::{Flaw, State};
 
@@ -24,13 +25,46 @@ pub struct Thing {
     /// The time until which it is rejected.
     #[serde(default)]
     pub until: u64,
+    /// The accessor that panics, from 1 to 4.
+    #[serde(default)]
+    panics: u8,
     /// See [`State::write`].
     pub write: u64,
 }
 
-impl_object!(Thing, "example.com/v1", "Thing", "things", Namespaced);
+impl Object for Thing {
+    fn name(&self) -> &str {
+        self.accessor(1);
+        self.metadata.name()
+    }
+
+    fn namespace(&self) -> &str {
+        self.accessor(2);
+        self.metadata.namespace()
+    }
+
+    fn uid(&self) -> &str {
+        self.accessor(3);
+        self.metadata.uid()
+    }
+
+    fn resource_version(&self) -> &str {
+        self.accessor(4);
+        self.metadata.resource_version()
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.label(key)
+    }
+}
 
 impl Thing {
+    fn accessor(&self, number: u8) {
+        if self.panics == number {
+            resume_unwind(Box::new("a simulated accessor"));
+        }
+    }
+
     pub fn is_rejected_by(&self, stage: u8, now: u64) -> bool {
         self.rejected_by == stage && now < self.until
     }
@@ -43,6 +77,26 @@ pub fn group(write: u64) -> String {
 /// Returns the position in [`KEYS`].
 pub fn key_index(key: &str) -> Option<usize> {
     KEYS.iter().position(|known| *known == key)
+}
+
+/// The maximum size of an object.
+pub const LIMIT: usize = 1000;
+
+/// Why an unreadable state cannot be read.
+pub enum Unreadable {
+    WrongType,
+    AccessorPanics,
+    TooLarge,
+}
+
+impl Unreadable {
+    pub fn of(write: u64) -> Self {
+        match write % 3 {
+            0 => Self::WrongType,
+            1 => Self::AccessorPanics,
+            _ => Self::TooLarge,
+        }
+    }
 }
 
 /// How the JSON of an object is spoiled.
@@ -78,9 +132,18 @@ pub fn object(state: &State, version: u64, has_kind: bool, spoiled: Spoiled) -> 
     if let Some((stage, until)) = rejected {
         let _ = write!(json, r#","rejected_by":{stage},"until":{until}"#);
     }
-    let _ = match spoiled == Spoiled::Value || state.flaw == Flaw::Unreadable {
-        true => write!(json, r#","write":"{}"}}"#, state.write),
-        false => write!(json, r#","write":{}}}"#, state.write),
+    let write = state.write;
+    let is_unreadable = spoiled == Spoiled::Value || state.flaw == Flaw::Unreadable;
+    let _ = match is_unreadable.then(|| Unreadable::of(write)) {
+        None => write!(json, r#","write":{write}}}"#),
+        Some(Unreadable::WrongType) => write!(json, r#","write":"{write}"}}"#),
+        Some(Unreadable::AccessorPanics) => {
+            write!(json, r#","panics":{},"write":{write}}}"#, 1 + write % 4)
+        }
+        Some(Unreadable::TooLarge) => {
+            let padding = r#"}\"]{"#.repeat(LIMIT / 6 + (write as usize * 37) % LIMIT);
+            write!(json, r#","padding":"{padding}","write":{write}}}"#)
+        }
     };
     json
 }

@@ -4,7 +4,7 @@ use crate::observer::SharedView;
 use crate::plan::{Fault, Plan, Rng};
 use crate::run::Wait;
 use crate::server::{Flaw, Server};
-use crate::thing::{KEYS, Spoiled};
+use crate::thing::{KEYS, Spoiled, Unreadable};
 
 const SECOND: u64 = 1_000_000;
 
@@ -150,7 +150,14 @@ impl World {
     fn flaw(&mut self, now: u64) -> Flaw {
         let until = now + self.rng.between(SECOND / 2, 8 * SECOND);
         match () {
-            () if self.object_fault(Fault::Unreadable, 15) => Flaw::Unreadable,
+            () if self.object_fault(Fault::Unreadable, 15) => {
+                match Unreadable::of(self.server.writes.len() as u64) {
+                    Unreadable::WrongType => {}
+                    Unreadable::AccessorPanics => self.count(Fault::AccessorPanics),
+                    Unreadable::TooLarge => self.count(Fault::LargeObject),
+                }
+                Flaw::Unreadable
+            }
             () if self.object_fault(Fault::TransformRejects, 15) => Flaw::Transform(until),
             () if self.object_fault(Fault::TransformRejectsForever, 10) => {
                 Flaw::Transform(u64::MAX)
