@@ -452,10 +452,23 @@ impl<T: Object> Decoder<T> {
         let identity = identity?;
         match self.is_of_other_shard(identity, object) {
             Err(unreadable) => Some(DecodedObject::Unreadable(unreadable)),
-            Ok(true) => Some(DecodedObject::OtherShard {
-                key: namespaced_key(&identity.namespace, &identity.name),
-                resource_version: identity.resource_version.clone().into_owned(),
-            }),
+            Ok(true) => {
+                // The identity ends with UID and version, which the namespace may follow.
+                let whole = match &*identity.namespace {
+                    "" => Peek::of_valid(object).ok(),
+                    _ => None,
+                };
+                let Peek {
+                    namespace,
+                    name,
+                    resource_version,
+                    ..
+                } = whole.as_ref().unwrap_or(identity);
+                Some(DecodedObject::OtherShard {
+                    key: namespaced_key(namespace, name),
+                    resource_version: resource_version.clone().into_owned(),
+                })
+            }
             Ok(false) => None,
         }
     }

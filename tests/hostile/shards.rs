@@ -1,14 +1,17 @@
 //! Informers of one shard. Broken objects of other shards have no effect. An object whose shard is
 //! unreadable is not taken for an object of another shard.
 
+use std::sync::Arc;
+
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::reflector::{ReflectorOptions, Shard};
-use k8s_informer::{DynamicObject, Object};
+use k8s_informer::{DynamicObject, Indexer, Object};
 use k8s_informer_testing::Answer;
 use serde::de::DeserializeOwned;
 
 use crate::hostile::objects::Small;
 use crate::hostile::support::{DELIVERIES, Delivery, QUEUES, TestInformer, event};
+use crate::hostile::user_code::reflect_with;
 
 /// One of two shards. It contains objects without a UID, such as the last event of the scripts.
 fn own_shard() -> Shard {
@@ -215,6 +218,38 @@ fn own_event_after_event_of_other_shard_is_delivered() {
             .resource_version
             .clone();
         assert_eq!(resumed.as_deref(), Some("4"), "{events}");
+    }
+}
+
+#[test]
+fn object_that_leaves_the_shard_is_deleted_whatever_the_order_of_its_fields() {
+    let shard = own_shard().by_controller();
+    for identity in [
+        r#""name":"b","namespace":"ns","uid":"u","resourceVersion":"5""#,
+        r#""name":"b","uid":"u","resourceVersion":"5","namespace":"ns""#,
+        r#""uid":"u","resourceVersion":"5","namespace":"ns","name":"b""#,
+    ] {
+        let object = |in_own_shard: bool| {
+            let owner = uid("owner", in_own_shard);
+            let owner = format!(
+                r#"{{"apiVersion":"v1","kind":"K","name":"o","uid":"{owner}","controller":true}}"#
+            );
+            let metadata = format!(r#"{identity},"ownerReferences":[{owner}]"#);
+            format!(r#"{{"metadata":{{{metadata}}}}}"#).into_bytes()
+        };
+        for delivery in DELIVERIES {
+            let script = |events: &[u8]| delivery.script(&[("4", vec![object(true)])], events);
+            let cached = |events: &[u8]| {
+                let store = Arc::new(Indexer::<DynamicObject>::for_objects());
+                reflect_with(&script(events), store.clone(), |options| {
+                    options.shard = Some(shard.clone());
+                });
+                store.list_keys()
+            };
+            assert_eq!(cached(b""), ["ns/b".into()], "{identity} {delivery:?}");
+            let leaves = event("MODIFIED", &object(false));
+            assert!(cached(&leaves).is_empty(), "{identity} {delivery:?}");
+        }
     }
 }
 
