@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_informer::reflector::ReflectorState;
+use k8s_informer::time::Clock;
 use k8s_informer_testing::{Answer, Request};
 
 use crate::reflector::support::{
@@ -75,10 +76,39 @@ fn w4_missing_bookmarks_restart_watch_then_list() {
         [Some(180 * SECOND); 2],
         "a bookmark each minute shortens the timeout to 180 s"
     );
-    assert!(
-        timeouts[3] > Some(300 * SECOND),
-        "after a list, the bookmark interval is unknown again"
+    assert_eq!(
+        timeouts[3],
+        Some(180 * SECOND),
+        "the timeout stays after the list"
     );
+}
+
+/// The case for which the list exists: after a restore, there are no bookmarks for a future version.
+#[test]
+fn w4_list_after_missing_bookmarks_doubles_the_time() {
+    let bookmarks = bookmark("11", "{}") + &TICK.repeat(60) + &bookmark("12", "{}");
+    let silent = |count| (0..count).map(|_| Answer::open(SILENCE));
+    let server = Server::new(
+        [list("10", &["a"]), Answer::open(bookmarks + SILENCE)]
+            .into_iter()
+            .chain(silent(1))
+            .chain([list("12", &["a"])])
+            .chain(silent(4))
+            .chain([list("12", &["a"]), Answer::open("")]),
+    );
+    let (clock, began) = (server.clock.clone(), server.clock.now());
+    let it = Running::start(server, Recorder::default(), |_| {});
+    let elapsed = || (clock.now() - began).as_secs();
+    it.until_waits(1);
+    assert_eq!(elapsed(), 7 * 60, "a minute between the bookmarks, and six");
+    it.advance_wait(SECOND);
+    it.until_waits(2);
+    assert_eq!(elapsed(), 7 * 60 + 1 + 12 * 60);
+    it.advance_wait(2 * SECOND);
+    let is_list = |request: &String| request.starts_with("list");
+    let requests = it.requests(10);
+    let lists = requests.iter().enumerate().filter(|(_, it)| is_list(it));
+    assert_eq!(lists.map(|(at, _)| at).collect::<Vec<_>>(), [0, 3, 8]);
 }
 
 #[test]

@@ -172,10 +172,9 @@ impl Protocol {
         if self.silence.total < limit.saturating_mul(2).saturating_mul(1 << lists.min(31)) {
             return self.resume_watch();
         }
-        self.silence = Silence {
-            lists: lists + 1,
-            ..Silence::default()
-        };
+        // Whether bookmarks are expected must not change, or the next list would be due after seven
+        // times the time.
+        (self.silence.total, self.silence.lists) = (Duration::ZERO, lists + 1);
         self.wait(None, AfterWait::Relist);
     }
 
