@@ -160,7 +160,7 @@ pub mod guide;
 pub mod deviations {}
 
 #[cfg(simulation)]
-pub use crate::base::hash::seed;
+pub use crate::base::hash::{on_wait, seed};
 
 /// Support for the macros of this crate, for its fuzz targets and for the replay of traces.
 #[doc(hidden)]

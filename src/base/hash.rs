@@ -5,6 +5,8 @@
 mod seeded;
 
 #[cfg(simulation)]
-pub use seeded::{RandomState, seed};
+pub(crate) use seeded::wait_began;
+#[cfg(simulation)]
+pub use seeded::{RandomState, on_wait, seed};
 #[cfg(not(simulation))]
 pub(crate) use std::hash::RandomState;

@@ -6,10 +6,11 @@ use std::time::Instant;
 use super::{ListOptions, ListerWatcher};
 use crate::base::sync::Mutex;
 use crate::error::Error;
+use crate::resource_version::{compare_resource_versions, is_at_least};
 use crate::stop::{Done, Stop};
 use crate::wire::ListMeta;
 
-/// What is known about the age of the objects, and what is requested.
+/// What is known about the age of the objects, and who waits for newer ones.
 #[derive(Default)]
 pub(super) struct CatchUp {
     /// Innermost lock: nothing is called while it is held.
@@ -18,44 +19,189 @@ pub(super) struct CatchUp {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// When the newest consistent read began, and its version.
-    pub(super) read: Option<(Instant, String)>,
+    /// When the newest consistent read began, and what it requires.
+    read: Option<(Instant, Target)>,
     /// When the newest consistent list began whose objects the store has received. That of the
     /// first list is set when it begins, because nothing reads it before that list can be seen.
     pub(super) listed: Option<Instant>,
-    /// The requested version. It is empty if only a list will do. The session takes it.
-    pub(super) wanted: Option<String>,
-    /// Set when the store has received the requested version, or a consistent list.
-    pub(super) reached: Option<Done>,
-    /// Ends the open watch, or the wait.
-    pub(super) interrupt: Option<Stop>,
+    /// The waits that have not ended. Each one ends at its own version.
+    waits: Vec<Wait>,
+    /// What the waits require that began since the session looked.
+    wanted: Option<Target>,
+    interrupt: Option<Interrupt>,
 }
 
-impl CatchUp {
-    /// Takes the requested version, and remembers how to interrupt the open watch or the wait.
-    pub(super) fn take_wanted(&self, interrupt: Option<&Stop>) -> Option<String> {
-        let mut state = self.state.lock();
-        state.interrupt = interrupt.cloned();
-        state.wanted.take()
-    }
+/// What a store must receive to be current.
+#[derive(Clone)]
+pub(super) enum Target {
+    /// This version, or a later one.
+    Version(String),
+    /// A consistent list, because versions can't tell.
+    List,
+}
 
-    /// Ends the current step soon, if it waits.
-    pub(super) fn interrupt(&self) {
-        let interrupt = self.state.lock().interrupt.take();
-        if let Some(interrupt) = interrupt {
-            interrupt.stop();
+impl Target {
+    /// Whether a store at this version has what is required.
+    pub(super) fn is_reached(&self, version: &str) -> bool {
+        match self {
+            Self::Version(wanted) => is_at_least(version, wanted),
+            Self::List => false,
         }
     }
 
-    /// Reports that the session has reached what it has taken.
-    pub(super) fn reached(&self) {
-        let reached = {
-            let mut state = self.state.lock();
-            let is_new = state.wanted.is_none();
-            state.reached.take_if(|_| is_new)
+    /// Returns what meets both targets. It never is a lower version than one of them.
+    pub(super) fn and(self, other: Self) -> Self {
+        let (Self::Version(a), Self::Version(b)) = (self, other) else {
+            return Self::List;
         };
-        if let Some(reached) = reached {
-            reached.set();
+        match compare_resource_versions(&a, &b) {
+            Some(order) => Self::Version(if order.is_ge() { a } else { b }),
+            None => Self::List,
+        }
+    }
+
+    /// Adds a target to those that are wanted already.
+    pub(super) fn join(wanted: &mut Option<Self>, target: Self) {
+        *wanted = Some(match wanted.take() {
+            Some(wanted) => wanted.and(target),
+            None => target,
+        });
+    }
+}
+
+/// One wait until the store is current.
+struct Wait {
+    /// The moment whose state the caller must see.
+    since: Instant,
+    target: Target,
+    /// Set when the store has received the target, or a consistent list that began after `since`.
+    reached: Done,
+}
+
+/// Ends the present step of the session, if it waits for the server.
+pub(super) struct Interrupt {
+    pub(super) stop: Stop,
+    pub(super) who: MayInterrupt,
+}
+
+/// What may end the present step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum MayInterrupt {
+    /// A new wait, or the consumer.
+    All,
+    /// The consumer. The open watch serves other waits, which a new one must not delay.
+    Consumer,
+}
+
+/// A wait that is registered. It ends when it is dropped.
+pub(crate) struct Waiting<'a> {
+    catch_up: &'a CatchUp,
+    /// Set when the store has received what the wait requires, or a consistent list.
+    pub(crate) reached: Done,
+    pub(super) target: Target,
+}
+
+impl Waiting<'_> {
+    /// The version to reach. `None` if only a list will do.
+    pub(crate) fn version(&self) -> Option<&str> {
+        match &self.target {
+            Target::Version(version) => Some(version),
+            Target::List => None,
+        }
+    }
+}
+
+/// A caller that was stopped must not leave its wait behind.
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.catch_up.state.lock();
+        state.waits.retain(|wait| !wait.reached.is(&self.reached));
+    }
+}
+
+impl CatchUp {
+    /// Returns the target of the newest read if it began after `since`.
+    pub(super) fn read_since(&self, since: Instant) -> Option<(Instant, Target)> {
+        let state = self.state.lock();
+        state.read.clone().filter(|(began, _)| *began >= since)
+    }
+
+    /// Whether the store has received a consistent list that began after `since`.
+    pub(super) fn is_listed_since(&self, since: Instant) -> bool {
+        let listed = self.state.lock().listed;
+        listed.is_some_and(|listed| listed >= since)
+    }
+
+    /// Returns a wait that has ended.
+    pub(super) fn over(&self) -> Waiting<'_> {
+        let reached = Done::new("reached");
+        reached.set();
+        Waiting {
+            catch_up: self,
+            reached,
+            target: Target::List,
+        }
+    }
+
+    /// Begins a wait. `read` is when its read began, and what it requires.
+    pub(super) fn wait(&self, since: Instant, read: (Instant, Target)) -> Waiting<'_> {
+        let (reached, target) = (Done::new("reached"), read.1.clone());
+        let mut state = self.state.lock();
+        // A slow read may end after a newer one.
+        if state.read.as_ref().is_none_or(|newest| newest.0 < read.0) {
+            state.read = Some(read);
+        }
+        state.waits.push(Wait {
+            since,
+            target: target.clone(),
+            reached: reached.clone(),
+        });
+        Target::join(&mut state.wanted, target.clone());
+        Waiting {
+            catch_up: self,
+            reached,
+            target,
+        }
+    }
+
+    /// Takes what new waits require, and remembers how to interrupt the next step.
+    pub(super) fn take_wanted(&self, interrupt: Option<Interrupt>) -> Option<Target> {
+        let mut state = self.state.lock();
+        state.interrupt = interrupt;
+        state.wanted.take()
+    }
+
+    /// Ends the present step soon, if it may end for `who`.
+    pub(super) fn interrupt(&self, who: MayInterrupt) {
+        let interrupt = {
+            let mut state = self.state.lock();
+            let may = |interrupt: &mut Interrupt| {
+                who == MayInterrupt::Consumer || interrupt.who == MayInterrupt::All
+            };
+            state.interrupt.take_if(may)
+        };
+        if let Some(interrupt) = interrupt {
+            interrupt.stop.stop();
+        }
+    }
+
+    /// Ends the waits whose targets the store has received. `version` is that of the store.
+    pub(super) fn release(&self, version: &str) {
+        let released: Vec<Wait> = {
+            let mut state = self.state.lock();
+            // The usual case, after each step.
+            if state.waits.is_empty() {
+                return;
+            }
+            let listed = state.listed;
+            let is_over = |wait: &mut Wait| {
+                let has_list = listed.is_some_and(|listed| listed >= wait.since);
+                has_list || wait.target.is_reached(version)
+            };
+            state.waits.extract_if(.., is_over).collect()
+        };
+        for wait in released {
+            wait.reached.set();
         }
     }
 }

@@ -385,9 +385,7 @@ impl<T: Object> Reflector<T> {
                 status.failures += failures.count() as u64;
             }
         }
-        if !session.protocol.is_behind() {
-            self.catch_up.reached();
-        }
+        self.catch_up.release(&session.protocol.version);
         self.notify(session, &reports);
     }
 

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::informer::SharedIndexInformerOptions;
 use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, TimedRead};
-use k8s_informer::{DynamicObject, Error, SharedIndexInformer, Stop};
-use k8s_informer_testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::{Done, DynamicObject, Error, SharedIndexInformer, Stop};
+use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 
-use crate::informer::support::{SOON, status, until};
+use crate::informer::support::{self, Feed, Running, SECOND, SOON, status, until};
 use crate::informer::versions::{QUEUES, event, list, options, run};
 
 type Informer = SharedIndexInformer<DynamicObject>;
@@ -327,4 +327,121 @@ fn each_namespace_has_its_own_version() {
         informer.wait_until_current(Instant::now(), stop).unwrap();
         assert_eq!(informer.indexer().len(), 2);
     });
+}
+
+/// An informer whose server the test controls, with a watch that is open.
+fn informer_of(
+    from: Arc<dyn ListerWatcher>,
+    feed: &Feed,
+    clock: &FakeClock,
+) -> (Informer, Running<()>) {
+    let options = SharedIndexInformerOptions {
+        reflector: support::options(clock),
+        ..SharedIndexInformerOptions::default()
+    };
+    let informer = Informer::new(from, options);
+    feed.list("10", &[("a", "1")]);
+    let running = Running::new({
+        let informer = informer.clone();
+        move |stop| informer.run(stop).unwrap()
+    });
+    until("the watch is open", || feed.requests().len() == 2);
+    (informer, running)
+}
+
+/// Begins a wait on another thread.
+fn wait(informer: &Informer) -> Running<()> {
+    let (informer, since) = (informer.clone(), Instant::now());
+    Running::new(move |stop| informer.wait_until_current(since, stop).unwrap())
+}
+
+/// If each wait opened the watch again, none would end while others come.
+#[test]
+fn later_wait_keeps_the_short_watch_of_an_earlier_one() {
+    let (feed, clock) = (Feed::new("feed"), FakeClock::new());
+    let (informer, running) = informer_of(Arc::new(feed.clone()), &feed, &clock);
+    feed.list("20", &[]);
+    let first = wait(&informer);
+    until("the short watch is open", || feed.requests().len() == 4);
+    feed.list("30", &[]);
+    let second = wait(&informer);
+    until("the second read", || feed.requests().len() == 5);
+    // Enough for the first wait, and not for the second one.
+    feed.event("BOOKMARK", "", "20");
+    first.ended();
+    // Only now, the watch is opened again.
+    until("the second short watch is open", || {
+        feed.requests().len() == 6
+    });
+    feed.event("BOOKMARK", "", "30");
+    second.ended();
+    let requests = feed.requests();
+    let [.., short, read, again] = &requests[..] else {
+        panic!("{requests:?}")
+    };
+    let version = |request: &(_, ListOptions)| request.1.resource_version.clone();
+    assert_eq!((short.0, version(short).as_deref()), ("watch", Some("10")));
+    assert_eq!((read.0, read.1.limit), ("list", Some(1)));
+    assert_eq!((again.0, version(again).as_deref()), ("watch", Some("20")));
+    assert_eq!(short.1.timeout_seconds, Some(3));
+    assert_eq!(again.1.timeout_seconds, Some(3));
+    running.end();
+}
+
+/// The first consistent read of a wait ends late, with the version of its beginning.
+struct SlowRead {
+    feed: Feed,
+    reads: AtomicUsize,
+    end: Done,
+}
+
+impl ListerWatcher for SlowRead {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        if options.limit != Some(1) {
+            return ListerWatcher::list(&self.feed, options, stop);
+        }
+        let version = match self.reads.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                self.end.wait_or_stop(stop);
+                "20"
+            }
+            _ => "30",
+        };
+        let metadata = format!(r#"{{"resourceVersion": "{version}"}}"#);
+        Ok(format!(r#"{{"kind": "List", "metadata": {metadata}, "items": []}}"#).into())
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.feed.watch(options, stop)
+    }
+}
+
+#[test]
+fn slow_read_of_a_lower_version_lowers_no_other_wait() {
+    let (feed, clock) = (Feed::new("feed"), FakeClock::new());
+    let from = Arc::new(SlowRead {
+        feed: feed.clone(),
+        reads: AtomicUsize::new(0),
+        end: Done::new("the slow read may end"),
+    });
+    let (informer, running) = informer_of(from.clone(), &feed, &clock);
+    let slow = wait(&informer);
+    until("the slow read", || from.reads.load(Ordering::SeqCst) == 1);
+    let other = wait(&informer);
+    until("the short watch is open", || feed.requests().len() == 3);
+    from.end.set();
+    // Enough for the slow one only.
+    feed.event("BOOKMARK", "", "20");
+    slow.ended();
+    // The other one still has its deadline, after which a consistent list follows.
+    feed.list("30", &[("b", "25")]);
+    clock.advance(3 * SECOND);
+    feed.event("BOOKMARK", "", "21");
+    until("a list is requested", || {
+        let requests = feed.requests();
+        requests[2..].iter().any(|(verb, _)| *verb == "list")
+    });
+    other.ended();
+    assert!(informer.indexer().get_by_key("b").is_some());
+    running.end();
 }

@@ -180,7 +180,8 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// A watch does not tell that it is behind. So if it has not reached the version of the read, it
     /// is opened again from its own version for 3 s: kube-apiserver then sends a bookmark within 2 s.
-    /// If it does not, the objects are listed again, as of a moment after `since`.
+    /// If it does not, the objects are listed again, as of a moment after `since`. Several calls share
+    /// such a watch or list, and each ends as soon as the cache has what it requires.
     ///
     /// The wait has no timeout. The [status](Self::status) has the failures of watches and lists.
     ///
@@ -224,11 +225,13 @@ impl<T: Object> SharedIndexInformer<T> {
             let reflector = running.controller.reflector();
             parts.push((running, reflector.catch_up(since, &stop)?));
         }
-        for (running, (reached, version)) in parts {
-            reached.wait_or_stop(&stop);
-            if !running.controller.reflector().wait_for_list(since, &stop) {
+        for (running, waiting) in parts {
+            waiting.reached.wait_or_stop(&stop);
+            if !running.controller.reflector().wait_for_list(since, &stop)
+                && let Some(version) = waiting.version()
+            {
                 // Fails only after a stop: the version can be compared.
-                let _ = running.watermark.wait(&version, Duration::MAX, &stop);
+                let _ = running.watermark.wait(version, Duration::MAX, &stop);
             }
         }
         match stop.is_stopped() {

@@ -3,6 +3,7 @@
 mod list;
 mod output;
 mod repair;
+mod waits;
 mod watch;
 mod watch_ends;
 
@@ -12,13 +13,14 @@ use std::time::{Duration, Instant};
 use self::list::ListRequest;
 pub(super) use self::output::{Output, Report, ReportKind};
 use self::repair::Repair;
+use self::waits::Waits;
 use self::watch::{Stage, WatchStream};
 use self::watch_ends::Silence;
 pub(super) use self::watch_ends::WatchEnd;
+use super::catch_up::Target;
 use super::{Missing, ReflectorOptions};
 use crate::error::{Error, MAX_RETRY_AFTER};
 use crate::object::Key;
-use crate::resource_version::is_at_least;
 use crate::time::{Backoff, Random};
 use crate::wire::{
     FrameSplitter, ListMeta, ListOptions, ListSplitter, Piece, ResourceVersionMatch, Shard,
@@ -75,21 +77,12 @@ pub(super) struct Protocol {
     backoff: Backoff,
     random: Random,
     repair: Repair,
-    behind: Option<Behind>,
+    waits: Waits,
     /// The time that was passed to the last method call.
     now: Instant,
     reports: Vec<Report>,
     /// When a read or a wait ends for the next resync. `None` if resyncs have a thread.
     pub(super) resync_at: Option<Instant>,
-}
-
-/// A version that the objects have not reached. It is empty if only a consistent list will do.
-struct Behind {
-    version: String,
-    /// When the objects are listed. `None` before the watch is open again.
-    list_at: Option<Instant>,
-    /// Whether such a list has begun.
-    has_relisted: bool,
 }
 
 enum Phase {
@@ -152,7 +145,7 @@ impl Protocol {
             broken_at: None,
             backoff: options.backoff.clone(),
             random: Random::new(),
-            behind: None,
+            waits: Waits::default(),
             repair: Repair::new(missing, options.backoff.clone()),
             options,
             now,
@@ -202,7 +195,15 @@ impl Protocol {
             self.watch_ended(WatchEnd::Body(result));
             return true;
         }
-        self.relist_if_due()
+        if self.relist_if_due() {
+            return true;
+        }
+        // A short watch is opened for waits, unless the open one is short and serves others.
+        let needs_watch = self.has_open_watch() && self.waits.needs_watch();
+        if needs_watch {
+            self.reopen();
+        }
+        needs_watch
     }
 
     fn output<'a>(&'a mut self, input: &'a [u8], piece: Option<(usize, Piece)>) -> Output<'a> {
@@ -249,7 +250,7 @@ impl Protocol {
             Phase::Wait(..) => Output::Wait(timeout.unwrap_or_default()),
             Phase::Watch { .. } => {
                 let mut watch = watch_options(options, random);
-                if self.behind.is_some() {
+                if !self.waits.is_empty() {
                     watch.timeout_seconds = Some(BOOKMARK_SECONDS);
                 }
                 watch.resource_version = Some(self.version.clone());
@@ -302,17 +303,17 @@ impl Protocol {
         matches!(&self.phase, Phase::WatchBody(watch) if !watch.is_initial())
     }
 
-    /// Requests that the objects reach a version. If it is empty, requests a consistent list.
-    pub(super) fn want(&mut self, version: String, now: Instant) {
+    /// Requests that the store receives a version or a consistent list. An open watch that already
+    /// serves other waits stays open.
+    pub(super) fn want(&mut self, target: Target, now: Instant) {
         self.now = now;
-        let list_at = version.is_empty().then_some(now);
-        self.behind = Some(Behind {
-            version,
-            list_at,
-            has_relisted: false,
-        });
-        self.catch_up();
-        self.reopen();
+        self.waits.add(target);
+        self.waits.reached(&self.version);
+    }
+
+    /// Whether the open watch serves waits, so that a later one must not end it.
+    pub(super) fn serves_waits(&self) -> bool {
+        self.waits.is_served()
     }
 
     /// Ends the open watch, if there is one. The next one continues from its version.
@@ -325,18 +326,6 @@ impl Protocol {
     /// Whether the next step is a wait.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Wait(..))
-    }
-
-    /// Whether the objects have not reached the requested version.
-    pub(super) fn is_behind(&self) -> bool {
-        self.behind.is_some()
-    }
-
-    /// Notes whether the objects have reached the requested version.
-    fn catch_up(&mut self) {
-        let version = &self.version;
-        self.behind
-            .take_if(|behind| is_at_least(version, &behind.version));
     }
 
     fn list(&self) -> Option<&ListRequest> {
@@ -418,10 +407,8 @@ impl Protocol {
                     last_bookmark: None,
                 };
                 self.begin_watch(changes, timeout, started);
-                if let Some(behind) = &mut self.behind {
-                    let list_at = started + Duration::from_secs(BOOKMARK_SECONDS.into());
-                    behind.list_at.get_or_insert(list_at);
-                }
+                let list_at = started + Duration::from_secs(BOOKMARK_SECONDS.into());
+                self.waits.watch_opened(list_at);
             }
             (Phase::Watch { .. }, Err(error)) => self.watch_request_failed(error),
             (Phase::WatchList { unfinished }, Ok(())) => {
@@ -580,15 +567,14 @@ impl Protocol {
     /// them was read in its last state.
     pub(super) fn replaced(&mut self, complete: bool) {
         self.version = self.take_list_version();
-        self.behind.take_if(|behind| behind.has_relisted);
-        self.catch_up();
+        self.waits.listed();
+        self.waits.reached(&self.version);
         self.silence.total = Duration::ZERO;
         self.lists += 1;
         self.broken_at = None;
         self.repair.listed(complete, self.now);
-        // The rest of a watch-list may stay silent, so a short watch follows while a version is
-        // requested.
-        if matches!(self.phase, Phase::ListEnd(_)) || self.is_behind() {
+        // The rest of a watch-list may stay silent, so a short watch follows while there are waits.
+        if matches!(self.phase, Phase::ListEnd(_)) || !self.waits.is_empty() {
             self.phase = WATCH;
         }
     }
@@ -681,7 +667,7 @@ impl Protocol {
         let left = timeout.saturating_sub(watch.silence);
         let left = left.max(Duration::from_millis(1));
         let sooner = self.repair.time_left(watch.silence, self.now);
-        let list_at = self.behind.as_ref().and_then(|behind| behind.list_at);
+        let list_at = self.waits.list_at(self.now);
         let (list_in, resync_in) = (self.time_left(list_at), self.time_left(self.resync_at));
         [Some(left), sooner, list_in, resync_in]
             .into_iter()
@@ -703,10 +689,14 @@ impl Protocol {
             Phase::WatchBody(watch) if !watch.is_initial() => watch.events,
             _ => return false,
         };
-        if let Some(behind) = &mut self.behind
-            && behind.list_at.take_if(|at| *at <= self.now).is_some()
+        // The watch has not brought what waits require: only a consistent list will do.
+        if self
+            .waits
+            .list_at(self.now)
+            .is_some_and(|at| at <= self.now)
         {
-            (behind.has_relisted, self.version_unavailable) = (true, true);
+            self.waits.list_begins();
+            self.version_unavailable = true;
             self.relist();
             return true;
         }

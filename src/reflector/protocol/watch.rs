@@ -137,7 +137,7 @@ impl Protocol {
         };
         if let Some(current) = current.filter(|_| !version.is_empty()) {
             advance(current, version);
-            self.catch_up();
+            self.waits.reached(&self.version);
         }
     }
 

@@ -183,9 +183,7 @@ impl Protocol {
         let Phase::WatchBody(watch) = &self.phase else {
             return;
         };
-        if let Some(behind) = &mut self.behind {
-            behind.list_at = Some(self.now);
-        }
+        self.waits.watch_ended(self.now);
         let left = VERY_SHORT.saturating_sub(self.now.saturating_duration_since(watch.started));
         self.short_watches = match left.is_zero() {
             true => 0,

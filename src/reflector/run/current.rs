@@ -6,58 +6,54 @@ use super::Reflector;
 use crate::base::panic;
 use crate::error::Error;
 use crate::object::Object;
-use crate::reflector::catch_up::read_version;
-use crate::resource_version::is_at_least;
-use crate::stop::{Done, Stop};
+use crate::reflector::catch_up::{MayInterrupt, Target, Waiting, read_version};
+use crate::resource_version::{is_at_least, is_comparable};
+use crate::stop::Stop;
 
 /// The pause between two checks whether the consumer of the queue has processed a list.
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl<T: Object> Reflector<T> {
-    /// Requests that the store receives everything that was committed before `since`. Returns the
-    /// version to reach, and a signal that is set when the store has received it or a consistent
-    /// list. Sends a consistent read unless one was sent after `since`.
+    /// Requests that the store receives everything that was committed before `since`. Returns a wait
+    /// that ends when the store has received it or a consistent list. Sends a consistent read unless
+    /// one was sent after `since`.
     ///
     /// The watch may be far behind, and a quiet one does not tell. So it is opened again from its
     /// version, in a way that makes the server tell the version soon.
-    pub(crate) fn catch_up(&self, since: Instant, stop: &Stop) -> Result<(Done, String), Error> {
-        let reached = Done::new("reached");
-        let known = {
-            let state = self.catch_up.state.lock();
-            if state.listed.is_some_and(|listed| listed >= since) {
-                reached.set();
-                return Ok((reached, String::new()));
-            }
-            state.read.clone().filter(|(began, _)| *began >= since)
-        };
-        let (began, version) = match known {
-            Some(known) => known,
-            None => (Instant::now(), self.read_version(stop)?),
-        };
-        let is_reached = is_at_least(&self.last_sync_resource_version(), &version);
-        let mut state = self.catch_up.state.lock();
-        state.read = Some((began, version.clone()));
-        if is_reached {
-            reached.set();
-            return Ok((reached, version));
+    pub(crate) fn catch_up(&self, since: Instant, stop: &Stop) -> Result<Waiting<'_>, Error> {
+        if self.catch_up.is_listed_since(since) {
+            return Ok(self.catch_up.over());
         }
-        state.wanted = Some(version.clone());
-        let reached = state.reached.get_or_insert(reached).clone();
-        drop(state);
-        self.catch_up.interrupt();
-        Ok((reached, version))
+        let read = match self.catch_up.read_since(since) {
+            Some(known) => known,
+            None => (Instant::now(), self.read(stop)?),
+        };
+        // Register first: the session publishes its version before it looks for waits, so one of
+        // the two sides sees the other.
+        let waiting = self.catch_up.wait(since, read);
+        if waiting
+            .target
+            .is_reached(&self.last_sync_resource_version())
+        {
+            waiting.reached.set();
+        } else {
+            self.catch_up.interrupt(MayInterrupt::All);
+        }
+        #[cfg(simulation)]
+        crate::base::hash::wait_began();
+        Ok(waiting)
     }
 
     /// Ends the wait for the server soon, because the consumer needs the thread of
     /// [`run_with`](Self::run_with).
     pub(crate) fn interrupt(&self) {
-        self.catch_up.interrupt();
+        self.catch_up.interrupt(MayInterrupt::Consumer);
     }
 
-    /// Returns the version of a consistent read. It is empty if versions can't tell whether the
-    /// store has received what was read: they have no order, or the server was restored to an older
-    /// state.
-    fn read_version(&self, stop: &Stop) -> Result<String, Error> {
+    /// Sends a consistent read, and returns its version. Versions can't tell whether the store has
+    /// received what was read if they have no order, or if the server was restored to an older
+    /// state: then only a list will do.
+    fn read(&self, stop: &Stop) -> Result<Target, Error> {
         let before = self.last_sync_resource_version();
         let read = || read_version(&*self.lister_watcher, stop);
         let read = panic::catch(read)
@@ -67,14 +63,16 @@ impl<T: Object> Reflector<T> {
             false => error.context(format!("list {} to learn the version", self.description())),
         })?;
         let has_order = before.is_empty() || is_at_least(&version, &before);
-        Ok(if has_order { version } else { String::new() })
+        Ok(match has_order && is_comparable(&version) {
+            true => Target::Version(version),
+            false => Target::List,
+        })
     }
 
     /// If the store has received a consistent list that began after `since`, waits until the
     /// consumer of the queue has processed it. Returns whether there is such a list.
     pub(crate) fn wait_for_list(&self, since: Instant, stop: &Stop) -> bool {
-        let listed = self.catch_up.state.lock().listed;
-        if listed.is_none_or(|listed| listed < since) {
+        if !self.catch_up.is_listed_since(since) {
             return false;
         }
         let is_processed = || {

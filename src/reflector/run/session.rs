@@ -13,6 +13,7 @@ use crate::base::panic;
 use crate::error::Error;
 use crate::json::Peek;
 use crate::object::Object;
+use crate::reflector::catch_up::{Interrupt, MayInterrupt};
 use crate::reflector::initial_list::InitialList;
 use crate::reflector::protocol::{Output, Protocol, ReportKind, WatchEnd};
 use crate::reflector::reclaim::ReclaimGuard;
@@ -90,9 +91,15 @@ impl<'r, T: Object> Session<'r, T> {
         }
         let can_interrupt =
             self.protocol.is_waiting() || (self.protocol.has_open_watch() && !self.was_interrupted);
-        let interrupt = can_interrupt.then_some(&self.interrupt);
-        if let Some(version) = reflector.catch_up.take_wanted(interrupt) {
-            self.protocol.want(version, clock.now());
+        let interrupt = can_interrupt.then(|| Interrupt {
+            stop: self.interrupt.clone(),
+            who: match self.protocol.serves_waits() {
+                true => MayInterrupt::Consumer,
+                false => MayInterrupt::All,
+            },
+        });
+        if let Some(target) = reflector.catch_up.take_wanted(interrupt) {
+            self.protocol.want(target, clock.now());
         }
         if self.interrupt.is_stopped() && self.protocol.has_open_watch() {
             self.protocol.reopen();

@@ -63,8 +63,12 @@ impl Run {
                 if now < begun + UNDONE_WITHIN && self.world().waits.iter().any(is_undone) {
                     return self.trace(|| "unsettled: a wait for an undone version".to_owned());
                 }
-                self.join_waits();
-                self.world().begin_epilogue(now);
+                self.join_waits(u64::MAX);
+                let world = &mut *self.world();
+                match world.plan.waits {
+                    0 => world.begin_epilogue(now),
+                    _ => world.begin_waits(now),
+                }
             }
             (Ok(()), _) => {
                 self.world().phase = Phase::Done;
@@ -168,7 +172,7 @@ impl Run {
 
     /// Checks the end of the run.
     pub fn ended(&self, is_ok: bool) {
-        self.join_waits();
+        self.join_waits(u64::MAX);
         let Some(informer) = self.informer() else {
             return;
         };

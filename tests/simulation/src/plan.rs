@@ -76,6 +76,9 @@ pub struct Plan {
     pub handlers: usize,
     /// The number of events of the world until it is quiet.
     pub ticks: usize,
+    /// The number of waits until the cache is current that follow one another, faster than they end,
+    /// when the world is quiet.
+    pub waits: u32,
     /// How often faults occur, in thousandths of what they could.
     pub connection_faults: u64,
     pub object_faults: u64,
@@ -88,7 +91,7 @@ impl Plan {
         let seconds = Duration::from_secs;
         let lag = rng.pick(&[0, 0, 200_000, 3_000_000, 15_000_000]);
         let faults = |rng: &mut Rng| rng.pick(&[0, 300, 1000, 1000, 2000]);
-        Self {
+        let mut plan = Self {
             delta_fifo: rng.permille(500),
             recreation_as_delete_and_add: rng.permille(300),
             watch_list: rng.permille(600),
@@ -123,7 +126,14 @@ impl Plan {
             object_faults: faults(rng),
             handler_faults: faults(rng),
             server_faults: faults(rng),
+            waits: 0,
+        };
+        // A server that lags behind, or ignores watch-lists, makes a consistent list slow.
+        let is_slow = plan.watch_list && plan.server_watch_lists == WatchLists::Ignored;
+        if !is_slow && lag < 1_000_000 && rng.permille(250) {
+            plan.waits = 40;
         }
+        plan
     }
 }
 
@@ -191,4 +201,5 @@ faults! {
     Resync: "handler: resync",
     Wait: "wait on the informer's thread",
     Current: "wait of another thread until the cache is current",
+    Waits: "such waits, faster than they end",
 }

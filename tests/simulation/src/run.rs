@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::hash::Hasher;
 use std::io;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use crate::observer::{Observer, SharedView};
 use crate::plan::{Fault, Plan, Rng};
 use crate::source::Source;
 use crate::thing::{INDEX, LIMIT, Thing, group};
-use crate::world::{Action, Phase, World};
+use crate::world::{Action, CURRENT_WITHIN, Phase, World};
 
 const SECOND: u64 = 1_000_000;
 /// The most steps of a run, so that one that makes no progress ends.
@@ -43,6 +44,7 @@ pub struct Wait {
     /// The version of the servers when it began, and their history.
     pub version: u64,
     pub epoch: u32,
+    began: u64,
     thread: JoinHandle<Option<String>>,
 }
 
@@ -220,6 +222,7 @@ impl Run {
                     ("the world is quiet".to_owned(), Action::None)
                 }
                 Phase::Active => world.tick(now, &versions, interrupt.is_some()),
+                Phase::Waits(_) => world.next_wait(now),
                 _ => (world.epilogue(now), Action::None),
             };
             self.trace_in(world, || format!("-- {what}"));
@@ -239,7 +242,16 @@ impl Run {
                 }
             }
             Action::Wait => self.check_waits(),
-            Action::WaitCurrent => self.wait_until_current(interrupt),
+            Action::WaitCurrent => {
+                if !self.world().has_faults() {
+                    self.join_waits(now.saturating_sub(CURRENT_WITHIN));
+                }
+                self.wait_until_current(interrupt);
+            }
+            Action::EndWaits => {
+                self.join_waits(u64::MAX);
+                self.world().begin_epilogue(now);
+            }
         }
     }
 
@@ -319,13 +331,12 @@ impl Run {
 
     /// Waits on another thread until the cache is current.
     fn wait_until_current(self: &Arc<Self>, interrupt: Option<&Stop>) {
-        let (Some(informer), Some(interrupt)) = (self.informer(), interrupt) else {
+        let (Some(informer), Some(_)) = (self.informer(), interrupt) else {
             return;
         };
-        // Otherwise the other thread interrupts nothing, and this one would not know when it waits.
-        let interrupts = informer.status().state == ReflectorState::Watching
+        let is_watching = informer.status().state == ReflectorState::Watching
             && informer.last_sync_resource_version() == informer.store_resource_version();
-        if !interrupts {
+        if !is_watching {
             return;
         }
         let (run, seed) = (Arc::clone(self), self.seed);
@@ -336,27 +347,35 @@ impl Run {
             let entries = server.timeline.len();
             (entries, server.version, server.epoch, self.time.now())
         };
+        let has_begun = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&has_begun);
         let thread = thread::spawn(move || {
             simulation::seed(seed);
+            simulation::on_wait(move || begins.store(true, Ordering::SeqCst));
             if let Err(error) = informer.wait_until_current(Instant::now(), &run.stop) {
                 return (!error.is_stopped()).then(|| format!("wait_until_current: {error}"));
             }
             run.is_current(&informer, entries, epoch, now)
         });
-        // The other thread either has what it needs, or ends the read.
-        while !interrupt.is_stopped() && !thread.is_finished() {
+        // The other thread has registered its wait, and has ended the read if it may.
+        while !has_begun.load(Ordering::SeqCst) && !thread.is_finished() {
             thread::yield_now();
         }
         self.world().waits.push(Wait {
             version,
             epoch,
+            began: now,
             thread,
         });
     }
 
-    /// Joins the waits of other threads, which have what they wait for.
-    pub fn join_waits(&self) {
-        let waits = std::mem::take(&mut self.world().waits);
+    /// Joins the waits of other threads that began until this time. They have what they wait for.
+    pub fn join_waits(&self, until: u64) {
+        let waits: Vec<Wait> = {
+            let world = &mut *self.world();
+            let is_over = |wait: &mut Wait| wait.began <= until;
+            world.waits.extract_if(.., is_over).collect()
+        };
         for Wait { thread, .. } in waits {
             let begun = Instant::now();
             while !thread.is_finished() {

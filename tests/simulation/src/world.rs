@@ -8,11 +8,17 @@ use crate::thing::{KEYS, Spoiled, Unreadable};
 
 const SECOND: u64 = 1_000_000;
 
+/// How long a wait until the cache is current may last if there are no faults: a short watch ends
+/// after three seconds, and the one that began before it as well.
+pub const CURRENT_WITHIN: u64 = 10 * SECOND;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Active,
     /// There are no faults any more.
     Settling,
+    /// The cache was right. This many more waits follow, faster than they end.
+    Waits(u32),
     /// The cache was right. This many more writes follow.
     Epilogue(u32),
     Done,
@@ -57,6 +63,7 @@ pub enum Action {
     Remove,
     Wait,
     WaitCurrent,
+    EndWaits,
 }
 
 impl World {
@@ -271,6 +278,30 @@ impl World {
     /// does not know, and its version is unknown while a callback runs.
     fn can_restore(&self) -> bool {
         self.in_callback == 0 && self.abandoned.is_none() && !self.plan.old_version_of_deletion
+    }
+
+    /// The next of the waits that follow one another. Each time, the server has a newer version.
+    pub fn next_wait(&mut self, now: u64) -> (String, Action) {
+        match self.phase {
+            Phase::Waits(left @ 1..) => {
+                self.phase = Phase::Waits(left - 1);
+                self.next_tick = now
+                    + match left {
+                        1 => CURRENT_WITHIN,
+                        _ => self.rng.between(SECOND / 5, SECOND * 7 / 10),
+                    };
+                self.server.write_elsewhere(now);
+                ("waits until current again".to_owned(), Action::WaitCurrent)
+            }
+            _ => ("all waits must have ended".to_owned(), Action::EndWaits),
+        }
+    }
+
+    /// Begins the waits that follow one another.
+    pub fn begin_waits(&mut self, now: u64) {
+        self.count(Fault::Waits);
+        self.phase = Phase::Waits(self.plan.waits);
+        self.next_tick = now + SECOND;
     }
 
     /// The writes after the cache was right: all objects become acceptable.
