@@ -3,12 +3,13 @@
 use std::io;
 use std::time::Duration;
 
+use k8s_informer::time::Clock;
 use k8s_informer_testing::Answer;
 
 use crate::reflector::support::{
-    Running, SECOND, SILENCE, TICK, connection_refused, error_event, error_event_of, event,
-    initial_events_end, list, refused, refused_with, status_json, status_with_retry_after,
-    too_large_version,
+    Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event,
+    error_event_of, event, initial_events_end, list, refused, refused_with, status_json,
+    status_with_retry_after, too_large_version,
 };
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
@@ -347,4 +348,90 @@ fn wl12_silent_watch_list_falls_back_to_list() {
         (it.server.open_bodies_at_request(), it.handled_errors()),
         (0, 0)
     );
+}
+
+/// A server that ignores `sendInitialEvents` sends changes, and at most bookmarks without the mark.
+#[test]
+fn wl12_changes_without_the_bookmark_fall_back_to_list() {
+    for change in [
+        event("MODIFIED", "a", "2"),
+        event("DELETED", "a", "2"),
+        bookmark("2", "{}"),
+    ] {
+        let later = TICK.repeat(10) + &event("ADDED", "b", "3");
+        let stream = event("ADDED", "a", "1") + &TICK.repeat(40) + &change + &later.repeat(3);
+        let it = Running::watch_list([
+            Answer::open(stream + TICK + &initial_events_end("10")),
+            list("20", &["b"]),
+            Answer::body(error_event(410, "Expired")),
+            list("30", &["b"]),
+            Answer::open(""),
+        ]);
+        it.advance_wait(SECOND);
+        let requests = [
+            "watch-list ",
+            "list 0 limit 500",
+            "watch 20",
+            "list 20",
+            "watch 30",
+        ];
+        assert_eq!(it.requests(5), requests, "{change}");
+        assert_eq!(it.waited(), [1], "no wait before the list");
+        let replaced = ["replace [b@1] at 20", "replace [b@1] at 30"];
+        assert_eq!(it.store.calls(), replaced, "{change}");
+        assert_eq!(it.server.open_bodies_at_request(), 0);
+    }
+    let stream = event("ADDED", "a", "1") + &event("MODIFIED", "a", "2") + &TICK.repeat(31);
+    let it = Running::watch_list([
+        Answer::open(stream + &event("ADDED", "b", "3") + SILENCE),
+        list("20", &["b"]),
+    ]);
+    it.requests(3);
+    let error = it.last_error().to_string();
+    assert!(error.contains("sent changes for 30 s"), "{error}");
+}
+
+/// kube-apiserver 1.30 and 1.31 send changes of a busy kind before the bookmark.
+#[test]
+fn wl12_changes_before_the_bookmark_are_no_failure() {
+    let changes = TICK.repeat(2) + &event("MODIFIED", "a", "2") + &bookmark("3", "{}");
+    let stream = event("ADDED", "a", "1") + &changes.repeat(14) + TICK;
+    let it = Running::watch_list([Answer::open(
+        stream + &event("DELETED", "a", "4") + &initial_events_end("10") + &TICK.repeat(60),
+    )]);
+    assert_eq!(it.calls(1), ["replace [] at 10"]);
+    assert_eq!(it.requests(1), ["watch-list "]);
+    assert!(it.status().last_error.is_none());
+}
+
+/// No change proves that the initial events are over.
+#[test]
+fn wl12_endless_initial_events_end_with_the_requested_time() {
+    let events = |n: u32| TICK.repeat(9) + &event("ADDED", &format!("pod-{n}"), "1");
+    let stream: String = (0..80).map(events).collect();
+    let server = Server::new([
+        Answer::open(stream + TICK + &initial_events_end("10")),
+        list("20", &["b"]),
+        Answer::open(""),
+    ]);
+    let began = server.clock.now();
+    let it = Running::start(server.with_watch_list(), Recorder::default(), |_| {});
+    it.requests(3);
+    assert_eq!(it.store.calls(), ["replace [b@1] at 20"]);
+    let error = it.last_error().to_string();
+    assert!(error.contains("longer than requested"), "{error}");
+    let requested = it.options(1)[0].options().timeout_seconds.unwrap();
+    let limit = u64::from(requested) + 30;
+    assert_eq!(it.waited(), [0; 0], "no wait before the list");
+    let took = (it.clock.now() - began).as_secs();
+    assert!((limit..limit + 9).contains(&took), "{took} s of {limit}");
+}
+
+#[test]
+fn wl9_watch_list_that_ends_after_minutes_is_not_repeated() {
+    let long = || Answer::body(event("ADDED", "a", "1") + &TICK.repeat(300));
+    let it = Running::watch_list([long(), list("20", &["b"]), Answer::open("")]);
+    let requests = ["watch-list ", "list 0 limit 500", "watch 20"];
+    assert_eq!(it.requests(3), requests);
+    assert_eq!(it.waited(), [0; 0]);
 }

@@ -195,6 +195,13 @@ impl Protocol {
             self.watch_ended(WatchEnd::Body(result));
             return true;
         }
+        if let Phase::WatchBody(watch) = &self.phase
+            && let Some((deadline, what)) = watch.initial_deadline()
+            && deadline <= self.now
+        {
+            self.abandon_watch_list(Error::timeout(what));
+            return true;
+        }
         if self.relist_if_due() {
             return true;
         }
@@ -416,6 +423,8 @@ impl Protocol {
                     version: String::new(),
                     is_complete: false,
                     unfinished,
+                    ends_at: started + requested_time(timeout) + WATCH_SLACK,
+                    changes_since: None,
                 };
                 self.begin_watch(initial, timeout, started);
             }
@@ -427,7 +436,7 @@ impl Protocol {
     }
 
     fn begin_watch(&mut self, stage: Stage, timeout: Option<u32>, started: Instant) {
-        let timeout = Duration::from_secs(timeout.unwrap_or_default().into());
+        let timeout = requested_time(timeout);
         let idle_timeout = self.options.watch_idle_timeout;
         self.phase = Phase::WatchBody(WatchStream {
             stage,
@@ -662,7 +671,10 @@ impl Protocol {
     fn read_timeout(&self, watch: &WatchStream) -> Duration {
         let timeout = watch.read_timeout(self.expects_bookmarks());
         if watch.is_initial() {
-            return timeout;
+            let deadline = watch.initial_deadline().map(|(deadline, _)| deadline);
+            return self
+                .time_left(deadline)
+                .map_or(timeout, |left| left.min(timeout));
         }
         let left = timeout.saturating_sub(watch.silence);
         let left = left.max(Duration::from_millis(1));
@@ -744,6 +756,10 @@ impl Protocol {
             reading,
         });
     }
+}
+
+fn requested_time(timeout: Option<u32>) -> Duration {
+    Duration::from_secs(timeout.unwrap_or_default().into())
 }
 
 fn shard_selector(options: &ReflectorOptions) -> String {

@@ -11,6 +11,12 @@ pub(super) const VERY_SHORT: Duration = Duration::from_secs(1);
 
 /// The maximum silence of the server before the initial events of a watch-list are complete (WL10).
 pub(super) const WATCH_LIST_SILENCE: Duration = Duration::from_secs(30);
+/// How long a server may send changes before the bookmark that ends the initial events (WL12).
+///
+/// Since 1.32, kube-apiserver sends the bookmark before the first change. Older versions send it up
+/// to 1.25 s later, with changes in between: a change does not prove that none will come.
+const MARK_DELAY: Duration = Duration::from_secs(30);
+
 /// The interval of the warnings while a watch-list is silent.
 pub(super) const SILENCE_WARNING: Duration = Duration::from_secs(10);
 
@@ -49,6 +55,11 @@ pub(super) enum Stage {
         is_complete: bool,
         /// The number of watch-lists in this cycle that ended before they were complete.
         unfinished: u32,
+        /// When the server should have ended the watch: after the requested time.
+        ends_at: Instant,
+        /// When the first event came that is not an initial one: a change, a deletion, or a bookmark
+        /// that does not end the initial events. All later events are no initial ones either.
+        changes_since: Option<Instant>,
     },
     Changes {
         /// Whether the versions of ADDED events count. They do not at the start of a watch without
@@ -86,6 +97,25 @@ impl WatchStream {
     /// Whether the watch ended within a second and without an event (W5).
     pub(super) fn is_very_short(&self, now: Instant) -> bool {
         self.events == 0 && now.duration_since(self.started) < VERY_SHORT
+    }
+
+    /// Returns when the initial events must be complete, and what is wrong if they are not.
+    pub(super) fn initial_deadline(&self) -> Option<(Instant, &'static str)> {
+        let Stage::Initial {
+            is_complete: false,
+            ends_at,
+            changes_since,
+            ..
+        } = self.stage
+        else {
+            return None;
+        };
+        let changes = changes_since.map(|since| {
+            let what = "the server has sent changes for 30 s, but not the bookmark that ends the initial events";
+            (since + MARK_DELAY, what)
+        });
+        let ends = (ends_at, "the watch-list lasts longer than requested");
+        changes.into_iter().chain([ends]).min()
     }
 
     /// The time to wait for bytes. `expects_bookmarks` is whether the server is known to send
@@ -126,7 +156,17 @@ impl Protocol {
         watch.last_event = self.now;
         self.silence.total = Duration::ZERO;
         let current = match &mut watch.stage {
-            Stage::Initial { version, .. } => (kind != EventKind::Added).then_some(version),
+            Stage::Initial {
+                version,
+                changes_since,
+                ..
+            } => {
+                let is_change = kind != EventKind::Added;
+                if is_change {
+                    changes_since.get_or_insert(self.now);
+                }
+                is_change.then_some(version)
+            }
             Stage::Changes {
                 tracks_versions, ..
             } => {

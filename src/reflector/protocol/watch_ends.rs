@@ -14,6 +14,10 @@ const MAX_SHORT_WATCHES: u32 = 5;
 /// A list is requested after this number of watch-lists have ended early (WL9).
 const WATCH_LIST_TRIES: u32 = 3;
 
+/// If a watch-list ends early after this time, a list is requested at once: a longer one is not to be
+/// expected.
+const LONG_TRY: Duration = MIN_WATCH_TIMEOUT;
+
 /// The time without watch-list requests to a server that does not support them.
 const WATCH_LIST_PAUSE: Duration = Duration::from_secs(600);
 
@@ -117,6 +121,7 @@ impl Protocol {
             return;
         };
         let is_very_short = watch.is_very_short(self.now);
+        let is_long = self.now.saturating_duration_since(watch.started) >= LONG_TRY;
         let silence = watch.silence;
         match end {
             WatchEnd::Body(result) => {
@@ -124,16 +129,18 @@ impl Protocol {
                 if is_very_short {
                     return self.begin_list();
                 }
-                self.watch_list_unfinished(unfinished + 1);
+                self.watch_list_unfinished(match is_long {
+                    true => WATCH_LIST_TRIES,
+                    false => unfinished + 1,
+                });
             }
             WatchEnd::Silence => {
                 let what = "the bookmark that ends the initial events is still missing";
                 let seconds = silence.as_secs();
                 let error = Error::timeout(format!("no data arrived for {seconds} s; {what}"));
-                self.report(error, ReportKind::Other);
-                if silence >= WATCH_LIST_SILENCE {
-                    self.pause_watch_list();
-                    self.begin_list();
+                match silence >= WATCH_LIST_SILENCE {
+                    true => self.abandon_watch_list(error),
+                    false => self.report(error, ReportKind::Other),
                 }
             }
             WatchEnd::Error(error) => self.watch_list_failed(unfinished, error),
@@ -240,10 +247,17 @@ impl Protocol {
     /// Decides what follows a watch-list that ended before its objects were complete (WL9).
     fn watch_list_unfinished(&mut self, unfinished: u32) {
         let what = "the watch-list ended before the bookmark that ends its initial events";
-        self.report(Error::connection(what), ReportKind::Other);
+        let error = Error::connection(what);
         if unfinished < WATCH_LIST_TRIES {
+            self.report(error, ReportKind::Other);
             return self.wait(None, AfterWait::WatchList { unfinished });
         }
+        self.abandon_watch_list(error);
+    }
+
+    /// Lists instead of waiting for the end of the initial events (WL9, WL12).
+    pub(super) fn abandon_watch_list(&mut self, error: Error) {
+        self.report(error, ReportKind::Other);
         self.pause_watch_list();
         self.begin_list();
     }

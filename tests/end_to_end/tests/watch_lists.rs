@@ -1,7 +1,8 @@
 //! The initial objects come from a watch-list, or from a LIST where watch-lists fail.
 
-use std::env;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use std::{env, thread};
 
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::{Object, SharedInformerFactory, Stop};
@@ -205,6 +206,68 @@ fn wl12_missing_bookmark_falls_back_to_list() {
             "{requests:?}"
         );
         shut_down(&factory, "without a bookmark");
+    });
+}
+
+/// Ends the writers, also if the test panics.
+struct IsOver<'a>(&'a AtomicBool);
+
+impl Drop for IsOver<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Before 1.32, kube-apiserver sends changes between the initial events and their bookmark. They must
+/// not count as those of a server that ignores watch-lists.
+#[test]
+fn wl12_watch_lists_of_a_busy_kind_are_not_replaced() {
+    const WRITERS: usize = 4;
+    const MAPS: usize = 10;
+    on_every_cluster(WATCH_LIST, |cluster| {
+        let namespace = cluster.namespace("busy");
+        let name = |writer, n| format!("map-{writer}-{n}");
+        for (writer, n) in (0..WRITERS).flat_map(|writer| (0..MAPS).map(move |n| (writer, n))) {
+            namespace.create(&name(writer, n), json!({}));
+        }
+        let (is_over, writes) = (AtomicBool::new(false), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            let _is_over = IsOver(&is_over);
+            for writer in 0..WRITERS {
+                let (namespace, is_over, writes) = (&namespace, &is_over, &writes);
+                scope.spawn(move || {
+                    for round in 0.. {
+                        for n in 0..MAPS {
+                            if is_over.load(Ordering::SeqCst) {
+                                return;
+                            }
+                            let name = name(writer, n);
+                            if round % 5 == n % 5 {
+                                namespace.delete(&name);
+                                namespace.create(&name, json!({}));
+                            }
+                            let data = json!({ "data": { "round": round.to_string() } });
+                            namespace.patch(&name, &data);
+                            writes.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                });
+            }
+            for _ in 0..10 {
+                let before = writes.load(Ordering::SeqCst);
+                let factory = cluster.factory().namespace(&namespace.name).build();
+                let maps = factory.informer::<ConfigMap>();
+                factory.start(&Stop::new()).unwrap();
+                factory.wait_for_cache_sync(&Stop::new()).unwrap();
+                wait_until("more writes", || {
+                    (writes.load(Ordering::SeqCst) > before + 10).then_some(())
+                });
+                let status = maps.status();
+                assert_eq!((status.lists, status.watches), (0, 1), "{status:?}");
+                assert!(status.last_error.is_none(), "{status:?}");
+                assert!(factory.shutdown());
+            }
+        });
     });
 }
 
