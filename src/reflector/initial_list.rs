@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::initial_objects::InitialObjects;
+use super::protocol::Listed;
 use crate::base::digest::Digest;
 use crate::base::panic;
 use crate::error::Error;
@@ -139,7 +140,18 @@ impl<T: Object> InitialList<T> {
 
     /// Whether every object was read in its last state.
     pub(super) fn is_complete(&self) -> bool {
-        self.gaps.is_empty() && self.outdated.is_empty()
+        matches!(self.outcome(), Listed::Complete)
+    }
+
+    /// What the list says about the objects that it lacks.
+    pub(super) fn outcome(&self) -> Listed {
+        if self.gaps.has_nameless() {
+            Listed::Nameless
+        } else if self.gaps.is_empty() && self.outdated.is_empty() {
+            Listed::Complete
+        } else {
+            Listed::Unreadable
+        }
     }
 
     /// Returns the reason if no object could be decoded. A single object may itself be malformed.

@@ -84,6 +84,11 @@ impl Gaps {
         self.any || self.keys.contains(key)
     }
 
+    /// Whether the key of an object could not be read.
+    pub(crate) fn has_nameless(&self) -> bool {
+        self.any
+    }
+
     /// Whether all objects could be read.
     pub(crate) fn is_empty(&self) -> bool {
         !self.any && self.keys.is_empty()

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use self::list::ListRequest;
 pub(super) use self::output::{Output, Report, ReportKind};
+pub(super) use self::repair::Listed;
 use self::repair::Repair;
 use self::waits::Waits;
 use self::watch::{Stage, WatchStream};
@@ -572,16 +573,15 @@ impl Protocol {
         }
     }
 
-    /// Reports that the store has the objects of [`Output::Replace`]. `complete` is whether each of
-    /// them was read in its last state.
-    pub(super) fn replaced(&mut self, complete: bool) {
+    /// Reports that the store has the objects of [`Output::Replace`].
+    pub(super) fn replaced(&mut self, listed: Listed) {
         self.version = self.take_list_version();
         self.waits.listed();
         self.waits.reached(&self.version);
         self.silence.total = Duration::ZERO;
         self.lists += 1;
         self.broken_at = None;
-        self.repair.listed(complete, self.now);
+        self.repair.listed(listed, self.now);
         // The rest of a watch-list may stay silent, so a short watch follows while there are waits.
         if matches!(self.phase, Phase::ListEnd(_)) || !self.waits.is_empty() {
             self.phase = WATCH;
@@ -616,6 +616,12 @@ impl Protocol {
     pub(super) fn missed(&mut self, key: Option<Key>, error: Error) {
         self.repair.missed(key, self.now);
         self.report(error, ReportKind::Object);
+    }
+
+    /// Reports the deletion of an object whose key could not be read. The store keeps the object
+    /// until the next list.
+    pub(super) fn lost_deletion(&mut self) {
+        self.repair.lost_deletion(self.now);
     }
 
     /// Reports that the store rejected a change.

@@ -16,11 +16,18 @@ const MIN_WAIT: Duration = Duration::from_secs(1);
 /// queue has rejected.
 const REJECTION_CHECK: Duration = Duration::from_secs(1);
 
+/// How many relists may follow one another, whatever causes them. After that, there is at most one
+/// for each [`INTERVAL`].
+const BURST: u32 = 10;
+const INTERVAL: Duration = Duration::from_secs(600);
+
 /// Schedules relists while objects are missing because they could not be decoded, stored or
-/// processed.
+/// processed, or while the store may have deleted objects.
 ///
-/// The number of relists is bounded, so that an object that stays broken does not cause relists
-/// forever.
+/// The number of relists for an object is bounded, so that one that stays broken does not cause
+/// relists forever. So is their rate, so that new broken objects can't keep the reflector listing.
+/// They end only when nothing else is wrong: as long as the store may have deleted objects, they go
+/// on at this rate.
 pub(super) struct Repair {
     missing: Arc<Missing>,
     /// Whether every object in the last list and in the events since then could be read. Some may
@@ -32,6 +39,10 @@ pub(super) struct Repair {
     pub(super) is_unprocessed: bool,
     /// Whether an object was rejected since nothing was missing.
     has_rejected: bool,
+    /// Whether the store may have objects that were deleted: the last list deleted nothing, or the
+    /// key of a deletion could not be read.
+    may_have_deleted: bool,
+    allowance: Allowance,
     relists_left: u32,
     due: Option<Instant>,
     /// The wait before the next relist.
@@ -48,6 +59,8 @@ impl Repair {
             unreadable: 0,
             is_unprocessed: false,
             has_rejected: false,
+            may_have_deleted: false,
+            allowance: Allowance::default(),
             relists_left: 0,
             due: None,
             backoff,
@@ -89,11 +102,18 @@ impl Repair {
         }
     }
 
+    /// Records the deletion of an object whose key could not be read.
+    pub(super) fn lost_deletion(&mut self, now: Instant) {
+        self.may_have_deleted = true;
+        self.schedule(now);
+    }
+
     /// Records that a list has reached the store.
-    pub(super) fn listed(&mut self, complete: bool, now: Instant) {
+    pub(super) fn listed(&mut self, listed: Listed, now: Instant) {
         self.due = None;
-        self.is_complete = complete;
-        if complete && self.missing.is_empty() {
+        self.is_complete = matches!(listed, Listed::Complete);
+        self.may_have_deleted = matches!(listed, Listed::Nameless);
+        if self.is_complete && self.missing.is_empty() {
             self.reset();
         }
         self.schedule(now);
@@ -113,7 +133,8 @@ impl Repair {
         if self.due.take_if(|due| *due <= now).is_none() {
             return false;
         }
-        self.relists_left -= 1;
+        self.relists_left = self.relists_left.saturating_sub(1);
+        self.allowance.take(now);
         self.wait = self.backoff.step().max(MIN_WAIT);
         true
     }
@@ -131,8 +152,42 @@ impl Repair {
     }
 
     fn schedule(&mut self, now: Instant) {
-        if self.due.is_none() && self.relists_left > 0 {
-            self.due = now.checked_add(self.wait);
+        if self.due.is_none() && (self.relists_left > 0 || self.may_have_deleted) {
+            let due = now.checked_add(self.wait);
+            self.due = due.map(|due| due.max(self.allowance.next_at(now)));
         }
+    }
+}
+
+/// What a list that has reached the store says about the objects that it lacks.
+#[derive(Clone, Copy)]
+pub(crate) enum Listed {
+    /// They were deleted.
+    Complete,
+    /// Some are unreadable, and known by their keys. The others were deleted.
+    Unreadable,
+    /// The key of an object could not be read. It may be any of them, so none counts as deleted.
+    Nameless,
+}
+
+/// A token bucket for relists.
+#[derive(Default)]
+struct Allowance {
+    /// When the bucket is full again. `None` if it is full.
+    full_at: Option<Instant>,
+}
+
+impl Allowance {
+    fn take(&mut self, now: Instant) {
+        let from = self.full_at.map_or(now, |full_at| full_at.max(now));
+        self.full_at = from.checked_add(INTERVAL);
+    }
+
+    /// When the next relist is allowed.
+    fn next_at(&self, now: Instant) -> Instant {
+        let until_full = self.full_at.map(|at| at.saturating_duration_since(now));
+        now + until_full
+            .unwrap_or_default()
+            .saturating_sub(INTERVAL * (BURST - 1))
     }
 }

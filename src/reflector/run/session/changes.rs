@@ -108,8 +108,9 @@ impl<T: Object> Session<'_, T> {
 
     /// Deletes an object that cannot be read, if its key is known.
     fn delete_unreadable(&mut self, unreadable: &Unreadable) {
-        if let Some(key) = stored_key(unreadable, self.store.door()) {
-            self.delete(key);
+        match stored_key(unreadable, self.store.door()) {
+            Some(key) => self.delete(key),
+            None => self.protocol.lost_deletion(),
         }
         let key = unreadable.namespaced_key();
         let error = unreadable.error_at(|| "a deletion".to_owned());

@@ -95,7 +95,7 @@ impl<T: Object> Session<'_, T> {
     pub(super) fn replace(&mut self, version: &str) {
         self.reflector.publish(self);
         let initial = std::mem::take(&mut self.initial);
-        let complete = initial.is_complete();
+        let (listed, complete) = (initial.outcome(), initial.is_complete());
         self.reflector.announce(&self.protocol, &initial, version);
         let recorded = initial.recorded;
         let (objects, gaps) = initial.into_parts();
@@ -113,7 +113,7 @@ impl<T: Object> Session<'_, T> {
         if self.consistent_since.is_some() {
             self.reflector.catch_up.state.lock().listed = self.consistent_since;
         }
-        self.protocol.replaced(complete);
+        self.protocol.replaced(listed);
     }
 }
 
