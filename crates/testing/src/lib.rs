@@ -24,6 +24,7 @@
 //! - writes with conflicts, finalizers, status and scale, dry runs, and warnings about unknown
 //!   fields;
 //! - server-side apply, and JSON, merge and strategic merge patches;
+//! - the [managers](#field-managers) of all fields;
 //! - [Leases and Events](#leases-and-events) with their validation;
 //! - error responses with the original codes and reasons;
 //! - aggregated discovery.
@@ -166,6 +167,35 @@
 //!
 //! Events do not expire.
 //!
+//! ## Field managers
+//!
+//! Each create, update, patch and apply records its fields in `metadata.managedFields`, as in
+//! kube-apiserver. The manager is the `fieldManager` of the request, else the user agent before the
+//! first `/`. What a test writes through the methods of [`ApiServer`] belongs to
+//! `k8s-informer-testing`. So an apply of another value is a conflict, unless it is forced:
+//!
+//! ```
+//! use k8s_informer::client::api::Patch;
+//! use k8s_informer::{Client, Config, Stop};
+//! use k8s_informer_testing::ApiServer;
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use serde_json::json;
+//!
+//! let server = ApiServer::start()?;
+//! let maps = "/api/v1/namespaces/default/configmaps";
+//! server.create(maps, json!({ "metadata": { "name": "a" }, "data": { "x": "1" } }))?;
+//! let api = Client::new(Config::new(server.url()))?.api::<ConfigMap>(Some("default"));
+//! let wanted = Patch::apply("me", json!({ "metadata": { "name": "a" }, "data": { "x": "2" } }));
+//! let error = api.patch("a", &wanted, &Stop::new()).unwrap_err();
+//! assert!(error.to_string().contains(r#"conflict with "k8s-informer-testing" using v1: .data.x"#));
+//! api.patch("a", &wanted.force(), &Stop::new())?;
+//! assert_eq!(server.get(&format!("{maps}/a"))?["data"]["x"], "2");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! To write as another manager, use a [`Client`](https://docs.rs/k8s-informer/0.1/k8s_informer/struct.Client.html), or
+//! pass an object with other `managedFields`: the methods of the server store them as they are.
+//!
 //! ## Limitations
 //!
 //! - No TLS, HTTP/2, compression, YAML or protobuf. The body of a request needs a `Content-Length`.
@@ -186,9 +216,10 @@
 //! - No admission. Garbage collection is an option of the
 //!   [builder](ApiServerBuilder::garbage_collection).
 //! - Server-side apply accepts only JSON. It merges owner references by `uid`, the conditions of a
-//!   status by `type`, and the lists that are maps in the schema of a CustomResourceDefinition. It
-//!   replaces other lists as a whole. New items of a merged list come last. Only applied fields have
-//!   an owner (`managedFields`). Fields that were created, updated or patched have none.
+//!   status by `type`, finalizers as a set, and the lists that are maps or sets in the schema of a
+//!   CustomResourceDefinition. It replaces other lists as a whole, and one manager owns such a list.
+//!   New items of a merged list come last. `managedFields` have a `.` for each map, also where
+//!   kube-apiserver has none, and no limit of managers.
 //! - Strategic merge patches merge the same lists of built-in kinds. A patch with another list fails
 //!   with 415.
 //! - You can create an object in a namespace that has no Namespace object, but not in a namespace

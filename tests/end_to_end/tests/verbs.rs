@@ -1,7 +1,7 @@
 //! Dry runs, collection deletes, scales, evictions and similar requests. The results are the same
 //! from the embedded server and a real one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use k8s_informer::client::Request;
@@ -9,7 +9,6 @@ use k8s_informer::client::api::{Api, DeleteOptions, FieldValidation, Patch};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, DynamicObject, Object, ObjectMeta, Stop, impl_object};
-use k8s_informer_testing::Verb;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ReplicationController};
@@ -17,7 +16,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::cluster::{ListMethod, Namespace, on_every_cluster};
+use crate::cluster::{ListMethod, Namespace, merge_patch, on_every_cluster};
+use crate::leases::{post, put};
 
 /// Runs a test with one list method only, because these tests do not depend on how informers list.
 pub(crate) const ONCE: &[ListMethod] = &[ListMethod::List];
@@ -185,41 +185,118 @@ fn writes_use_the_configured_field_manager() {
         let applied = api
             .patch("a", &Patch::apply("other", wanted), &stop)
             .unwrap();
-        match cluster.embedded_server() {
-            // The embedded server keeps only the names of managers that apply.
-            Some(server) => {
-                assert_eq!(managers(&applied), BTreeSet::from(["other".to_owned()]));
-                let manager_of = |verb| {
-                    let of_verb = server
-                        .requests()
-                        .into_iter()
-                        .filter(move |request| request.verb() == verb);
-                    of_verb
-                        .last()
-                        .unwrap()
-                        .param("fieldManager")
-                        .unwrap()
-                        .to_owned()
-                };
-                assert_eq!(
-                    (manager_of(Verb::Create), manager_of(Verb::Patch)),
-                    ("mine".to_owned(), "other".to_owned())
-                );
-            }
-            None => {
-                assert_eq!(managers(&made), BTreeSet::from(["mine".to_owned()]));
-                assert_eq!(
-                    managers(&applied),
-                    BTreeSet::from(["mine".to_owned(), "other".to_owned()])
-                );
-            }
-        }
+        assert_eq!(managers(&made), BTreeSet::from(["mine".to_owned()]));
+        assert_eq!(
+            managers(&applied),
+            BTreeSet::from(["mine".to_owned(), "other".to_owned()])
+        );
     });
 }
 
-/// What the API server takes as the field manager: the user agent before the first slash.
-fn manager_of(user_agent: &str) -> &str {
-    user_agent.split('/').next().unwrap()
+#[test]
+fn managers_follow_creates_updates_patches_and_applies() {
+    on_every_cluster(ONCE, |cluster| {
+        let namespace = cluster.namespace("owners");
+        let collection = namespace.path("configmaps");
+        let path = format!("{collection}/a");
+        let json_patch = |operations: &Value| {
+            merge_patch(&path, operations).content_type("application/json-patch+json")
+        };
+        let apply = |data: Value| {
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
+            merge_patch(&path, &map).content_type("application/apply-patch+yaml")
+        };
+        // Returns the fields of each manager after a write.
+        let owners = |manager: &str, request: Request| {
+            let written = cluster.send(request.query("fieldManager", manager));
+            let entries = written["metadata"]["managedFields"].as_array().cloned();
+            let fields = entries.unwrap_or_default().into_iter().map(|entry| {
+                assert_eq!(entry["apiVersion"], "v1");
+                let text = |field: &str| entry[field].as_str().unwrap().to_owned();
+                let name = format!("{} {}", text("manager"), text("operation"));
+                (name, entry["fieldsV1"].clone())
+            });
+            json!(fields.collect::<BTreeMap<_, _>>())
+        };
+        let finalizers = json!(["example.com/f"]);
+        let metadata = json!({"name": "a", "labels": {"l": "1"}, "finalizers": finalizers});
+        let map = json!({"metadata": metadata, "data": {"x": "1", "y": "1"}});
+        let held = json!({"f:finalizers": {".": {}, "v:\"example.com/f\"": {}}});
+        let labels = json!({".": {}, "f:l": {}});
+        let mut all = held.clone();
+        all["f:labels"] = labels;
+        let data = json!({".": {}, "f:x": {}, "f:y": {}});
+        assert_eq!(
+            owners("one", post(&collection, &map)),
+            json!({"one Update": {"f:metadata": all, "f:data": data}})
+        );
+        // An update takes what it changes, and nothing owns what it removes.
+        let metadata = json!({"name": "a", "finalizers": finalizers});
+        let map = json!({"metadata": metadata, "data": {"x": "1", "y": "2", "z": "1"}});
+        let one = json!({"f:metadata": held, "f:data": {".": {}, "f:x": {}}});
+        let expected = json!({"one Update": one, "two Update": {"f:data": {"f:y": {}, "f:z": {}}}});
+        assert_eq!(owners("two", put(&path, &map)), expected);
+        // Without a change, nothing is taken.
+        assert_eq!(owners("three", put(&path, &map)), expected);
+        let z = merge_patch(&path, &json!({"data": {"z": "2"}}));
+        let two = json!({"f:data": {"f:y": {}}});
+        assert_eq!(
+            owners("three", z),
+            json!({"one Update": one, "two Update": two, "three Update": {"f:data": {"f:z": {}}}})
+        );
+        let remove = json!([{"op": "remove", "path": "/data/z"}]);
+        assert_eq!(
+            owners("four", json_patch(&remove)),
+            json!({"one Update": one, "two Update": two})
+        );
+        // An apply shares a field with the same value. Another value is a conflict, also with a
+        // manager of the same name.
+        let x = json!({"f:data": {"f:x": {}}});
+        assert_eq!(
+            owners("five", apply(json!({"x": "1"}))),
+            json!({"five Apply": x, "one Update": one, "two Update": two})
+        );
+        let request = apply(json!({"y": "3"})).query("fieldManager", "two");
+        let error = cluster.try_send(request).unwrap_err();
+        assert!(error.is_conflict(), "{error:?}");
+        let text = error.to_string();
+        assert!(
+            text.contains(r#"conflict with "two" using v1: .data.y"#),
+            "{text}"
+        );
+        let forced = apply(json!({"y": "3"})).query("force", "true");
+        assert_eq!(
+            owners("two", forced),
+            json!({"five Apply": x, "one Update": one, "two Apply": two})
+        );
+        // Nothing owns a field that its last manager has dropped.
+        let five = json!({"five Apply": x, "one Update": one});
+        assert_eq!(
+            owners("two", apply(json!({})))
+                .as_object()
+                .map(|all| all.len()),
+            Some(3)
+        );
+        let release = json!({"metadata": {"finalizers": null}});
+        let released = owners("six", merge_patch(&path, &release));
+        assert_eq!(released["five Apply"], five["five Apply"]);
+        assert_eq!(
+            released["one Update"],
+            json!({"f:data": {".": {}, "f:x": {}}})
+        );
+        let data = cluster.send(Request::get(&*path))["data"].take();
+        assert_eq!(data, json!({"x": "1"}));
+        // A reset, and the manager of what was there before the next apply.
+        let reset = json!([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]);
+        assert_eq!(owners("seven", json_patch(&reset)), json!({}));
+        let patch = merge_patch(&path, &json!({"data": {"x": "2"}}));
+        assert_eq!(owners("seven", patch), json!({}));
+        let data = json!({"f:data": {".": {}, "f:x": {}}});
+        assert_eq!(
+            owners("eight", apply(json!({"x": "2"}))),
+            json!({"before-first-apply Update": data, "eight Apply": x})
+        );
+    });
 }
 
 #[test]
@@ -237,26 +314,10 @@ fn writes_are_managed_by_the_name_of_the_program() {
         let finalizers =
             json!([{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/f"]}]);
         api.patch("a", &Patch::json(finalizers), &stop).unwrap();
-        match cluster.embedded_server() {
-            // The embedded server records only the managers of applies.
-            Some(server) => {
-                let requests = server.requests();
-                let writes = requests
-                    .iter()
-                    .filter(|request| request.verb() != Verb::List);
-                for write in writes {
-                    let user_agent = write.header("user-agent").unwrap();
-                    assert_eq!(manager_of(user_agent), program, "{write:?}");
-                }
-            }
-            None => {
-                let read =
-                    cluster.send(Request::get(format!("{}/a", namespace.path("configmaps"))));
-                let entries = read["metadata"]["managedFields"].as_array().unwrap();
-                let managers: Vec<_> = entries.iter().map(|entry| &entry["manager"]).collect();
-                assert_eq!(managers, [program]);
-            }
-        }
+        let read = cluster.send(Request::get(format!("{}/a", namespace.path("configmaps"))));
+        let entries = read["metadata"]["managedFields"].as_array().unwrap();
+        let managers: Vec<_> = entries.iter().map(|entry| &entry["manager"]).collect();
+        assert_eq!(managers, [program]);
     });
 }
 

@@ -21,7 +21,7 @@ use k8s_informer::object::{DynamicObject, FullMetadata, GroupVersionKind, Object
 ///
 /// ```
 /// use k8s_informer::informer::Source;
-/// use k8s_informer_controller::{Applied, Next};
+/// use k8s_informer_controller::{Applied, ApplyOptions, Next};
 /// use k8s_informer_testing::ControllerTest;
 /// use k8s_openapi::api::apps::v1::Deployment;
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -33,7 +33,7 @@ use k8s_informer::object::{DynamicObject, FullMetadata, GroupVersionKind, Object
 ///     let sender = sender.clone();
 ///     builder.owns(Source::of::<ConfigMap>()).by(move |cx, _| {
 ///         let map = json!({"metadata": {"name": cx.name()}, "data": {"size": "3"}});
-///         sender.send(cx.apply::<ConfigMap>(map)?)?;
+///         sender.send(cx.apply_with::<ConfigMap>(map, ApplyOptions::new().force())?)?;
 ///         Ok(Next::Done)
 ///     })
 /// })?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::store::{Change, NewState, Store};
-use super::write::{Writer, now};
+use super::write::{Author, Writer, now};
 use crate::apiserver::model::definitions::{CLEANUP, PREFIX, made_by, names};
 use crate::apiserver::model::object::{Key, Object, finalizers, meta, set_meta};
 use crate::apiserver::model::resources::{ApiResource, Resources, split_key};
@@ -216,7 +216,7 @@ fn clean_up(store: &mut Store, key: &Key, definition: &Object) -> bool {
         for (key, object) in &*all {
             let mut writer = Writer {
                 store,
-                client: false,
+                author: Author::Cluster,
                 dry_run: false,
             };
             let deleted = writer.delete_object(&resource, key.clone(), object, None);

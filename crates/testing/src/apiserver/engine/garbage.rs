@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::store::{Change, NewState, Store};
-use super::write::Writer;
+use super::write::{Author, Writer};
 use crate::apiserver::model::delete_options::Propagation;
 use crate::apiserver::model::garbage::{
     FOREGROUND, ORPHAN, is_deleted_with, is_ignored, owner_references, uid_of,
@@ -149,7 +149,7 @@ impl Collector<'_> {
         }
         let mut writer = Writer {
             store: self.store,
-            client: false,
+            author: Author::Cluster,
             dry_run: false,
         };
         if let Some(object) = writer.store.get(key).cloned() {

@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::store::Store;
 use super::watches::Watches;
-use super::write::Writer;
+use super::write::{Author, Writer};
 use super::{crd, garbage};
 use crate::apiserver::model::auth::Auth;
 use crate::apiserver::model::faults::{Fault, Faults};
@@ -73,7 +73,7 @@ impl Shared {
     /// Runs one write and wakes the watches if it changed anything.
     pub(crate) fn write<R>(
         &self,
-        client: bool,
+        author: Author<'_>,
         dry_run: bool,
         write: impl FnOnce(&mut Writer<'_>) -> R,
     ) -> R {
@@ -82,7 +82,7 @@ impl Shared {
         let store = &mut state.store;
         let result = write(&mut Writer {
             store,
-            client,
+            author,
             dry_run,
         });
         if state.store.version() != before {
@@ -166,7 +166,9 @@ mod tests {
             let Route::Object(target) = shared.resources.route(path) else {
                 panic!("{path} is not served");
             };
-            let created = shared.write(false, false, |writer| writer.create(&target, object));
+            let created = shared.write(Author::Cluster, false, |writer| {
+                writer.create(&target, object)
+            });
             created.unwrap();
         };
         let define = |plural: &str| {

@@ -10,10 +10,11 @@ use crate::apiserver::model::apply::Apply;
 use crate::apiserver::model::definitions;
 use crate::apiserver::model::delete_options::{DeleteOptions, Propagation};
 use crate::apiserver::model::garbage::finalizers_for_deletion;
+use crate::apiserver::model::managers::{self, Authorship, Managers, changes_between, keyed_lists};
 use crate::apiserver::model::names::{name_suffix, uuid};
 use crate::apiserver::model::object::{
     Content, Key, Object, finalizers, meta, meta_str, remove_empty_meta, remove_meta, set_list,
-    set_meta,
+    set_meta, take_meta,
 };
 use crate::apiserver::model::object_rules::{
     bump_generation, is_held, is_namespace, is_new_generation, set_defaults,
@@ -29,11 +30,40 @@ use crate::apiserver::model::validate::{check_object, not_decodable, wrong_type}
 /// One write. It is atomic, because the caller holds the lock on the store.
 pub(crate) struct Writer<'a> {
     pub(crate) store: &'a mut Store,
-    /// Whether the writer is a client, which may not set system fields. Otherwise it is the
-    /// cluster: a test that acts as kubelet and controllers.
-    pub(crate) client: bool,
+    pub(crate) author: Author<'a>,
     /// Whether to do everything except storing the result.
     pub(crate) dry_run: bool,
+}
+
+/// Who writes.
+#[derive(Clone, Copy)]
+pub(crate) enum Author<'a> {
+    /// A client, which may not set system fields. The name is that of its field manager.
+    Client(&'a str),
+    /// The cluster: a test that acts as kubelet and controllers.
+    Cluster,
+}
+
+impl Author<'_> {
+    fn is_client(self) -> bool {
+        matches!(self, Self::Client(_))
+    }
+
+    fn manager(&self) -> &str {
+        match self {
+            Self::Client(manager) => manager,
+            Self::Cluster => managers::TEST,
+        }
+    }
+}
+
+/// Which managers own the fields of a written object.
+#[derive(Clone, Copy)]
+enum Owners<'a> {
+    /// The author owns what it changes through this subresource, which is empty for the object.
+    Author { subresource: &'a str },
+    /// The object has its managers already: those after an apply.
+    Known,
 }
 
 /// The result of a deletion.
@@ -53,12 +83,21 @@ impl Writer<'_> {
         target: &Target,
         body: Value,
     ) -> Result<Arc<Object>, StatusError> {
+        self.create_owned(target, body, Owners::Author { subresource: "" })
+    }
+
+    fn create_owned(
+        &mut self,
+        target: &Target,
+        body: Value,
+        owners: Owners<'_>,
+    ) -> Result<Arc<Object>, StatusError> {
         let resource = &*target.resource;
         if target.name.is_some() || target.namespace.is_none() && resource.namespaced {
             return Err(StatusError::method_not_allowed());
         }
         let mut content = decode(resource, check_object(resource, target, body)?)?;
-        if self.client && !meta_str(&content, "resourceVersion").is_empty() {
+        if self.author.is_client() && !meta_str(&content, "resourceVersion").is_empty() {
             return Err(StatusError::internal(
                 "resourceVersion should not be set on objects to be created",
             ));
@@ -85,7 +124,7 @@ impl Writer<'_> {
             ));
         }
 
-        let client = self.client;
+        let client = self.author.is_client();
         let given = |content: &Content, field: &str| !client && meta(content, field).is_some();
         if !given(&content, "uid") {
             let uid = uuid(self.store.random(), self.store.random());
@@ -94,7 +133,7 @@ impl Writer<'_> {
         if !given(&content, "creationTimestamp") {
             set_meta(&mut content, "creationTimestamp", now());
         }
-        if self.client {
+        if client {
             for field in [
                 "deletionTimestamp",
                 "deletionGracePeriodSeconds",
@@ -110,7 +149,18 @@ impl Writer<'_> {
         if resource.generation && meta(&content, "generation").is_none() {
             set_meta(&mut content, "generation", 1);
         }
+        // The author owns the defaults of the fields, but not those of the status.
+        let has_status = content.contains_key("status");
         set_defaults(resource, &name, &mut content);
+        let status = match has_status {
+            true => None,
+            false => content.remove("status"),
+        };
+        if let Owners::Author { subresource } = owners {
+            let given = take_meta(&mut content, "managedFields");
+            self.set_managers(resource, None, &mut content, subresource, given);
+        }
+        content.extend(status.map(|status| ("status".to_owned(), status)));
         Ok(self.store(key, content))
     }
 
@@ -119,13 +169,23 @@ impl Writer<'_> {
         target: &Target,
         body: Value,
     ) -> Result<Arc<Object>, StatusError> {
+        self.update_through(target, body, target.subresource())
+    }
+
+    /// Updates an object through a subresource, which appears in the entry of the manager.
+    pub(crate) fn update_through(
+        &mut self,
+        target: &Target,
+        body: Value,
+        subresource: &str,
+    ) -> Result<Arc<Object>, StatusError> {
         let resource = &*target.resource;
         let (key, name) = target.key()?;
-        let mut content = decode(resource, check_object(resource, target, body)?)?;
+        let content = decode(resource, check_object(resource, target, body)?)?;
         check_name(&content, name)?;
         let old = self.stored(&key, name, resource)?;
         let version = meta_str(&content, "resourceVersion");
-        if version.is_empty() && resource.versioned_updates && self.client {
+        if version.is_empty() && resource.versioned_updates && self.author.is_client() {
             let why = "must be specified for an update";
             let cause = Cause::invalid("metadata.resourceVersion", why);
             return Err(invalid(resource, name, cause));
@@ -137,8 +197,8 @@ impl Writer<'_> {
             );
             return Err(conflict(resource, name, &why));
         }
-        self.keep_managers(&old, &mut content);
-        self.replace(target, key, name, &old, content)
+        let owners = Owners::Author { subresource };
+        self.replace(target, key, name, &old, content, owners)
     }
 
     pub(crate) fn patch(
@@ -150,11 +210,12 @@ impl Writer<'_> {
         let (key, name) = target.key()?;
         let old = self.stored(&key, name, resource)?;
         let patched = patch.apply(old.to_value(resource))?;
-        let mut content = decode(resource, check_object(resource, target, patched)?)?;
-        self.keep_managers(&old, &mut content);
+        let content = decode(resource, check_object(resource, target, patched)?)?;
         check_name(&content, name)?;
         check_uid(resource, name, &old, &content)?;
-        self.replace(target, key, name, &old, content)
+        let subresource = target.subresource();
+        let owners = Owners::Author { subresource };
+        self.replace(target, key, name, &old, content, owners)
     }
 
     /// Applies a configuration. Returns the object, and whether it was created.
@@ -186,7 +247,8 @@ impl Writer<'_> {
                 name: None,
                 ..target.clone()
             };
-            return Ok((self.create(&collection, object)?, true));
+            let created = self.create_owned(&collection, object, Owners::Known)?;
+            return Ok((created, true));
         };
         let content = check_object(
             resource,
@@ -195,18 +257,51 @@ impl Writer<'_> {
         )?;
         let content = decode(resource, content)?;
         check_uid(resource, name, &old, &content)?;
-        Ok((self.replace(target, key, name, &old, content)?, false))
+        let replaced = self.replace(target, key, name, &old, content, Owners::Known)?;
+        Ok((replaced, false))
     }
 
-    /// Keeps the managed fields, which clients may not change.
-    fn keep_managers(&self, old: &Object, content: &mut Content) {
-        if !self.client {
-            return;
+    /// Sets the managers of a new object, or of a new state of `before`. `given` are those in the
+    /// request.
+    fn set_managers(
+        &self,
+        resource: &ApiResource,
+        before: Option<&Content>,
+        content: &mut Content,
+        subresource: &str,
+        given: Option<Value>,
+    ) {
+        let live = before.and_then(|before| meta(before, "managedFields"));
+        // Only a write to the object itself can change its managers. The cluster sets them.
+        let given = given.filter(|given| subresource.is_empty() && Some(given) != live);
+        if let Some(given) = given.as_ref().filter(|_| !self.author.is_client()) {
+            return set_meta(content, "managedFields", given.clone());
         }
-        match meta(old.content(), "managedFields") {
-            Some(managers) => set_meta(content, "managedFields", managers.clone()),
-            None => remove_meta(content, "managedFields"),
+        let is_new = before.is_none();
+        let changes = changes_between(before, content, &keyed_lists(resource), resource);
+        let mut managers = Managers::for_update(live, given.as_ref());
+        // An object that has lost its managers has none until its next apply.
+        if given.is_none() && (changes.is_none() || managers.is_empty() && !is_new) {
+            return match live {
+                Some(live) => set_meta(content, "managedFields", live.clone()),
+                None => remove_meta(content, "managedFields"),
+            };
         }
+        if let Some(mut changes) = changes.filter(|_| is_new || !managers.is_empty()) {
+            let now = &now();
+            let by = |subresource| Authorship {
+                manager: self.author.manager(),
+                subresource,
+                resource,
+                now,
+            };
+            // The cluster can write the status together with the object.
+            if subresource.is_empty() && resource.status {
+                managers.update(&changes.take("f:status"), &by("status"));
+            }
+            managers.update(&changes, &by(subresource));
+        }
+        set_list(content, "managedFields", managers.encode());
     }
 
     /// Replaces `old` with `content`, limited to the changes that the path and the writer permit.
@@ -217,14 +312,19 @@ impl Writer<'_> {
         name: &str,
         old: &Arc<Object>,
         mut content: Content,
+        owners: Owners<'_>,
     ) -> Result<Arc<Object>, StatusError> {
-        let resource = &*target.resource;
+        let (resource, client) = (&*target.resource, self.author.is_client());
         let before = old.content();
         let version = meta_str(&content, "resourceVersion");
         if !version.is_empty() && version != meta_str(before, "resourceVersion") {
             let why = "the object has been modified; please apply your changes to the latest version and try again";
             return Err(conflict(resource, name, why));
         }
+        let given = match owners {
+            Owners::Author { .. } => take_meta(&mut content, "managedFields"),
+            Owners::Known => None,
+        };
         if target.status {
             let status = content.remove("status");
             let managers = meta(&content, "managedFields").cloned();
@@ -239,7 +339,7 @@ impl Writer<'_> {
             if let Some(managers) = managers {
                 set_meta(&mut content, "managedFields", managers);
             }
-        } else if self.client && resource.status {
+        } else if client && resource.status {
             set_or_remove(&mut content, "status", before.get("status").cloned());
         }
         let mut kept = vec![
@@ -250,7 +350,7 @@ impl Writer<'_> {
             "namespace",
             "generateName",
         ];
-        if self.client || meta(&content, "deletionTimestamp").is_none() {
+        if client || meta(&content, "deletionTimestamp").is_none() {
             kept.extend(["deletionTimestamp", "deletionGracePeriodSeconds"]);
         }
         for field in kept {
@@ -264,7 +364,12 @@ impl Writer<'_> {
             definitions::add_stored_versions(&mut content);
         }
         strategy::check(resource, name, &content, Some(before))?;
-        if content == *before {
+        if let Owners::Author { subresource } = owners {
+            self.set_managers(resource, Some(before), &mut content, subresource, given);
+        }
+        // Each apply has the time of its entry. Without another change it is not stored.
+        let is_applied = matches!(owners, Owners::Known);
+        if content == *before || is_applied && is_same_but_times(before, &content) {
             return Ok(old.clone());
         }
         if resource.generation && !target.status && is_new_generation(resource, before, &content) {
@@ -439,6 +544,22 @@ impl Writer<'_> {
         }
         name
     }
+}
+
+/// Whether two states differ at most in the times of their managers.
+fn is_same_but_times(before: &Content, after: &Content) -> bool {
+    let timeless = |content: &Content| {
+        let mut content = content.clone();
+        let metadata = content.get_mut("metadata");
+        let entries = metadata.and_then(|metadata| metadata.get_mut("managedFields"));
+        for entry in entries.and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Value::Object(fields) = entry {
+                fields.remove("time");
+            }
+        }
+        content
+    };
+    timeless(before) == timeless(after)
 }
 
 /// Returns an object in its stored form.

@@ -8,11 +8,12 @@ use super::subresources;
 use super::watch::Watch;
 use crate::apiserver::engine::list::Options;
 use crate::apiserver::engine::shared::Shared;
-use crate::apiserver::engine::write::Deleted;
+use crate::apiserver::engine::write::{Author, Deleted};
 use crate::apiserver::model::apply::Apply;
 use crate::apiserver::model::delete_options::DeleteOptions;
 use crate::apiserver::model::http::{Head, Response};
 use crate::apiserver::model::log::{RequestRecord, Verb};
+use crate::apiserver::model::managers::manager_of;
 use crate::apiserver::model::object::{Form, Object, meta_str};
 use crate::apiserver::model::patch::Patch;
 use crate::apiserver::model::resources::{ApiResource, Route, Target};
@@ -100,6 +101,8 @@ fn answer_object<'a>(
         );
         return response.map(Answer::Response);
     }
+    let manager = manager_of(head);
+    let author = Author::Client(&manager);
     let mut warnings = Warnings::none();
     let object = |status: u16, object: &Object| {
         accepted.check(false)?;
@@ -126,7 +129,7 @@ fn answer_object<'a>(
             let dry_run = is_dry_run(head)?;
             let mut content = parse_json(body)?;
             warnings = Validation::parse(head)?.of_object(resource, &mut content)?;
-            let stored = shared.write(true, dry_run, |writer| match verb {
+            let stored = shared.write(author, dry_run, |writer| match verb {
                 Verb::Create => writer.create(target, content),
                 _ => writer.update(target, content),
             })?;
@@ -138,7 +141,7 @@ fn answer_object<'a>(
             let dry_run = is_dry_run(head)?;
             let apply = Apply::parse(head, body)?;
             let (applied, created) =
-                shared.write(true, dry_run, |writer| writer.apply(target, apply))?;
+                shared.write(author, dry_run, |writer| writer.apply(target, apply))?;
             object(if created { 201 } else { 200 }, &applied)?
         }
         Verb::Patch if target.name.is_some() => {
@@ -155,13 +158,14 @@ fn answer_object<'a>(
             }
             object(
                 200,
-                &*shared.write(true, dry_run, |writer| writer.patch(target, patch))?,
+                &*shared.write(author, dry_run, |writer| writer.patch(target, patch))?,
             )?
         }
         Verb::Delete if !target.status => {
             let options = DeleteOptions::of_request(head, body)?;
             let dry_run = is_dry_deletion(head, body)?;
-            let deleted = shared.write(true, dry_run, |writer| writer.delete(target, &options))?;
+            let deleted =
+                shared.write(author, dry_run, |writer| writer.delete(target, &options))?;
             match deleted {
                 Deleted {
                     object: last,
@@ -177,7 +181,7 @@ fn answer_object<'a>(
             let dry_run = is_dry_deletion(head, body)?;
             let options = Options::parse(head)?;
             let selection = selected(shared, target, &options)?;
-            let page = shared.write(true, dry_run, |writer| {
+            let page = shared.write(author, dry_run, |writer| {
                 writer.delete_collection(target, &selection, &options, propagation)
             })?;
             accepted.check(true)?;

@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 
 use super::read;
 use crate::apiserver::engine::shared::Shared;
-use crate::apiserver::engine::write::{Writer, name_mismatch};
+use crate::apiserver::engine::write::{Author, Writer, name_mismatch};
 use crate::apiserver::model::apply::Apply;
 use crate::apiserver::model::delete_options::DeleteOptions;
 use crate::apiserver::model::http::{Head, Response};
 use crate::apiserver::model::log::Verb;
+use crate::apiserver::model::managers::manager_of;
 use crate::apiserver::model::object::{Content, Object, meta, meta_str};
 use crate::apiserver::model::patch::Patch;
 use crate::apiserver::model::resources;
@@ -30,6 +31,8 @@ pub(crate) fn respond(
     body: &[u8],
 ) -> Result<Response, StatusError> {
     let resource = &*target.resource;
+    let manager = manager_of(head);
+    let author = Author::Client(&manager);
     let scale = |object: &Object| {
         let scale = scale_of(resource, object.content())?;
         match scale["spec"] {
@@ -44,26 +47,26 @@ pub(crate) fn respond(
         (Sub::Scale, Verb::Update) => {
             let wanted = parse_json(body)?;
             let dry_run = is_dry_run(head)?;
-            scale(&*shared.write(true, dry_run, |writer| {
+            scale(&*shared.write(author, dry_run, |writer| {
                 rescale(writer, target, |_| Ok(wanted))
             })?)
         }
         (Sub::Scale, Verb::Patch) => {
             let dry_run = is_dry_run(head)?;
             let patch = match media_type {
-                // Treat the applied configuration as a merge patch, because field ownership is not
-                // tracked for the scale subresource.
+                // Treat the applied configuration as a merge patch: its manager owns the replicas as
+                // if it had updated them.
                 "application/apply-patch+yaml" => {
                     Apply::parse(head, body)?;
                     Patch::parse("application/merge-patch+json", body, resource)?
                 }
                 _ => Patch::parse(media_type, body, resource)?,
             };
-            scale(&*shared.write(true, dry_run, |writer| {
+            scale(&*shared.write(author, dry_run, |writer| {
                 rescale(writer, target, |old| patch.apply(old))
             })?)
         }
-        (Sub::Eviction, Verb::Create) => evict(shared, head, target, body),
+        (Sub::Eviction, Verb::Create) => evict(shared, author, head, target, body),
         _ => Err(StatusError::method_not_allowed()),
     }
 }
@@ -181,12 +184,13 @@ fn rescale(
         sub: None,
         ..target.clone()
     };
-    writer.update(&object, changed)
+    writer.update_through(&object, changed, target.subresource())
 }
 
 /// Deletes a pod. Disruption budgets have no effect.
 fn evict(
     shared: &Shared,
+    author: Author<'_>,
     head: &Head,
     target: &Target,
     body: &[u8],
@@ -207,7 +211,7 @@ fn evict(
         sub: None,
         ..target.clone()
     };
-    shared.write(true, dry_run, |writer| writer.delete(&pod, &options))?;
+    shared.write(author, dry_run, |writer| writer.delete(&pod, &options))?;
     let done = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
     });

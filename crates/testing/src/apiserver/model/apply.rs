@@ -1,10 +1,12 @@
-//! Server-side apply without schemas. Keyed lists are merged item by item, other lists are replaced
-//! as a whole. Only applied fields have an owner, not fields that were created, updated or patched.
+//! Server-side apply without schemas. Keyed lists and sets are merged item by item, other lists are
+//! replaced as a whole.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
+use super::field_set::{FieldSet, Path, item_part};
 use super::http::Head;
-use super::keyed_lists::{KeyedLists, child, has_key, key_of, key_segment, merge};
+use super::keyed_lists::{KeyedLists, child, has_key, merge};
+use super::managers::{Authorship, Entry, Managers, NOT_OWNED, keyed_lists};
 use super::object::{Content, meta};
 use super::resources::{ApiResource, Target};
 use super::schema::remove_nulls;
@@ -18,18 +20,6 @@ pub(crate) struct Apply {
     manager: String,
     force: bool,
 }
-
-/// Fields of the metadata that cannot be owned.
-const NOT_OWNED: &[&str] = &[
-    "name",
-    "namespace",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-];
 
 impl Apply {
     /// Parses the body and the query of a patch of type `application/apply-patch+yaml`. The body
@@ -106,152 +96,54 @@ impl Apply {
             ))
         })?;
         let wanted = Value::Object(wanted);
+        let by = Authorship {
+            manager: &manager,
+            subresource,
+            resource,
+            now: &now,
+        };
+        let mut managers = Managers::of(meta(&live, "managedFields"));
+        if managers.is_empty() {
+            managers.begin(&live, &lists, &by);
+        }
+        let old = managers.take_applied(&by);
         let mut object = Value::Object(live);
-        let mut managers = Managers::of(&object);
-        let leaves = leaves(&new);
-        let (place, old) = managers.take(&manager, subresource);
 
-        let taken: Vec<&Vec<String>> = leaves
-            .iter()
-            .filter(|leaf| !is_same(&object, &wanted, leaf))
-            .collect();
-        let conflicts = managers.conflicts(&taken);
+        // The fields that get another value. Their owners conflict, also this manager if it has
+        // updated them.
+        let paths = new.paths();
+        let taken = paths.iter().filter(|path| !is_same(&object, &wanted, path));
+        let taken: Vec<&Path> = taken.collect();
+        let conflicts = managers.owners(&taken).into_iter().map(|(owner, path)| {
+            let field = path.iter().map(|part| part_text(part)).collect();
+            (owner, field)
+        });
+        let conflicts: Vec<(String, String)> = conflicts.collect();
         if !conflicts.is_empty() && !force {
             return Err(StatusError::apply_conflict(&conflicts));
         }
-        managers.release(&taken);
-        // Remove fields that this manager applied before and omits now, unless another manager
-        // applies them.
-        let old_leaves = old
-            .iter()
-            .flat_map(|entry| self::leaves(&entry["fieldsV1"]));
-        // An item of a list comes before its fields, and goes after them.
-        for leaf in old_leaves.collect::<Vec<_>>().iter().rev() {
-            if !owns(&new, leaf) && !managers.own(leaf) {
-                remove(&mut object, leaf);
+        let mut released = FieldSet::default();
+        taken.iter().for_each(|path| released.add_path(path));
+        managers.release(&released);
+        // Remove fields that this manager applied before and omits now, unless another manager owns
+        // them. A list and its items come before their fields, and go after them.
+        let old_paths = old.map(|entry| entry.fields.paths()).unwrap_or_default();
+        for path in old_paths.iter().rev() {
+            let has_items = || is_merged(path, &lists) && !is_empty_list(at(&object, path));
+            if !new.contains(path) && !managers.own(path) && !has_items() {
+                remove(&mut object, path);
             }
         }
         merge(&mut object, wanted, &lists, "");
-        let entry = match old {
-            // Applying the same configuration again does not change the time.
-            Some(mut old) if old["fieldsV1"] == new => {
-                old["apiVersion"] = resource.api_version().into();
-                old
-            }
-            _ => entry(&manager, subresource, resource, new, now),
-        };
-        managers.put(place, entry);
-        object["metadata"]["managedFields"] = Value::Array(managers.0);
+        managers.put(Entry::applied(&by, new));
+        object["metadata"]["managedFields"] = Value::Array(managers.encode());
         Ok(object)
     }
 }
 
-/// The entries of `metadata.managedFields`.
-struct Managers(Vec<Value>);
-
-impl Managers {
-    fn of(object: &Value) -> Self {
-        Self(
-            object
-                .pointer("/metadata/managedFields")
-                .and_then(Value::as_array)
-                .cloned()
-                .unwrap_or_default(),
-        )
-    }
-
-    /// Removes the entry of a manager. Returns its index, and the entry if it existed.
-    fn take(&mut self, manager: &str, subresource: &str) -> (usize, Option<Value>) {
-        let is_it = |entry: &Value| {
-            entry["manager"] == manager
-                && entry["operation"] == "Apply"
-                && entry["subresource"].as_str().unwrap_or_default() == subresource
-        };
-        match self.0.iter().position(is_it) {
-            Some(at) => (at, Some(self.0.remove(at))),
-            None => (self.0.len(), None),
-        }
-    }
-
-    fn applied(&self) -> impl Iterator<Item = &Value> {
-        self.0.iter().filter(|entry| entry["operation"] == "Apply")
-    }
-
-    fn own(&self, leaf: &[String]) -> bool {
-        self.applied().any(|entry| owns(&entry["fieldsV1"], leaf))
-    }
-
-    /// Returns the conflicts: the quoted manager and the field, for each of these fields that a
-    /// manager owns.
-    fn conflicts(&self, leaves: &[&Vec<String>]) -> Vec<(String, String)> {
-        let mut conflicts = Vec::new();
-        for entry in self.applied() {
-            for leaf in leaves.iter().filter(|leaf| owns(&entry["fieldsV1"], leaf)) {
-                let mut manager = entry["manager"].to_string();
-                if let Some(subresource) = entry.get("subresource") {
-                    manager.push_str(&format!(" with subresource {subresource}"));
-                }
-                conflicts.push((manager, leaf.iter().map(|part| part_text(part)).collect()));
-            }
-        }
-        conflicts
-    }
-
-    /// Removes all owners of these fields.
-    fn release(&mut self, leaves: &[&Vec<String>]) {
-        for entry in self
-            .0
-            .iter_mut()
-            .filter(|entry| entry["operation"] == "Apply")
-        {
-            for leaf in leaves {
-                remove_ownership(&mut entry["fieldsV1"], leaf);
-            }
-        }
-        self.0
-            .retain(|entry| entry["operation"] != "Apply" || !is_empty(&entry["fieldsV1"]));
-    }
-
-    fn put(&mut self, place: usize, entry: Value) {
-        if !is_empty(&entry["fieldsV1"]) {
-            self.0.insert(place.min(self.0.len()), entry);
-        }
-    }
-}
-
-fn entry(
-    manager: &str,
-    subresource: &str,
-    resource: &ApiResource,
-    fields: Value,
-    now: String,
-) -> Value {
-    let mut entry = json!({
-        "manager": manager,
-        "operation": "Apply",
-        "apiVersion": resource.api_version(),
-        "time": now,
-        "fieldsType": "FieldsV1",
-        "fieldsV1": fields,
-    });
-    if !subresource.is_empty() {
-        entry["subresource"] = subresource.into();
-    }
-    entry
-}
-
-fn keyed_lists(resource: &ApiResource) -> KeyedLists {
-    let lists = match resource.custom {
-        true => resource.keyed_lists.clone(),
-        false => KeyedLists::conditions(),
-    };
-    lists.and_owners()
-}
-
-/// Returns the fields of an applied object in the format of `fieldsV1`: a tree of `f:NAME` keys
-/// with empty leaves. An item of a keyed list is `k:KEY`, and has a leaf `.`. An error is the path of
-/// an invalid list.
-fn owned_of(wanted: &Content, lists: &KeyedLists) -> Result<Value, String> {
+/// Returns the fields of an applied object. A map with fields is not one of them, but an item of a
+/// keyed list is. An error is the path of an invalid list.
+fn owned_of(wanted: &Content, lists: &KeyedLists) -> Result<FieldSet, String> {
     let mut wanted = wanted.clone();
     wanted.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
     if let Some(Value::Object(metadata)) = wanted.get_mut("metadata") {
@@ -260,67 +152,72 @@ fn owned_of(wanted: &Content, lists: &KeyedLists) -> Result<Value, String> {
             wanted.remove("metadata");
         }
     }
-    let owned = fields_of(&wanted, lists, "")?;
-    Ok(Value::Object(owned))
+    fields_of(&wanted, lists, "")
 }
 
-fn fields_of(
-    fields: &Content,
-    lists: &KeyedLists,
-    path: &str,
-) -> Result<Map<String, Value>, String> {
-    let mut owned = Map::new();
+fn fields_of(fields: &Content, lists: &KeyedLists, path: &str) -> Result<FieldSet, String> {
+    let mut owned = FieldSet::default();
     for (name, value) in fields {
-        if let Some(tree) = tree(value, lists, &child(path, name))? {
-            owned.insert(format!("f:{name}"), tree);
-        }
+        owned.insert(
+            format!("f:{name}"),
+            set_of(value, lists, &child(path, name))?,
+        );
     }
     Ok(owned)
 }
 
-/// Returns the tree of a value. It is `None` for an empty keyed list, which owns nothing.
-fn tree(value: &Value, lists: &KeyedLists, path: &str) -> Result<Option<Value>, String> {
-    let tree = match (value, lists.keys(path)) {
-        (Value::Array(items), Some(keys)) => items_of(items, keys, lists, path)?,
-        (_, Some(_)) => return Err(path.to_owned()),
-        (Value::Object(fields), _) => fields_of(fields, lists, path)?,
-        _ => return Ok(Some(json!({}))),
-    };
-    let owns_nothing = tree.is_empty() && !is_empty(value);
-    let is_empty_list = value.as_array().is_some_and(Vec::is_empty);
-    Ok((!owns_nothing && !is_empty_list).then_some(Value::Object(tree)))
+/// Returns the fields of a value. A list that is merged owns nothing if it is empty.
+fn set_of(value: &Value, lists: &KeyedLists, path: &str) -> Result<FieldSet, String> {
+    match (value, is_merged_list(lists, path)) {
+        (Value::Array(items), true) => items_of(items, lists, path),
+        (_, true) => Err(path.to_owned()),
+        (Value::Object(fields), false) if !fields.is_empty() => fields_of(fields, lists, path),
+        (_, false) => Ok(FieldSet::leaf()),
+    }
 }
 
-fn items_of(
-    items: &[Value],
-    keys: &[String],
-    lists: &KeyedLists,
-    path: &str,
-) -> Result<Map<String, Value>, String> {
-    let mut owned = Map::new();
+fn items_of(items: &[Value], lists: &KeyedLists, path: &str) -> Result<FieldSet, String> {
+    let mut owned = FieldSet::default();
     for item in items {
-        let invalid = || path.to_owned();
-        let fields = item.as_object().ok_or_else(invalid)?;
-        let key = key_of(item, keys).ok_or_else(invalid)?;
-        let mut tree = fields_of(fields, lists, path)?;
-        tree.insert(".".to_owned(), json!({}));
-        let segment = key_segment(key);
-        if owned.insert(segment, Value::Object(tree)).is_some() {
-            return Err(invalid());
+        let part = item_part(item, lists, path).ok_or_else(|| path.to_owned())?;
+        if owned.contains(std::slice::from_ref(&part)) {
+            return Err(path.to_owned());
         }
+        let mut set = FieldSet::leaf();
+        if let Value::Object(fields) = item {
+            set.add(&fields_of(fields, lists, path)?);
+        }
+        owned.insert(part, set);
     }
     Ok(owned)
+}
+
+fn is_merged_list(lists: &KeyedLists, path: &str) -> bool {
+    lists.keys(path).is_some() || lists.is_set(path)
+}
+
+/// Whether the field is a list whose items have owners of their own.
+fn is_merged(path: &[String], lists: &KeyedLists) -> bool {
+    let names = path.iter().filter_map(|part| part.strip_prefix("f:"));
+    let is_field = path.last().is_some_and(|part| part.starts_with("f:"));
+    is_field && is_merged_list(lists, &names.collect::<Vec<_>>().join("."))
+}
+
+fn is_empty_list(value: Option<&Value>) -> bool {
+    value
+        .and_then(Value::as_array)
+        .is_none_or(|items| items.is_empty())
 }
 
 /// Formats a part of the path of a field for a message.
 fn part_text(part: &str) -> String {
-    match (part.strip_prefix("f:"), part_key(part)) {
-        (Some(name), _) => format!(".{name}"),
-        (None, Some(key)) => {
-            let pairs = key.iter().map(|(name, value)| format!("{name}={value}"));
-            format!("[{}]", pairs.collect::<Vec<_>>().join(","))
-        }
-        (None, None) => String::new(),
+    if let Some(name) = part.strip_prefix("f:") {
+        format!(".{name}")
+    } else if let Some(key) = part_key(part) {
+        let pairs = key.iter().map(|(name, value)| format!("{name}={value}"));
+        format!("[{}]", pairs.collect::<Vec<_>>().join(","))
+    } else {
+        format!("[={}]", part.trim_start_matches("v:"))
     }
 }
 
@@ -329,57 +226,20 @@ fn part_key(part: &str) -> Option<Content> {
     serde_json::from_str(part.strip_prefix("k:")?).ok()
 }
 
-fn is_empty(tree: &Value) -> bool {
-    tree.as_object().is_none_or(Map::is_empty)
-}
-
-/// Returns the paths of the leaves. Their parts are the keys of the tree.
-fn leaves(tree: &Value) -> Vec<Vec<String>> {
-    fn walk(tree: &Value, path: &mut Vec<String>, leaves: &mut Vec<Vec<String>>) {
-        for (part, below) in tree.as_object().into_iter().flatten() {
-            path.push(part.clone());
-            if is_empty(below) {
-                leaves.push(path.clone());
-            } else {
-                walk(below, path, leaves);
-            }
-            path.pop();
-        }
-    }
-    let mut all = Vec::new();
-    walk(tree, &mut Vec::new(), &mut all);
-    all
-}
-
-/// Whether the tree has this field as a leaf. Owning a field does not include its children.
-fn owns(tree: &Value, path: &[String]) -> bool {
-    let below = path.iter().try_fold(tree, |tree, part| tree.get(part));
-    !path.is_empty() && below.is_some_and(is_empty)
-}
-
-fn remove_ownership(tree: &mut Value, path: &[String]) {
-    let (Some((first, rest)), Value::Object(fields)) = (path.split_first(), tree) else {
-        return;
-    };
-    let Some(below) = fields.get_mut(first) else {
-        return;
-    };
-    // An empty node is a leaf. Remove it only if the path ends there.
-    if is_empty(below) != rest.is_empty() {
-        return;
-    }
-    remove_ownership(below, rest);
-    if is_empty(below) {
-        fields.remove(first);
-    }
+/// Returns the item of a set in the path of a field.
+fn part_item(part: &str) -> Option<Value> {
+    serde_json::from_str(part.strip_prefix("v:")?).ok()
 }
 
 fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(value, |value, part| {
-        match (part.strip_prefix("f:"), part_key(part)) {
-            (Some(name), _) => value.get(name),
-            (None, Some(key)) => value.as_array()?.iter().find(|item| has_key(item, &key)),
-            (None, None) => Some(value),
+        if let Some(name) = part.strip_prefix("f:") {
+            return value.get(name);
+        }
+        let mut items = value.as_array()?.iter();
+        match part_key(part) {
+            Some(key) => items.find(|item| has_key(item, &key)),
+            None => part_item(part).and_then(|wanted| items.find(|item| **item == wanted)),
         }
     })
 }
@@ -394,7 +254,7 @@ fn is_same(object: &Value, wanted: &Value, leaf: &[String]) -> bool {
 }
 
 /// Removes a field, unless it is an object with other fields. Removes its parents if they become
-/// empty. An item of a list goes when only its key is left.
+/// empty. An item of a keyed list goes when only its key is left.
 fn remove(value: &mut Value, path: &[String]) {
     let Some((first, rest)) = path.split_first() else {
         return;
@@ -405,7 +265,8 @@ fn remove(value: &mut Value, path: &[String]) {
             let Some(below) = fields.get_mut(name) else {
                 return;
             };
-            if rest.is_empty() && below.is_object() && !is_empty(below) {
+            let has_fields = below.as_object().is_some_and(|below| !below.is_empty());
+            if rest.is_empty() && has_fields {
                 return;
             }
             remove(below, rest);
@@ -427,7 +288,7 @@ fn remove(value: &mut Value, path: &[String]) {
                 return;
             };
             match rest {
-                [last] if last == "." => {
+                [] => {
                     let fields = items[index].as_object().map_or(0, Map::len);
                     if fields == key.len() {
                         items.remove(index);
@@ -437,6 +298,10 @@ fn remove(value: &mut Value, path: &[String]) {
                 [last] if is_key(last) => {}
                 rest => remove(&mut items[index], rest),
             }
+        }
+        (Value::Array(items), None) => {
+            let item = part_item(first);
+            items.retain(|kept| Some(kept) != item.as_ref());
         }
         _ => {}
     }

@@ -1,31 +1,42 @@
-//! Lists whose items have a key, such as the conditions of a status. Server-side apply and
-//! strategic merge patches merge these lists item by item.
+//! Lists whose items have a key, such as the conditions of a status, and sets, such as the
+//! finalizers. Server-side apply merges these lists item by item, and strategic merge patches those
+//! with a key.
 
 use serde_json::{Map, Value, json};
 
-/// The keyed lists of a resource.
+/// The lists of a resource whose items have owners of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KeyedLists(Vec<(String, Vec<String>)>);
+pub(crate) struct KeyedLists {
+    /// The paths of the lists, with the fields that are the key of an item.
+    keyed: Vec<(String, Vec<String>)>,
+    /// The paths of the sets, whose items are scalars and their own keys.
+    sets: Vec<String>,
+}
 
 impl KeyedLists {
     /// The conditions, with their type as the key.
     pub(crate) fn conditions() -> Self {
-        Self(vec![(
-            "status.conditions".to_owned(),
-            vec!["type".to_owned()],
-        )])
+        Self {
+            keyed: vec![("status.conditions".to_owned(), vec!["type".to_owned()])],
+            sets: Vec::new(),
+        }
     }
 
     /// Adds the owner references, which every kind has.
     pub(crate) fn and_owners(mut self) -> Self {
-        self.0.push((
-            "metadata.ownerReferences".to_owned(),
-            vec!["uid".to_owned()],
-        ));
+        let key = vec!["uid".to_owned()];
+        self.keyed
+            .push(("metadata.ownerReferences".to_owned(), key));
         self
     }
 
-    /// Returns the lists of `x-kubernetes-list-type: map` in the schema of a definition.
+    /// Adds the lists in the metadata, which every kind has.
+    pub(crate) fn and_metadata(mut self) -> Self {
+        self.sets.push("metadata.finalizers".to_owned());
+        self.and_owners()
+    }
+
+    /// Returns the lists of `x-kubernetes-list-type: map` and `set` in the schema of a definition.
     pub(crate) fn of_schema(schema: &Value) -> Self {
         let mut lists = Self::default();
         lists.add_schema(schema, "");
@@ -39,8 +50,11 @@ impl KeyedLists {
         if schema["x-kubernetes-list-type"] == "map" {
             let keys = schema["x-kubernetes-list-map-keys"].as_array();
             let keys = keys.into_iter().flatten().filter_map(Value::as_str);
-            self.0
+            self.keyed
                 .push((path.to_owned(), keys.map(str::to_owned).collect()));
+        }
+        if schema["x-kubernetes-list-type"] == "set" {
+            self.sets.push(path.to_owned());
         }
         if schema["items"].is_object() {
             self.add_schema(&schema["items"], path);
@@ -50,8 +64,13 @@ impl KeyedLists {
     /// Returns the keys of the list at this path, if it is a keyed list. The names in the path are
     /// separated by dots, without the keys of items.
     pub(crate) fn keys(&self, path: &str) -> Option<&[String]> {
-        let found = self.0.iter().find(|(list, _)| list == path);
+        let found = self.keyed.iter().find(|(list, _)| list == path);
         found.map(|(_, keys)| &**keys)
+    }
+
+    /// Whether the list at this path is a set.
+    pub(crate) fn is_set(&self, path: &str) -> bool {
+        self.sets.iter().any(|set| set == path)
     }
 }
 
@@ -77,8 +96,8 @@ pub(crate) fn has_key(item: &Value, key: &Map<String, Value>) -> bool {
         .all(|(name, value)| item.get(name) == Some(value))
 }
 
-/// Merges `wanted` into `live`: objects field by field, keyed lists item by item. New items of a list
-/// come last. Other values are replaced.
+/// Merges `wanted` into `live`: objects field by field, keyed lists and sets item by item. New items
+/// of a list come last. Other values are replaced.
 pub(crate) fn merge(live: &mut Value, wanted: Value, lists: &KeyedLists, path: &str) {
     match (live, wanted, lists.keys(path)) {
         (Value::Object(live), Value::Object(wanted), _) => {
@@ -93,6 +112,13 @@ pub(crate) fn merge(live: &mut Value, wanted: Value, lists: &KeyedLists, path: &
                 match live.iter_mut().find(|live| has_key(live, &key)) {
                     Some(live) => merge(live, item, lists, path),
                     None => live.push(item),
+                }
+            }
+        }
+        (Value::Array(live), Value::Array(wanted), None) if lists.is_set(path) => {
+            for item in wanted {
+                if !live.contains(&item) {
+                    live.push(item);
                 }
             }
         }

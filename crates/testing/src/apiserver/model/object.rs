@@ -148,9 +148,13 @@ pub(crate) fn finalizers(content: &Content) -> Vec<String> {
 }
 
 pub(crate) fn remove_meta(content: &mut Content, field: &str) {
-    if let Some(Value::Object(metadata)) = content.get_mut("metadata") {
-        metadata.remove(field);
-    }
+    take_meta(content, field);
+}
+
+/// Removes a field of `metadata`. Returns it, unless it was absent or null.
+pub(crate) fn take_meta(content: &mut Content, field: &str) -> Option<Value> {
+    let metadata = content.get_mut("metadata")?.as_object_mut()?;
+    metadata.remove(field).filter(|value| !value.is_null())
 }
 
 /// Removes empty lists and maps from the metadata: they are the same as absent ones.

@@ -246,6 +246,16 @@ pub(crate) enum Sub {
 }
 
 impl Target {
+    /// The subresource in the entries of managers. Empty for the object itself.
+    pub(crate) fn subresource(&self) -> &'static str {
+        match self.sub {
+            Some(Sub::Scale) => "scale",
+            Some(Sub::Eviction) => "eviction",
+            None if self.status => "status",
+            None => "",
+        }
+    }
+
     pub(crate) fn prefix(&self) -> String {
         self.resource.prefix(self.namespace.as_deref())
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::http::Response;
 use super::log::{RequestRecord, Verb};
-use super::resources::{Sub, Target};
+use super::resources::Target;
 
 /// A successful write, recorded by a [`ControllerTest`](crate::ControllerTest).
 ///
@@ -86,12 +86,7 @@ impl WriteRecord {
         Some(Self {
             verb: request.verb(),
             resource: request.resource().unwrap_or_default().to_owned(),
-            subresource: match target.sub {
-                Some(Sub::Scale) => "scale",
-                Some(Sub::Eviction) => "eviction",
-                None if target.status => "status",
-                None => "",
-            },
+            subresource: target.subresource(),
             namespace: target.namespace.clone().unwrap_or_default(),
             name,
             body,

@@ -17,7 +17,7 @@ use crate::apiserver::engine::shared::Shared;
 #[cfg(feature = "controller")]
 use crate::apiserver::engine::shared::WriteObserver;
 use crate::apiserver::engine::store::Store;
-use crate::apiserver::engine::write::Writer;
+use crate::apiserver::engine::write::{Author, Writer};
 use crate::apiserver::handlers::read;
 use crate::apiserver::model::delete_options::DeleteOptions;
 use crate::apiserver::model::faults::Fault;
@@ -399,7 +399,7 @@ impl ApiServer {
         let (target, _) = self.target(path)?;
         let stored = self
             .shared
-            .write(false, false, |writer| write(writer, &target))?;
+            .write(Author::Cluster, false, |writer| write(writer, &target))?;
         Ok(stored.to_value(&target.resource))
     }
 
