@@ -324,6 +324,76 @@ fn field_dropped_across_a_restart_is_released() {
     });
 }
 
+/// The program creates its child first, and applies it in a later version. The manager has the same
+/// name, but the server keeps the fields of both apart.
+#[test]
+fn created_child_can_be_applied_and_loses_dropped_fields() {
+    on_every_cluster(ONCE, |cluster| {
+        let namespace = cluster.namespace("apply-migration");
+        let path = format!("{}/m", namespace.path("configmaps"));
+        let create = |data: Value| {
+            let keeper = Keeper::start(cluster, &namespace, maps, move |cx| {
+                if cx.lister::<ConfigMap>().get(cx.namespace(), "m").is_none() {
+                    let api = cx.api::<ConfigMap>(Some(cx.namespace()));
+                    let api = api.field_manager(KEEPER);
+                    api.create(&cx.owned(map(data.clone()))?, cx.stop())?;
+                }
+                Ok(vec![])
+            });
+            keeper.until(&[]);
+            // The first call may still see the map that was deleted.
+            wait_until("the map is created", || {
+                cluster.try_send(Request::get(&*path)).ok()
+            });
+            keeper.end();
+            cluster.wait_until_listed(&path);
+        };
+        // Returns the data, the managers, and the number of patches.
+        let apply = |data: Value, options: ApplyOptions, expected| {
+            let keeper = Keeper::start(cluster, &namespace, maps, move |cx| {
+                let child = map(data.clone());
+                Ok(vec![cx.apply_with::<ConfigMap>(child, options)?])
+            });
+            keeper.until(&[expected]);
+            let patches = keeper.patches();
+            keeper.assert_settled();
+            keeper.end();
+            let found = cluster.send(Request::get(&*path));
+            let entries = found["metadata"]["managedFields"].as_array().unwrap();
+            let operation = |entry: &Value| {
+                assert_eq!(entry["manager"], KEEPER, "{entries:?}");
+                entry["operation"].as_str().unwrap().to_owned()
+            };
+            let operations: Vec<_> = entries.iter().map(operation).collect();
+            (found["data"].clone(), operations, patches)
+        };
+        let applied = vec!["Apply".to_owned()];
+        let plain = ApplyOptions::new();
+
+        // An apply that conflicts, the migration, and the apply once more.
+        create(json!({"a": "1", "b": "1"}));
+        let data = json!({"a": "2", "b": "1"});
+        let result = apply(data.clone(), plain, Applied::Changed);
+        assert_eq!(result, (data, applied.clone(), 3));
+        // The field that a later version drops is gone, with one request.
+        let data = json!({"a": "2"});
+        let result = apply(data.clone(), plain, Applied::Changed);
+        assert_eq!(result, (data.clone(), applied.clone(), 1));
+        let result = apply(data.clone(), plain, Applied::Unchanged);
+        assert_eq!(result, (data, applied.clone(), 1));
+
+        // The first apply drops a field already. There is no conflict if it has the same values, or
+        // is forced.
+        for (value, options) in [("1", plain), ("2", forced())] {
+            namespace.delete("m");
+            create(json!({"a": "1", "b": "1"}));
+            let data = json!({"a": value});
+            let result = apply(data.clone(), options, Applied::Changed);
+            assert_eq!(result, (data, applied.clone(), 3));
+        }
+    });
+}
+
 #[test]
 fn edits_of_applied_fields_are_repaired() {
     on_every_cluster(ONCE, |cluster| {

@@ -9,13 +9,18 @@ use serde_json::Value;
 
 use super::applied::{Answer, FIGHT, FIGHT_PERIOD};
 use super::calls::Call;
+use super::managed_fields::{migration, names_manager};
 use super::outcome::Failure;
 use super::own_writes::ObjectId;
 use super::owner::Named;
 use super::source::{AnySource, Coverage, InformerSource};
 use crate::log;
-use k8s_informer::client::api::{Api, Patch};
+use k8s_informer::client::api::{Api, Fetched, Patch};
 use k8s_informer::object::{DynamicObject, FullMetadata, GroupVersionKind, Object, ObjectName};
+
+/// How often an apply moves updated fields to the applied ones while other programs write the
+/// object at the same time. After that, the key is retried.
+const MIGRATIONS: usize = 5;
 
 /// What [`Context::apply`](super::Context::apply) did.
 ///
@@ -239,11 +244,7 @@ impl Apply<'_> {
         if repeated.is_some_and(is_current) {
             return Ok(Applied::NotSent);
         }
-        let mut patch = Patch::apply(manager, child);
-        if self.options.force {
-            patch = patch.force();
-        }
-        let answered = self.api.patch(&self.target.name, &patch, &self.call.stop)?;
+        let (answered, is_created) = self.apply(child, last.is_none())?;
         let (uid, version) = (answered.uid(), answered.resource_version());
         let mut answer = Answer {
             sent,
@@ -253,7 +254,7 @@ impl Apply<'_> {
             fight: last.as_ref().map(|last| last.fight).unwrap_or_default(),
         };
         let result = match is_current(&answer) {
-            _ if answered.is_created() => Applied::Created,
+            _ if is_created => Applied::Created,
             true => Applied::Unchanged,
             false => Applied::Changed,
         };
@@ -272,6 +273,51 @@ impl Apply<'_> {
             applied.forget(id, uid);
         }
         Ok(result)
+    }
+
+    /// Sends the apply. Returns the answer, and whether the object was created.
+    ///
+    /// This manager may have created, updated or patched the object before. Its applies then
+    /// conflict with itself, or leave a field that they drop. So the answer to the first apply in
+    /// this run, and such a conflict, lead to a migration, and the apply is sent once more.
+    fn apply(
+        &self,
+        mut child: Value,
+        is_first: bool,
+    ) -> Result<(Fetched<DynamicObject>, bool), Failure> {
+        let (manager, stop) = (&*self.call.of.field_manager, &self.call.stop);
+        let name = &self.target.name;
+        let (mut is_created, mut is_migrated, mut attempts) = (false, false, 0);
+        loop {
+            let mut patch = Patch::apply(manager, &child);
+            if self.options.force {
+                patch = patch.force();
+            }
+            let sent = self.api.patch(name, &patch, stop);
+            is_created |= sent.as_ref().is_ok_and(Fetched::is_created);
+            // The answer has the managed fields, whatever the type of the source decodes.
+            let migration = match &sent {
+                _ if is_migrated => None,
+                Ok(answered) if is_first => migration(&**answered, manager),
+                Err(error) if names_manager(error, manager) => {
+                    let found = self.api.get(name, stop)?;
+                    // It can be another object than the one that was cached.
+                    self.check_owner(&*found)?;
+                    child["metadata"]["uid"] = found.uid().into();
+                    migration(&*found, manager)
+                }
+                _ => None,
+            };
+            let Some(migration) = migration else {
+                return Ok((sent?, is_created));
+            };
+            match self.api.patch(name, &migration, stop) {
+                Ok(_) => is_migrated = true,
+                // Another program has written the object meanwhile, so its managers can be others.
+                Err(error) if error.is_conflict() && attempts < MIGRATIONS => attempts += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Rejects an object that the object of the call does not control.

@@ -501,7 +501,9 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     ///
     /// It must be the same in all versions of the program: the server keeps the fields that another
     /// name has applied, and a field that a new version drops would stay forever. It must also
-    /// differ from the managers of other programs.
+    /// differ from the managers of other programs. If an earlier version has created or patched the
+    /// children, use the manager of these writes, which is by default the file name of the program:
+    /// the first apply then [takes their fields over](crate::guide::controllers#apply).
     ///
     /// ```
     /// use k8s_informer::informer::Source;

@@ -416,7 +416,9 @@ impl Context {
     /// Nothing is sent if the controller has sent the same before, and the cached object is the one
     /// in the answer. The status may differ, unless `C` drops fields of the object. After a
     /// restart, each object is applied once. If that changes nothing, the server writes nothing. If
-    /// the cache has no object, a GET comes first. [The guide](crate::guide::controllers#apply)
+    /// the cache has no object, a GET comes first. If the same manager has created, updated or
+    /// patched fields of the object before, the first apply takes them over, with two more requests:
+    /// they count as fields of the last apply. [The guide](crate::guide::controllers#apply)
     /// says more.
     ///
     /// ```

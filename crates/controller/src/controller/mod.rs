@@ -15,6 +15,7 @@ mod failure_log;
 mod finalize;
 mod finalizer;
 mod handle;
+mod managed_fields;
 mod manager;
 mod optional;
 mod outcome;

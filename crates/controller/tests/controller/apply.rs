@@ -3,7 +3,7 @@
 use k8s_informer::client::api::Patch;
 use k8s_informer::object::{DynamicObject, FullMetadata, GroupVersionResource};
 use k8s_informer_controller::{Applied, ApplyOptions};
-use k8s_informer_testing::{ControllerTest, Verb};
+use k8s_informer_testing::{ControllerTest, RequestRecord, Verb};
 use serde::Serialize;
 
 use super::*;
@@ -340,4 +340,196 @@ fn source_of_the_namespace_is_chosen() {
     assert_eq!(applied(&mut test, &results), [Applied::Created]);
     test.controller().enqueue("default/web");
     assert_eq!(applied(&mut test, &results), []);
+}
+
+/// The controller of a [`ControllerTest`] is named after its resource, and applies as that manager.
+const MANAGER: &str = "deployments";
+
+/// What a version of the program writes.
+#[derive(Clone)]
+enum Version {
+    /// Creates the map as the manager of the controller, if there is none.
+    Creates(Value),
+    Applies(Value, ApplyOptions),
+}
+
+/// A program in one version after another, each of which begins with a restart. It owns ConfigMaps
+/// as objects of some type.
+struct Program {
+    test: ControllerTest<Deployment>,
+    version: Arc<std::sync::Mutex<Version>>,
+    _results: Results<()>,
+}
+
+impl Program {
+    fn start<C>(first: Version) -> Self
+    where
+        C: FullMetadata + Resource + DeserializeOwned + Serialize,
+    {
+        let version = Arc::new(std::sync::Mutex::new(first));
+        let current = Arc::clone(&version);
+        let sources = |builder: ControllerBuilder<Deployment>| builder.owns(Source::of::<C>());
+        let (mut test, results) = run(sources, move |cx| {
+            let map = |data| json!({"metadata": {"name": "m"}, "data": data});
+            match current.lock().unwrap().clone() {
+                Version::Creates(data) if cx.children::<C>().is_empty() => {
+                    let api = cx.api::<C>(Some(cx.namespace())).field_manager(MANAGER);
+                    api.create(&cx.owned(map(data))?, cx.stop())?;
+                }
+                Version::Creates(_) => {}
+                Version::Applies(data, options) => {
+                    cx.apply_with::<C>(map(data), options)?;
+                }
+            }
+            Ok(())
+        });
+        test.run_until_idle().unwrap();
+        assert_eq!(test.writes().len(), 1);
+        Self {
+            test,
+            version,
+            _results: results,
+        }
+    }
+
+    /// Starts another version.
+    fn restart(&mut self, next: Version) {
+        *self.version.lock().unwrap() = next;
+        self.test.restart().unwrap();
+    }
+
+    /// Runs another version until it is idle. Returns the number of its successful writes, and the
+    /// data of the map.
+    #[track_caller]
+    fn next(&mut self, next: Version) -> (usize, Value) {
+        self.restart(next);
+        self.test.run_until_idle().unwrap();
+        let failure = self.test.controller().last_failure("default/web");
+        assert!(failure.is_none(), "{failure:?}");
+        (self.test.writes().len(), self.map()["data"].clone())
+    }
+
+    fn map(&self) -> Value {
+        self.test.server().get(MAP).unwrap()
+    }
+
+    /// Runs one call, and returns how it failed.
+    #[track_caller]
+    fn step(&mut self) -> Option<Failure> {
+        let key = self.test.step().unwrap();
+        assert_eq!(key.as_deref(), Some("default/web"));
+        let last = self.test.controller().last_failure("default/web");
+        last.map(|last| last.failure)
+    }
+
+    /// The managers of the map with their operations.
+    fn managers(&self) -> Vec<String> {
+        let map = self.map();
+        let entries = map["metadata"]["managedFields"].as_array().unwrap().iter();
+        let text = |entry: &Value, field: &str| entry[field].as_str().unwrap().to_owned();
+        let name = |entry| format!("{} {}", text(entry, "manager"), text(entry, "operation"));
+        entries.map(name).collect()
+    }
+}
+
+#[test]
+fn created_child_can_be_applied_and_loses_dropped_fields() {
+    /// A type without managed fields.
+    #[derive(serde::Deserialize, Serialize)]
+    struct Slim {
+        metadata: k8s_informer::object::FullObjectMeta,
+    }
+    k8s_informer::impl_object!(Slim, "v1", "ConfigMap", "configmaps", Namespaced);
+    k8s_informer::impl_full_metadata!(Slim);
+
+    fn check<C>()
+    where
+        C: FullMetadata + Resource + DeserializeOwned + Serialize,
+    {
+        let create = || {
+            let first = Version::Creates(json!({"a": "1", "b": "1", "c": "1"}));
+            let program = Program::start::<C>(first);
+            assert_eq!(program.managers(), ["deployments Update"]);
+            program
+        };
+        let plain = ApplyOptions::new();
+        // The apply conflicts with the create. Then come the migration, and the apply once more.
+        let mut program = create();
+        let changed = json!({"a": "2", "b": "1"});
+        let next = program.next(Version::Applies(changed.clone(), plain));
+        assert_eq!(next, (2, changed));
+        assert_eq!(program.managers(), ["deployments Apply"]);
+        // Later versions send one request.
+        let dropped = json!({"a": "2"});
+        for _ in 0..2 {
+            let next = program.next(Version::Applies(dropped.clone(), plain));
+            assert_eq!(next, (1, dropped.clone()));
+        }
+        // Without a conflict, the answer to the first apply has the managers.
+        for (data, options) in [
+            (json!({"a": "1"}), plain),
+            (json!({"a": "2"}), plain.force()),
+        ] {
+            let mut program = create();
+            let next = program.next(Version::Applies(data.clone(), options));
+            assert_eq!(next, (3, data));
+            assert_eq!(program.managers(), ["deployments Apply"]);
+        }
+    }
+    check::<ConfigMap>();
+    check::<Slim>();
+}
+
+#[test]
+fn migration_leaves_other_managers() {
+    let first = Version::Creates(json!({"a": "1", "b": "1"}));
+    let mut program = Program::start::<ConfigMap>(first);
+    let other = json!({"data": {"other": "1"}});
+    program.test.server().patch(MAP, other).unwrap();
+    let applies = |data| Version::Applies(data, ApplyOptions::new());
+    let next = program.next(applies(json!({"a": "1"})));
+    assert_eq!(next, (3, json!({"a": "1", "other": "1"})));
+    let managers = ["deployments Apply", "k8s-informer-testing Update"];
+    assert_eq!(program.managers(), managers);
+    // The field of another manager is still a conflict, without a write.
+    program.restart(applies(json!({"a": "1", "other": "2"})));
+    let text = program.step().unwrap().to_string();
+    let conflict = r#"conflict with "k8s-informer-testing" using v1: .data.other"#;
+    assert!(text.contains(conflict), "{text}");
+    assert!(program.test.writes().is_empty());
+}
+
+fn is_json_patch(request: &RequestRecord) -> bool {
+    request.header("content-type") == Some("application/json-patch+json")
+}
+
+#[test]
+fn migration_is_repeated_a_limited_number_of_times() {
+    let create = |fault: Fault| {
+        let mut program = Program::start::<ConfigMap>(Version::Creates(json!({"a": "1"})));
+        program.restart(Version::Applies(json!({"a": "2"}), ApplyOptions::new()));
+        let server = program.test.server();
+        server.clear_requests();
+        server.fail_next(fault.on(Verb::Patch).when(is_json_patch));
+        program
+    };
+    let migrations = |program: &Program| {
+        let requests = program.test.server().requests();
+        let migrations = requests.iter().filter(|request| is_json_patch(request));
+        migrations.count()
+    };
+    // Another program writes at the same time, but not always.
+    let mut program = create(Fault::status(409).times(3));
+    assert!(program.step().is_none());
+    assert_eq!(program.map()["data"], json!({"a": "2"}));
+    assert_eq!(migrations(&program), 4);
+    // The call fails, and a retry begins again.
+    let mut program = create(Fault::status(409).always());
+    let failure = program.step().unwrap();
+    let error = failure.downcast_ref::<k8s_informer::Error>().unwrap();
+    assert!(error.is_conflict() && !failure.is_terminal());
+    assert_eq!(migrations(&program), 6);
+    program.test.server().clear_faults();
+    program.test.run_until_idle().unwrap();
+    assert_eq!(program.map()["data"], json!({"a": "2"}));
 }
