@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::applied::{Answer, FIGHT, FIGHT_PERIOD};
-use super::calls::Call;
+use super::calls::{Call, Calls};
 use super::managed_fields::{migration, names_manager};
 use super::outcome::Failure;
 use super::own_writes::ObjectId;
@@ -17,6 +17,7 @@ use super::source::{AnySource, Coverage, InformerSource};
 use crate::log;
 use k8s_informer::client::api::{Api, Fetched, Patch};
 use k8s_informer::object::{DynamicObject, FullMetadata, GroupVersionKind, Object, ObjectName};
+use k8s_informer::stop::Stop;
 
 /// How often an apply moves updated fields to the applied ones while other programs write the
 /// object at the same time. After that, the key is retried.
@@ -132,6 +133,7 @@ impl ApplyOptions {
 
 /// Returns the source of a child, which gets the kind of a typed source.
 pub(super) fn source_of<'a, C: Object + DeserializeOwned>(
+    call: &Call,
     sources: &[(usize, &'a InformerSource<C>)],
     child: &mut Value,
 ) -> Result<(usize, &'a InformerSource<C>), Failure> {
@@ -150,25 +152,95 @@ pub(super) fn source_of<'a, C: Object + DeserializeOwned>(
     }
     let kind = GroupVersionKind::of(text(child, "apiVersion"), text(child, "kind"));
     let namespace = text(&child["metadata"], "namespace");
-    // Dynamic sources have only the plural name. Nearly all plural names begin like the kind.
-    let mut stem = kind.kind.to_lowercase();
-    stem.pop();
-    let of_version = sources.iter().filter(|(_, source)| {
-        let resource = &source.resource;
+    let mut found: Vec<_> = sources.to_vec();
+    found.retain(|(_, source)| {
+        let (resource, known) = (&source.resource, &source.kind);
+        let may_be_kind = known.as_ref().is_none_or(|known| *known == kind);
         (&resource.group, &resource.version) == (&kind.group, &kind.version)
+            && may_be_kind
+            && !kind.kind.is_empty()
             && source.covers_namespace(namespace)
     });
-    let best = of_version.min_by_key(|(_, source)| {
-        let plural = &source.resource.resource;
-        (!plural.starts_with(&stem), plural.len())
-    });
-    best.copied().ok_or_else(|| {
+    // Only the server knows which of several dynamic resources has the kind. The plural name of a
+    // resource does not tell: it need not begin like the kind.
+    if has_several_resources(&found) {
+        let (client, stop) = (&call.of.client, &call.stop);
+        client.discover_kind(&kind, stop)?;
+        let discovery = client.discovery(stop)?;
+        let has_kind = |source: &InformerSource<C>| {
+            let served = discovery.by_resource(&source.resource);
+            served.is_some_and(|served| served.kind == kind)
+        };
+        found.retain(|(_, source)| has_kind(source));
+    }
+    if let [(_, first), .., (_, last)] = found[..]
+        && has_several_resources(&found)
+    {
+        return Err(Failure::terminal(ambiguous(
+            &kind.to_string(),
+            [first, last],
+        )));
+    }
+    found.first().copied().ok_or_else(|| {
         let of = std::any::type_name::<C>();
         Failure::terminal(format!(
             "no source of `owns` with the type {of} has objects of \"{kind}\" in namespace {namespace:?}: set apiVersion and \
              kind of the child, or own them"
         ))
     })
+}
+
+/// Whether the sources have different resources. Several sources can select objects of one.
+fn has_several_resources<C>(sources: &[(usize, &InformerSource<C>)]) -> bool {
+    sources
+        .windows(2)
+        .any(|pair| pair[0].1.resource != pair[1].1.resource)
+}
+
+/// Describes two sources between which an apply could not choose.
+fn ambiguous(kind: &str, sources: [&dyn AnySource; 2]) -> String {
+    let [one, other] = sources.map(AnySource::resource);
+    format!(
+        "{one} and {other} of `owns` have the same type and the same kind {kind}, so an apply can't tell them apart: give each \
+         a custom struct with `Source::dynamic_as`"
+    )
+}
+
+/// Checks that an apply can tell the dynamic resources of `owns` apart. What discovery does not tell
+/// now, for example because a kind is missing, is asked again by each apply.
+pub(super) fn check_kinds(calls: &Calls, stop: &Stop) -> Result<(), String> {
+    let unknown = calls
+        .sources
+        .iter()
+        .filter(|source| source.is_of_unknown_kind());
+    let unknown: Vec<_> = unknown.collect();
+    let group = |source: &dyn AnySource| {
+        let resource = source.resource();
+        let type_id = source.as_any().type_id();
+        (type_id, resource.group.clone(), resource.version.clone())
+    };
+    let mut pairs = Vec::new();
+    for (at, one) in unknown.iter().enumerate() {
+        let others = unknown[at + 1..].iter().filter(|other| {
+            group(&***one) == group(&****other) && one.resource() != other.resource()
+        });
+        pairs.extend(others.map(|other| [&***one, &***other]));
+    }
+    if pairs.is_empty() {
+        return Ok(());
+    }
+    let Ok(discovery) = calls.client.discovery(stop) else {
+        return Ok(());
+    };
+    for pair in pairs {
+        let [one, other] = pair.map(|source| discovery.by_resource(source.resource()));
+        if let Some(one) = one
+            && other.is_some_and(|other| other.kind == one.kind)
+        {
+            return Err(ambiguous(&one.kind.to_string(), pair));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the namespace and the name of a child. Rejects an object of the server: an apply of all

@@ -304,7 +304,9 @@ impl Context {
     ///
     /// # Panics
     ///
-    /// Panics if the controller has no optional source of this type.
+    /// Panics if the controller has no optional source of this type, or those of several resources:
+    /// give each a custom struct with
+    /// [`Source::dynamic_as`](k8s_informer::informer::Source::dynamic_as).
     ///
     /// ```
     /// use k8s_informer::informer::Source;
@@ -334,15 +336,24 @@ impl Context {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn optional<C: Object + DeserializeOwned>(&self) -> Option<Lister<C>> {
-        let mut sources = self.sources::<C>();
-        let found = sources.find_map(|(_, source)| Some((source, source.presence.as_ref()?)));
-        let Some((source, presence)) = found else {
+        let (controller, of) = (self.controller(), std::any::type_name::<C>());
+        let sources = self.sources::<C>();
+        let mut sources =
+            sources.filter_map(|(_, source)| Some((source, source.presence.as_ref()?)));
+        let Some((source, presence)) = sources.next() else {
             panic!(
-                "the controller {:?} has no optional source of type {}: call `owns_optional` or `watches_optional` when you build it",
-                self.controller(),
-                std::any::type_name::<C>()
+                "the controller {controller:?} has no optional source of type {of}: call `owns_optional` or `watches_optional` \
+                 when you build it"
             );
         };
+        // The answer for another kind would be wrong.
+        if let Some((other, _)) = sources.find(|(other, _)| other.resource != source.resource) {
+            panic!(
+                "the controller {controller:?} has several optional kinds of type {of}, {} and {}: give each a custom struct \
+                 with `Source::dynamic_as`",
+                source.resource, other.resource
+            );
+        }
         presence.exists().then(|| source.informer.lister())
     }
 
@@ -408,7 +419,10 @@ impl Context {
     /// `child` is anything that serializes to an object with the fields that you want, such as
     /// `json!`. `C` is the type of a source of [`owns`](super::ControllerBuilder::owns). The child
     /// gets its kind, and the namespace and the owner reference of [`owned`](Self::owned). With a
-    /// dynamic source, the child needs an `apiVersion` and a `kind`. Fields that the last apply had
+    /// dynamic source, the child needs an `apiVersion` and a `kind`. If several dynamic sources of
+    /// the type have its group and version, discovery tells which resource has the kind. To choose
+    /// it by the type, give each a custom struct with
+    /// [`Source::dynamic_as`](k8s_informer::informer::Source::dynamic_as). Fields that the last apply had
     /// and this one lacks are removed, unless another manager owns them. Leave out the status: the
     /// server ignores it if it is a subresource. The field manager is that of the
     /// [builder](super::ControllerBuilder::field_manager).
@@ -467,7 +481,8 @@ impl Context {
         options: ApplyOptions,
     ) -> Result<Applied, Failure> {
         let mut child = self.owned(child)?;
-        let (at, source) = apply::source_of(&self.owned_sources::<C>(), &mut child)?;
+        let sources = self.owned_sources::<C>();
+        let (at, source) = apply::source_of(&self.call, &sources, &mut child)?;
         let target = apply::target_of(&child)?;
         let key = target.to_key();
         let cached = source.informer.indexer().get_by_key(&key);

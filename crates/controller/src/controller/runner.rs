@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::apply::check_kinds;
 use super::error::ControllerError;
 use super::presence::{CHECK, is_served};
 use super::reconcile_loop::ReconcileLoop;
@@ -125,6 +126,8 @@ impl Runner {
             return Err(ControllerError::informer(self.name(), source));
         }
         let calls = &self.reconcile_loop.calls;
+        check_kinds(calls, stop)
+            .map_err(|problem| ControllerError::invalid(self.name(), problem))?;
         self.reconcile_loop.barrier.wait(calls, since, stop)?;
         let abort = match leading {
             Some(leading) => {

@@ -66,6 +66,9 @@ pub(super) trait AnySource: Send + Sync {
     /// Whether the cache has a complete list, and the informer watches.
     fn is_listed(&self) -> bool;
 
+    /// Whether the source is one of `owns`, and its type does not define its kind.
+    fn is_of_unknown_kind(&self) -> bool;
+
     /// `None` if the kind is not optional.
     fn presence(&self) -> Option<&Presence>;
 
@@ -247,6 +250,10 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
                         .informer
                         .has_processed(namespace, &status.resource_version)
             })
+    }
+
+    fn is_of_unknown_kind(&self) -> bool {
+        self.has_owner_index && self.kind.is_none()
     }
 
     fn presence(&self) -> Option<&Presence> {

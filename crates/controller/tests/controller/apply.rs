@@ -3,7 +3,7 @@
 use k8s_informer::client::api::Patch;
 use k8s_informer::object::{DynamicObject, FullMetadata, GroupVersionResource};
 use k8s_informer_controller::{Applied, ApplyOptions};
-use k8s_informer_testing::{ControllerTest, RequestRecord, Verb};
+use k8s_informer_testing::{ApiResource, ControllerTest, RequestRecord, Verb};
 use serde::Serialize;
 
 use super::*;
@@ -532,4 +532,125 @@ fn migration_is_repeated_a_limited_number_of_times() {
     program.test.server().clear_faults();
     program.test.run_until_idle().unwrap();
     assert_eq!(program.map()["data"], json!({"a": "2"}));
+}
+
+const GROUP: &str = "kinds.example.com";
+
+/// A server with custom resources whose plural names do not begin like their kinds.
+fn server_with(resources: &[(&str, &str)]) -> ApiServer {
+    let mut builder = ApiServer::builder().garbage_collection(true);
+    for (plural, kind) in resources {
+        builder = builder.resource(ApiResource::new(GROUP, "v1", *plural, *kind));
+    }
+    builder.start().unwrap()
+}
+
+fn dynamic(plural: &str) -> Source<DynamicObject> {
+    Source::dynamic(GroupVersionResource::new(GROUP, "v1", plural))
+}
+
+#[test]
+fn child_of_an_irregular_plural_goes_to_its_resource() {
+    for (plural, kind, other, other_kind) in [
+        ("analyses", "Analysis", "jobs", "Job"),
+        ("indices", "Index", "data", "Datum"),
+        ("nodes", "NodeMetrics", "pods", "PodMetrics"),
+    ] {
+        let server = server_with(&[(other, other_kind), (plural, kind)]);
+        let mut test = ControllerTest::with_server(
+            server,
+            Source::of::<Deployment>(),
+            move |builder| {
+                let builder = builder.owns(dynamic(other)).owns_optional(dynamic(plural));
+                builder.by(move |cx, _| {
+                for kind in [kind, other_kind] {
+                    let api_version = format!("{GROUP}/v1");
+                    let child = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "m"}});
+                    cx.apply::<DynamicObject>(child)?;
+                }
+                Ok(Next::Done)
+            })
+            },
+        );
+        let test = test.as_mut().unwrap();
+        let web = json!({"metadata": {"name": "web"}});
+        test.server().create(DEPLOYMENTS, web).unwrap();
+        test.run_until_idle().unwrap();
+        let lines: Vec<_> = test.writes().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [plural, other].map(|of| format!("patch {of} default/m"))
+        );
+        let discoveries = test.server().requests();
+        let discoveries = discoveries
+            .iter()
+            .filter(|request| request.path() == "/apis");
+        assert!(discoveries.count() < 5);
+    }
+}
+
+#[test]
+fn child_of_another_kind_than_its_source_is_refused() {
+    let (mut test, results) = run(maps, |cx| {
+        Ok(["Secret", ""].map(|kind| {
+            let child = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "m"}});
+            apply::<ConfigMap>(cx, child)
+        }))
+    });
+    test.run_until_idle().unwrap();
+    for message in results.recv().unwrap().unwrap() {
+        assert!(message.contains("no source of `owns`"), "{message}");
+    }
+    assert!(test.writes().is_empty());
+}
+
+#[test]
+fn two_resources_of_one_kind_are_refused_at_the_start() {
+    let resources = [
+        ("templates", "Template"),
+        ("processedtemplates", "Template"),
+    ];
+    let cluster = Cluster::with_server(server_with(&resources));
+    let builder = cluster.controller::<Deployment>("kinds");
+    let builder = builder
+        .owns(dynamic("templates"))
+        .owns(dynamic("processedtemplates"));
+    let controller = builder.by(|_, _| Ok(Next::Done)).unwrap();
+    let error = controller.run(&Stop::new()).unwrap_err();
+    assert!(matches!(error, ControllerError::Invalid { .. }), "{error}");
+    let text = error.to_string();
+    for expected in [
+        "templates.v1",
+        "processedtemplates.v1",
+        "kind",
+        "Source::dynamic_as",
+    ] {
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn optional_of_two_kinds_of_one_type_is_refused() {
+    let server = server_with(&[("analyses", "Analysis")]);
+    let test = ControllerTest::with_server(server, Source::of::<Deployment>(), |builder| {
+        let builder = builder.owns_optional(dynamic("analyses"));
+        let builder = builder.watches_optional(dynamic("missing"), |_| None);
+        builder.by(|cx, _| {
+            cx.optional::<DynamicObject>();
+            Ok(Next::Done)
+        })
+    });
+    let mut test = test.unwrap();
+    let web = json!({"metadata": {"name": "web"}});
+    test.server().create(DEPLOYMENTS, web).unwrap();
+    test.step().unwrap();
+    let failure = test
+        .controller()
+        .last_failure("default/web")
+        .unwrap()
+        .failure;
+    let text = failure.to_string();
+    for expected in ["analyses.v1", "missing.v1", "Source::dynamic_as"] {
+        assert!(text.contains(expected), "{text}");
+    }
 }

@@ -126,6 +126,10 @@ impl AnySource for Scripted {
         true
     }
 
+    fn is_of_unknown_kind(&self) -> bool {
+        false
+    }
+
     fn presence(&self) -> Option<&Presence> {
         None
     }
