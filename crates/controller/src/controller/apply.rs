@@ -12,11 +12,13 @@ use super::calls::{Call, Calls};
 use super::managed_fields::{migration, names_manager};
 use super::outcome::Failure;
 use super::own_writes::ObjectId;
-use super::owner::Named;
+use super::owner::{Named, is_same_object};
 use super::source::{AnySource, Coverage, InformerSource};
 use crate::log;
 use k8s_informer::client::api::{Api, Fetched, Patch};
-use k8s_informer::object::{DynamicObject, FullMetadata, GroupVersionKind, Object, ObjectName};
+use k8s_informer::object::{
+    DynamicObject, FullMetadata, GroupVersionKind, Object, ObjectName, OwnerReference,
+};
 use k8s_informer::stop::Stop;
 
 /// How often an apply moves updated fields to the applied ones while other programs write the
@@ -265,8 +267,8 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
 /// One apply.
 pub(super) struct Apply<'a> {
     pub(super) call: &'a Call,
-    /// The UID of the object of the call.
-    pub(super) owner: &'a str,
+    /// The object of the call.
+    pub(super) owner: &'a OwnerReference,
     pub(super) target: ObjectName,
     pub(super) id: ObjectId,
     pub(super) source: &'a dyn AnySource,
@@ -395,13 +397,21 @@ impl Apply<'_> {
     /// Rejects an object that the object of the call does not control.
     fn check_owner(&self, current: &impl FullMetadata) -> Result<(), Failure> {
         let metadata = current.full_metadata()?;
+        let (resource, key) = (self.source.resource(), &*self.id.1);
         let problem = match metadata.controller() {
-            Some(of) if of.uid == self.owner => return Ok(()),
+            Some(of) if of.uid == self.owner.uid => return Ok(()),
             None if self.options.adopt => return Ok(()),
+            // `Context::owned` has the same rule. The collector deletes the child of an owner that
+            // is gone, and its deletion causes the next call.
+            Some(of) if is_same_object(of, self.owner) => {
+                return Err(Failure::new(format!(
+                    "{resource} {key:?} is controlled by an earlier {}: waiting until the garbage collector has deleted it",
+                    Named(of)
+                )));
+            }
             Some(of) => format!("is controlled by {}: give the child another name", Named(of)),
             None => "has no controller: give the child another name, or take it over with `ApplyOptions::adopt`".to_owned(),
         };
-        let (resource, key) = (self.source.resource(), &*self.id.1);
         Err(Failure::terminal(format!(
             "{resource} {key:?} exists and {problem}"
         )))

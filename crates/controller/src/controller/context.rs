@@ -462,7 +462,8 @@ impl Context {
     /// another manager owns a field with another value. Returns a
     /// [terminal](Failure::is_terminal) error if an object of this name has another controller or
     /// none, if no source fits the child, or if the child has no name or a resource version.
-    /// Returns the errors of [`owned`](Self::owned).
+    /// An object that an earlier owner of the same kind and name controls is an error that is
+    /// retried: the garbage collector deletes it. Returns the errors of [`owned`](Self::owned).
     ///
     /// # Panics
     ///
@@ -480,6 +481,7 @@ impl Context {
         child: impl Serialize,
         options: ApplyOptions,
     ) -> Result<Applied, Failure> {
+        let owner = self.owner()?;
         let mut child = self.owned(child)?;
         let sources = self.owned_sources::<C>();
         let (at, source) = apply::source_of(&self.call, &sources, &mut child)?;
@@ -488,7 +490,7 @@ impl Context {
         let cached = source.informer.indexer().get_by_key(&key);
         let apply = Apply {
             call: &self.call,
-            owner: &self.uid,
+            owner: &owner,
             api: self.dynamic_api(&source.resource, Some(&target.namespace)),
             target,
             id: (at, key),
@@ -507,7 +509,8 @@ impl Context {
     /// # Errors
     ///
     /// Returns an error if `child` is not an object, has another controller, or is in another
-    /// namespace than its namespaced owner.
+    /// namespace than its namespaced owner. An earlier object of the same kind and name is not
+    /// another controller: its reference is replaced.
     #[doc(alias = "set_controller_reference")]
     pub fn owned(&self, child: impl Serialize) -> Result<Value, Failure> {
         let child = serde_json::to_value(child).map_err(|_| {
@@ -515,13 +518,17 @@ impl Context {
                 "the child can't be serialized as JSON: its Serialize implementation failed",
             )
         })?;
-        let Some(kind) = &self.call.of.kind else {
-            return Err(Failure::terminal(
+        Ok(owner::owned(child, &self.owner()?, self.namespace())?)
+    }
+
+    /// Returns a reference to the object of this call.
+    fn owner(&self) -> Result<OwnerReference, Failure> {
+        match &self.call.of.kind {
+            Some(kind) => Ok(OwnerReference::new(kind, self.name(), &self.uid)),
+            None => Err(Failure::terminal(
                 "the kind of the owner is unknown: call `kind` when you build the controller",
-            ));
-        };
-        let owner = OwnerReference::new(kind, self.name(), &self.uid);
-        Ok(owner::owned(child, &owner, self.namespace())?)
+            )),
+        }
     }
 }
 

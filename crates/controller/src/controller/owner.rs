@@ -144,7 +144,7 @@ pub(crate) fn owned(
 /// Whether both references are to the same object: controller-runtime's `referSameObject`. The owner
 /// can have another UID, because it was created again, and another version. An object with the same
 /// UID is the same, also if its kind has moved to another group.
-fn is_same_object(a: &OwnerReference, b: &OwnerReference) -> bool {
+pub(super) fn is_same_object(a: &OwnerReference, b: &OwnerReference) -> bool {
     let is_same_group = group(&a.api_version) == group(&b.api_version);
     a.uid == b.uid || is_same_group && a.kind == b.kind && a.name == b.name
 }

@@ -654,3 +654,37 @@ fn optional_of_two_kinds_of_one_type_is_refused() {
         assert!(text.contains(expected), "{text}");
     }
 }
+
+#[test]
+fn child_of_an_earlier_owner_is_awaited() {
+    let (mut test, results) = run(maps, |cx| {
+        let finalizers = ["example.com/hold"];
+        let child =
+            json!({"metadata": {"name": "m", "finalizers": finalizers}, "data": {"a": "1"}});
+        cx.apply::<ConfigMap>(child)
+    });
+    assert_eq!(applied(&mut test, &results), [Applied::Created]);
+    // The collector deletes the child after its owner, but a finalizer holds it.
+    let web = json!({"metadata": {"name": "web"}});
+    test.server().delete(&format!("{DEPLOYMENTS}/web")).unwrap();
+    test.run_until_idle().unwrap();
+    test.server().create(DEPLOYMENTS, web).unwrap();
+    let uid = test.server().get(MAP).unwrap()["metadata"]["uid"].clone();
+    test.writes();
+    assert_eq!(test.step().unwrap().as_deref(), Some("default/web"));
+    let failure = results.recv().unwrap().unwrap_err();
+    assert!(!failure.is_terminal());
+    let text = failure.to_string();
+    assert!(
+        text.contains(r#"is controlled by an earlier Deployment "web""#),
+        "{text}"
+    );
+    assert!(!text.contains("another name"), "{text}");
+    assert!(test.writes().is_empty());
+    // Its deletion heals the key.
+    let release = json!({"metadata": {"finalizers": null}});
+    test.server().patch(MAP, release).unwrap();
+    assert_eq!(applied(&mut test, &results), [Applied::Created]);
+    assert_ne!(test.server().get(MAP).unwrap()["metadata"]["uid"], uid);
+    assert!(test.controller().last_failure("default/web").is_none());
+}
