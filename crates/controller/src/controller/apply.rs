@@ -336,8 +336,14 @@ impl Apply<'_> {
         {
             self.report_fight(managers(&current), &managers(&*answered));
         }
-        // Nothing would report the deletion of an object outside the scope of the source.
-        if self.source.coverage(&*answered) != Coverage::No {
+        // Nothing would report the deletion of an object outside the scope of the source. Only the
+        // server knows that scope if it has a field selector: then the cache has to have the object.
+        let is_reported = match self.source.coverage(&*answered) {
+            Coverage::Yes => true,
+            Coverage::No => false,
+            Coverage::Unknown => self.source.cached(&id.1).is_some(),
+        };
+        if is_reported {
             applied.set(id, answer);
         }
         // It may have been reported already.

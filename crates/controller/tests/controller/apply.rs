@@ -688,3 +688,23 @@ fn child_of_an_earlier_owner_is_awaited() {
     assert_ne!(test.server().get(MAP).unwrap()["metadata"]["uid"], uid);
     assert!(test.controller().last_failure("default/web").is_none());
 }
+
+#[test]
+fn child_outside_of_a_field_selector_is_never_remembered() {
+    for (selector, is_remembered) in [("metadata.name=other", false), ("metadata.name=m", true)] {
+        let scope = k8s_informer::informer::InformerScope::all().field_selector(selector);
+        let owns = move |builder: ControllerBuilder<Deployment>| {
+            builder.owns(Source::of::<ConfigMap>().scope(scope.clone()))
+        };
+        let (mut test, results) = run(owns, |cx| cx.apply::<ConfigMap>(map()));
+        let first = applied(&mut test, &results);
+        assert_eq!(first[0], Applied::Created);
+        test.controller().enqueue("default/web");
+        let expected = if is_remembered {
+            vec![]
+        } else {
+            vec![Applied::Unchanged]
+        };
+        assert_eq!(applied(&mut test, &results), expected, "{selector}");
+    }
+}
