@@ -1,5 +1,5 @@
 //! The macros of the `log` crate, with the public module of the caller as target: the modules of
-//! files are private.
+//! files are private. A panic of the logger costs one line, on whichever thread it happens.
 
 /// Returns the first two segments of a module path, for example `k8s_informer::client`.
 pub(crate) fn target(module: &'static str) -> &'static str {
@@ -9,7 +9,11 @@ pub(crate) fn target(module: &'static str) -> &'static str {
 
 macro_rules! log {
     ($level:expr, $($message:tt)+) => {
-        ::log::log!(target: $crate::log::target(module_path!()), $level, $($message)+)
+        // The logger is user code, and so are some of the values that it formats. This panic cannot
+        // be reported: only the logger could do that.
+        drop($crate::base::panic::catch(|| {
+            ::log::log!(target: $crate::log::target(module_path!()), $level, $($message)+)
+        }))
     };
 }
 

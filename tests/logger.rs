@@ -1,5 +1,6 @@
 //! A logger or a clock may call the crate while the crate calls it, without a deadlock. For
-//! example, a logger may send the log lines of a client with the same client.
+//! example, a logger may send the log lines of a client with the same client. A logger may also panic:
+//! `println!` does if the output is closed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,16 +14,16 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
 use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
-use k8s_informer::informer::{SharedIndexInformerOptions, Source};
+use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions, Source};
 use k8s_informer::metrics::{InformerMetrics, MetricsProvider};
 use k8s_informer::object::{Accessor, GroupVersionResource, Key};
 use k8s_informer::queue::DeltaFifo;
 use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource};
-use k8s_informer::store::{KnownObjects, ReflectorStore, StoreError};
-use k8s_informer::time::Clock;
+use k8s_informer::store::{IndexFunc, Indexers, KnownObjects, ReflectorStore, StoreError};
+use k8s_informer::time::{Backoff, Clock};
 use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
 use k8s_informer::{
-    Client, Config, DynamicObject, Error, SharedIndexInformer, SharedInformerFactory, Stop,
+    Client, Config, DynamicObject, Error, Object, SharedIndexInformer, SharedInformerFactory, Stop,
 };
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
@@ -404,4 +405,145 @@ fn logger_may_add_handler_after_panic_on_the_only_thread() {
         .recv_timeout(SOON)
         .expect("timed out, probably a deadlock");
     bounded(move || assert!(ManuallyDrop::into_inner(observation).stop()));
+}
+
+/// The configurations of an informer: its queue, and whether it runs on one thread. The number makes
+/// texts of a test different.
+const CONFIGURATIONS: [(usize, InformerQueue, bool); 4] = [
+    (0, InformerQueue::DeltaFifo, false),
+    (1, InformerQueue::RealFifo, false),
+    (2, InformerQueue::DeltaFifo, true),
+    (3, InformerQueue::RealFifo, true),
+];
+
+/// Runs an informer whose list has "a". Each handler call sends the name of the object. `watch` is
+/// read at once, and a list with "c" follows.
+fn run_script(
+    (_, queue, one_thread): (usize, InformerQueue, bool),
+    watch: &str,
+    indexers: Indexers<DynamicObject>,
+) -> (Informer, Stop, Receiver<String>) {
+    let list = |version: &str, names: &[&str]| {
+        let item = |name: &&str| {
+            format!(r#"{{"metadata": {{"name": "{name}", "resourceVersion": "1"}}}}"#)
+        };
+        let items: Vec<_> = names.iter().map(item).collect();
+        let items = items.join(",");
+        Answer::body(format!(
+            r#"{{"kind": "List", "metadata": {{"resourceVersion": "{version}"}}, "items": [{items}]}}"#
+        ))
+    };
+    let script = ScriptedListerWatcher::new([
+        list("10", &["a"]),
+        Answer::open(watch),
+        list("20", &["a", "b", "c"]),
+        Answer::open(""),
+    ]);
+    let mut options = SharedIndexInformerOptions::default();
+    (options.queue, options.one_thread, options.indexers) = (queue, one_thread, indexers);
+    options.reflector.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    let informer = Informer::new(Arc::new(script), options);
+    let (added, names) = channel();
+    informer
+        .add_event_handler(|handler| {
+            handler.on_add(move |object, _| added.send(object.name().to_owned()).unwrap())
+        })
+        .unwrap();
+    let stop = Stop::new();
+    thread::spawn({
+        let (informer, stop) = (informer.clone(), stop.clone());
+        move || informer.run(&stop).unwrap()
+    });
+    (informer, stop, names)
+}
+
+fn added(name: &str) -> String {
+    let object = format!(r#"{{"metadata": {{"name": "{name}", "resourceVersion": "11"}}}}"#);
+    format!(r#"{{"type": "ADDED", "object": {object}}}"#) + "\n"
+}
+
+fn failed(message: &str) -> String {
+    let status = format!(
+        r#"{{"kind": "Status", "status": "Failure", "code": 500, "reason": "InternalError", "message": "{message}"}}"#
+    );
+    format!(r#"{{"type": "ERROR", "object": {status}}}"#) + "\n"
+}
+
+/// A text for one configuration.
+fn text(what: &str, (number, ..): (usize, InformerQueue, bool)) -> &'static str {
+    Box::leak(format!("{what} {number}").into_boxed_str())
+}
+
+#[test]
+fn logger_that_panics_does_not_stop_an_informer() {
+    for configuration in CONFIGURATIONS {
+        // The logger panics at the failure, after an event that was read together with it, and at the
+        // line about the recovery.
+        let message = text("the server fails, the logger panics", configuration);
+        let _logged = on_log(message, || panic!("no line today"));
+        let watch = added("b") + &failed(message);
+        let (informer, stop, names) = run_script(configuration, &watch, Indexers::new());
+        for name in ["a", "b", "c"] {
+            assert_eq!(names.recv_timeout(SOON).unwrap(), name, "{configuration:?}");
+        }
+        stop.stop();
+        assert!(informer.ended().wait_timeout(SOON), "{configuration:?}");
+    }
+}
+
+#[test]
+fn logger_may_wait_for_events_read_before_an_error() {
+    for configuration in CONFIGURATIONS {
+        let message = text("the server fails, the logger waits", configuration);
+        let (sender, received) = channel();
+        let names: Arc<OnceLock<Mutex<Receiver<String>>>> = Arc::default();
+        let _logged = on_log(message, {
+            let names = Arc::clone(&names);
+            move || {
+                let names = names.wait().lock().unwrap();
+                for _ in 0..2 {
+                    let _ = sender.send(names.recv_timeout(SOON));
+                }
+            }
+        });
+        let watch = added("b") + &failed(message);
+        let (_, stop, of_handler) = run_script(configuration, &watch, Indexers::new());
+        names.set(Mutex::new(of_handler)).unwrap();
+        for name in ["a", "b"] {
+            let received = received.recv_timeout(2 * SOON).unwrap();
+            assert_eq!(received.as_deref(), Ok(name), "{configuration:?}");
+        }
+        stop.stop();
+    }
+}
+
+#[test]
+fn logger_may_wait_for_events_read_with_a_rejected_one() {
+    for configuration in CONFIGURATIONS {
+        let bad = text("rejected", configuration);
+        let (sender, received) = channel();
+        let names: Arc<OnceLock<Mutex<Receiver<String>>>> = Arc::default();
+        let _logged = on_log(bad, {
+            let names = Arc::clone(&names);
+            move || {
+                let names = names.wait().lock().unwrap();
+                for _ in 0..2 {
+                    let _ = sender.send(names.recv_timeout(SOON));
+                }
+            }
+        });
+        let rejects = IndexFunc::fallible(move |object: &DynamicObject| match object.name() {
+            name if name == bad => Err("not this one"),
+            _ => Ok(Vec::new()),
+        });
+        let watch = added(bad) + &added("b");
+        let indexers = Indexers::new().with("index", rejects);
+        let (_, stop, of_handler) = run_script(configuration, &watch, indexers);
+        names.set(Mutex::new(of_handler)).unwrap();
+        for name in ["a", "b"] {
+            let received = received.recv_timeout(2 * SOON).unwrap();
+            assert_eq!(received.as_deref(), Ok(name), "{configuration:?}");
+        }
+        stop.stop();
+    }
 }

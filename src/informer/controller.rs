@@ -1,4 +1,3 @@
-use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::slice;
 use std::sync::Arc;
@@ -137,6 +136,17 @@ pub struct Controller<T> {
     processing: AtomicBool,
     /// Whether any object could be processed.
     has_accepted: AtomicBool,
+    /// The events of the last pops that could not be processed, until they are reported. An innermost
+    /// lock.
+    lost: Mutex<Vec<Lost>>,
+}
+
+/// An event that could not be processed.
+enum Lost {
+    /// The cache lacks the newest state of this object.
+    Object(Error),
+    /// The cache lacks no object, for example because it has a newer state.
+    Other(String),
 }
 
 struct ProcessLoop<T> {
@@ -163,6 +173,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             in_place: config.in_place,
             processing: AtomicBool::new(false),
             has_accepted: AtomicBool::new(false),
+            lost: Mutex::default(),
         }
     }
 }
@@ -215,7 +226,7 @@ impl<T: Object> Controller<T> {
     fn reflect(&self, stop: &Stop) {
         let consumer = OnReflectorThread {
             controller: self,
-            reserved: Cell::new(false),
+            stop,
         };
         self.reflector.run_with(Some(&consumer), stop);
     }
@@ -300,7 +311,9 @@ impl<T: Object> Controller<T> {
 
     fn process_loop(&self, stop: &Stop) {
         while !stop.is_stopped() {
-            match self.process_some() {
+            let processed = self.process_some();
+            self.report_lost();
+            match processed {
                 Ok(true) => {}
                 // Closed by user code: there will be no more items, but the reflector continues.
                 Ok(false) => stop.wait(),
@@ -317,7 +330,7 @@ impl<T: Object> Controller<T> {
         match panic::catch(|| self.process_next()) {
             Ok(Ok(())) => Ok(true),
             Ok(Err(PopError::Closed)) => Ok(false),
-            // `record` has reported it.
+            // `record` has recorded it.
             Ok(Err(PopError::Process { .. })) => Ok(true),
             Err(panic) => {
                 log::error!("{}: the queue {panic}", self.name);
@@ -327,30 +340,36 @@ impl<T: Object> Controller<T> {
     }
 
     fn process_next(&self) -> Result<(), PopError<()>> {
-        let rejected = RefCell::default();
         let one = &mut |deltas: &Deltas<T>, is_in_initial_list: bool| {
             let processed = self.call(|process| (process.one)(deltas, is_in_initial_list));
-            self.record(slice::from_ref(deltas), processed, &rejected)
+            self.record(slice::from_ref(deltas), processed)
         };
-        let popped = if self.has_batch {
+        if self.has_batch {
             let batch = &mut |items: &[Deltas<T>], is_in_initial_list: bool| {
                 let processed = self.call(|process| match &mut process.batch {
                     Some(batch) => batch(items, is_in_initial_list),
                     None => Ok(()),
                 });
-                self.record(items, processed, &rejected)
+                self.record(items, processed)
             };
             let popped = self.queue.pop_batch(batch, one);
             popped.map(drop).map_err(|error| error.map(drop))
         } else {
             let popped = self.queue.pop(one);
             popped.map(drop).map_err(|error| error.map(drop))
-        };
-        // The items count as processed now, and no callback delays the writers of the queue.
-        for error in rejected.take() {
-            self.reflector.notify_rejected(&error);
         }
-        popped
+    }
+
+    /// Reports the events that could not be processed. Called when no pop is in flight: callbacks and
+    /// loggers may block, and must not delay the other pops and the writers of the queue.
+    fn report_lost(&self) {
+        let lost = std::mem::take(&mut *self.lost.lock());
+        for event in lost {
+            match event {
+                Lost::Object(error) => self.reflector.notify_rejected(&error),
+                Lost::Other(text) => log::error!("{}: {text}", self.name),
+            }
+        }
     }
 
     /// Calls a callback, without a lock.
@@ -371,7 +390,6 @@ impl<T: Object> Controller<T> {
         &self,
         items: &[Deltas<T>],
         processed: Result<Result<(), ProcessError>, String>,
-        rejected: &RefCell<Vec<Error>>,
     ) -> Result<(), ProcessError> {
         let result = processed.unwrap_or_else(|panic| Err(panic.into()));
         let has_accepted = self.has_accepted.load(Ordering::Relaxed);
@@ -382,8 +400,8 @@ impl<T: Object> Controller<T> {
             let mut errors = errors_of(at, &result);
             let failed = errors.len();
             for error in &errors {
-                let error = self.record_error(deltas, error);
-                rejected.borrow_mut().extend(error);
+                let event = self.record_error(deltas, error);
+                self.lost.lock().push(event);
             }
             errors.retain(|error| !error.is::<Superseded>());
             let is_accepted = match deltas.newest() {
@@ -404,8 +422,8 @@ impl<T: Object> Controller<T> {
         result
     }
 
-    /// Returns the error if an object was rejected.
-    fn record_error(&self, deltas: &Deltas<T>, error: &ProcessError) -> Option<Error> {
+    /// Records an error. [`report_lost`](Self::report_lost) reports the result after the pop.
+    fn record_error(&self, deltas: &Deltas<T>, error: &ProcessError) -> Lost {
         let key = rejected_key(error).or_else(|| deltas.key().cloned());
         let text = match &key {
             Some(key) if !error.is::<StoreError>() => format!("{key}: {error}"),
@@ -416,12 +434,9 @@ impl<T: Object> Controller<T> {
             Some(newest) if !error.is::<Superseded>() && !is_about_no_object(newest) => {
                 let (version, error) = (version(newest), Error::other(text));
                 self.reflector.rejected(key, &version, &error);
-                Some(error)
+                Lost::Object(error)
             }
-            _ => {
-                log::error!("{}: {text}", self.name);
-                None
-            }
+            _ => Lost::Other(text),
         }
     }
 
@@ -452,37 +467,46 @@ impl<T: Object> Controller<T> {
 /// Processes what the reflector's thread has queued, on this thread. See [`InPlace`].
 struct OnReflectorThread<'a, T> {
     controller: &'a Controller<T>,
-    /// Whether the next pop is reserved for this thread.
-    reserved: Cell<bool>,
+    stop: &'a Stop,
 }
 
 impl<T: Object> Consumer for OnReflectorThread<'_, T> {
-    fn before_changes(&self) {
-        let Controller {
-            in_place, queue, ..
-        } = self.controller;
-        if matches!(in_place, InPlace::First) && queue.reserve(true) {
-            self.reserved.set(true);
-        }
+    fn write(&self, write: &mut dyn FnMut()) {
+        let controller = self.controller;
+        let is_first = matches!(controller.in_place, InPlace::First);
+        let _pop = (is_first && controller.queue.reserve(true)).then(|| ReservedPop(controller));
+        write();
     }
 
-    fn process(&self, stop: &Stop) {
+    fn process(&self) {
         let controller = self.controller;
-        if self.reserved.take() {
-            let _ = controller.process_some();
-        }
         if let InPlace::All(then) = &controller.in_place {
-            while !stop.is_stopped() && controller.queue.reserve(false) {
+            while !self.stop.is_stopped() && controller.queue.reserve(false) {
                 if controller.process_some().is_err() {
-                    stop.wait_timeout(PAUSE);
+                    self.stop.wait_timeout(PAUSE);
                 }
             }
             then();
+            // Everything that was read has been delivered, as callbacks may expect.
+            controller.report_lost();
         }
     }
 
     fn has_no_thread(&self) -> bool {
         matches!(self.controller.in_place, InPlace::All(_))
+    }
+}
+
+/// A pop that is reserved for this thread, so that no other thread pops. It happens on drop, also
+/// if the write before it panics. Between the reservation and the pop there is only that write: user
+/// code may block, and would hold up everything that waits in the queue.
+struct ReservedPop<'a, T: Object>(&'a Controller<T>);
+
+impl<T: Object> Drop for ReservedPop<'_, T> {
+    fn drop(&mut self) {
+        // A panic of the queue has been logged. The process loop takes what is left.
+        let _ = self.0.process_some();
+        self.0.report_lost();
     }
 }
 

@@ -45,12 +45,20 @@ pub(super) struct Body<T, A> {
     changed: Condvar,
 }
 
+/// A pop that is in flight. There is at most one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum InFlight {
+    /// The next pop is that of this thread. It does not count in a closed queue, so that no pop
+    /// waits for a thread that has ended.
+    Reserved(ThreadId),
+    /// This thread runs a callback.
+    Running(ThreadId),
+}
+
 pub(super) struct State<A> {
     pub(super) waiting: A,
-    /// The thread that runs a callback, or for which the next pop is reserved. At most one pop is
-    /// in flight.
-    pub(super) in_flight: Option<ThreadId>,
-    is_reserved: bool,
+    /// The pop that no other one may overtake.
+    pub(super) in_flight: Option<InFlight>,
     /// Whether there has been a write or a successful replace (D2, D8).
     pub(super) populated: bool,
     /// The number of unprocessed items of the first list: those in flight, as far as their
@@ -63,6 +71,11 @@ pub(super) struct State<A> {
 }
 
 impl<A: Accumulator> State<A> {
+    /// Whether the current thread has reserved the next pop. Until that pop, it calls no user code.
+    fn is_reserved_here(&self) -> bool {
+        matches!(self.in_flight, Some(InFlight::Reserved(owner)) if owner == thread::current().id())
+    }
+
     /// Whether the initial list has been processed. Never becomes false again.
     fn is_synced(&self) -> bool {
         self.populated && self.initial_population == 0
@@ -102,7 +115,6 @@ impl<T, A: Accumulator> Body<T, A> {
             state: Mutex::new(State {
                 waiting,
                 in_flight: None,
-                is_reserved: false,
                 populated: false,
                 initial_population: 0,
                 closed: false,
@@ -121,10 +133,14 @@ impl<T, A: Accumulator> Body<T, A> {
         self.state.lock()
     }
 
-    /// Publishes and unlocks, then reports the depth.
+    /// Publishes and unlocks, then reports the depth. If this thread has reserved the next pop, that
+    /// pop reports it: metrics are user code.
     pub(super) fn unlock(&self, state: MutexGuard<'_, State<A>>) {
+        let is_reserved = state.is_reserved_here();
         self.publish(state);
-        self.timing.depth(|| self.len());
+        if !is_reserved {
+            self.timing.depth(|| self.len());
+        }
     }
 
     /// Records the version of a change that is not queued.
@@ -134,10 +150,11 @@ impl<T, A: Accumulator> Body<T, A> {
         self.publish(state);
     }
 
-    /// Updates the watermark, wakes pops and unlocks. Then sets `synced` if due.
+    /// Updates the watermark, wakes pops and unlocks. Then sets `synced` if due. If this thread has
+    /// reserved the next pop, that pop sets it: this runs the callbacks of users.
     pub(super) fn publish(&self, mut state: MutexGuard<'_, State<A>>) {
         state.versions.publish();
-        let is_synced = state.is_synced();
+        let is_synced = state.is_synced() && !state.is_reserved_here();
         if state.in_flight.is_none() {
             if state.waiting.len() > 0 {
                 self.changed.notify_one();
@@ -156,7 +173,7 @@ impl<T, A: Accumulator> Body<T, A> {
         let mut state = self.lock();
         let reserves = state.in_flight.is_none() && (state.waiting.len() == 0) == empty;
         if reserves {
-            (state.in_flight, state.is_reserved) = (Some(thread::current().id()), true);
+            state.in_flight = Some(InFlight::Reserved(thread::current().id()));
         }
         reserves
     }
@@ -166,8 +183,11 @@ impl<T, A: Accumulator> Body<T, A> {
     fn turn(&self, this: ThreadId) -> Option<MutexGuard<'_, State<A>>> {
         let mut state = self.lock();
         loop {
-            if state.in_flight == Some(this) {
-                if std::mem::take(&mut state.is_reserved) {
+            match state.in_flight {
+                None if state.waiting.len() > 0 => return Some(state),
+                None if state.closed => return None,
+                // This is the reserved pop. Other pops may have waited for its end.
+                Some(InFlight::Reserved(owner)) if owner == this => {
                     state.in_flight = None;
                     if state.waiting.len() > 0 {
                         return Some(state);
@@ -175,20 +195,16 @@ impl<T, A: Accumulator> Body<T, A> {
                     self.publish(state);
                     return None;
                 }
-                drop(state);
-                // A pop inside a callback would wait for itself. The panic becomes the error of the
-                // outer pop.
-                panic!("a process callback must not pop from its queue");
-            }
-            if state.in_flight.is_none() {
-                if state.waiting.len() > 0 {
-                    return Some(state);
+                // The owner may never pop. If it does, it waits for this pop like any other.
+                Some(InFlight::Reserved(_)) if state.closed => state.in_flight = None,
+                Some(InFlight::Running(owner)) if owner == this => {
+                    drop(state);
+                    // A pop inside a callback would wait for itself. The panic becomes the error of
+                    // the outer pop.
+                    panic!("a process callback must not pop from its queue");
                 }
-                if state.closed {
-                    return None;
-                }
+                _ => self.changed.wait(&mut state),
             }
-            self.changed.wait(&mut state);
         }
     }
 
@@ -216,7 +232,7 @@ impl<T, A: Accumulator> Body<T, A> {
                 self.unlock(state);
                 continue;
             };
-            state.in_flight = Some(this);
+            state.in_flight = Some(InFlight::Running(this));
             drop(state);
             self.timing.depth(|| self.len());
             let flight = Flight {

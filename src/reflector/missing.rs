@@ -41,7 +41,7 @@ struct Entry {
 }
 
 impl State {
-    /// Returns whether an object was recorded that is not yet remembered.
+    /// Returns whether an object was recorded that is not yet remembered, or not yet as rejected.
     fn record(&mut self, key: Option<Key>, rejected: Option<&str>) -> bool {
         let key = key.unwrap_or_else(|| "".into());
         let is_full = self.objects.len() >= MAX_MISSING && !self.objects.contains_key(&key);
@@ -51,7 +51,9 @@ impl State {
             recorded: self.recorded,
             rejected: rejected.map(Into::into),
         };
-        self.objects.insert(key, entry).is_none() && !is_full
+        let before = self.objects.insert(key, entry);
+        let is_known = before.is_some_and(|it| rejected.is_none() || it.rejected.is_some());
+        !is_known && !is_full
     }
 }
 

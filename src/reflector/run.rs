@@ -42,11 +42,12 @@ pub(crate) type OnFailure = Arc<dyn Fn(&Error, bool) + Send + Sync>;
 
 /// The consumer of a queue, which can use the reflector's thread.
 pub(crate) trait Consumer {
-    /// Called before changes are queued.
-    fn before_changes(&self);
+    /// Calls `write`, which queues changes. The consumer may process them before it returns.
+    fn write(&self, write: &mut dyn FnMut());
 
-    /// Processes what has been queued. Called before each step and after the last one.
-    fn process(&self, stop: &Stop);
+    /// Processes what has been queued, if the consumer has no other thread. Called before each step,
+    /// after the last one, and before the callbacks of a failure.
+    fn process(&self);
 
     /// Whether it has no other thread. The reflector then resyncs on its own thread as well.
     fn has_no_thread(&self) -> bool;
@@ -161,16 +162,16 @@ impl<T: Object> Reflector<T> {
             (status.last_error, status.last_error_at) = (Some(error.clone()), at);
         }
         self.missing.add_rejected(key, version);
+    }
+
+    /// Passes the error of a rejected object to the log and to the callback for failures.
+    pub(crate) fn notify_rejected(&self, error: &Error) {
         let text = error.to_string();
         let level = match self.logged.lock().record(ReportKind::Object, error, &text) {
             Level::Warn => Level::Error,
             level => level,
         };
         log::log!(level, "{}: {text}", self.name());
-    }
-
-    /// Passes the error of a rejected object to the callback for failures.
-    pub(crate) fn notify_rejected(&self, error: &Error) {
         if let Some(on_failure) = &self.on_failure {
             on_failure(error, false);
         }
@@ -281,7 +282,7 @@ impl<T: Object> Reflector<T> {
                 self.publish(&mut session);
             }
             if let Some(consumer) = consumer {
-                consumer.process(stop);
+                consumer.process();
             }
             if let Some(resync) = resync {
                 resync.end();
@@ -343,8 +344,20 @@ impl<T: Object> Reflector<T> {
         }
     }
 
-    /// Updates the status after a step, and reports its failures.
+    /// Updates the status after a step, and reports its failures. A panic of user code, such as an
+    /// error that cannot be displayed, does not end the thread.
     fn publish(&self, session: &mut Session<'_, T>) {
+        let published = panic::catch(|| {
+            let reports = self.update_status(session);
+            self.notify(session, &reports);
+        });
+        if let Err(panic) = published {
+            log::error!("{}: the report of a step {panic}", self.name());
+        }
+    }
+
+    /// Updates the status, and returns the failures of the last step.
+    fn update_status(&self, session: &mut Session<'_, T>) -> Vec<Report> {
         let mut reports = session.protocol.take_reports();
         for report in &mut reports {
             report.error = self.in_context(report);
@@ -386,7 +399,7 @@ impl<T: Object> Reflector<T> {
             }
         }
         self.catch_up.release(&session.protocol.version);
-        self.notify(session, &reports);
+        reports
     }
 
     /// Passes the failures to the callbacks and the log.
@@ -400,37 +413,53 @@ impl<T: Object> Reflector<T> {
             let is_healthy = session.protocol.is_healthy();
             is_healthy.then(|| logged.take_summary()).flatten()
         };
+        if recovered.is_none() && reports.is_empty() {
+            return;
+        }
+        // Loggers and callbacks may wait for what handlers do with the changes that were read before
+        // the failure, so these changes are processed first.
+        if let Some(consumer) = session.consumer() {
+            consumer.process();
+        }
         if let Some(failures) = recovered {
             log::info!("{}: recovered after {failures}", self.name());
         }
+        let is_first = session.protocol.lists == 0;
         for report in reports {
-            let handler = self
-                .options
-                .watch_error_handler
-                .as_ref()
-                .filter(|_| report.kind == ReportKind::Request);
-            let error = report.error.to_string();
-            let level = self
-                .logged
-                .lock()
-                .record(report.kind, &report.error, &error);
-            if handler.is_none() {
-                let hint = if report.is_permanent() {
-                    PERMANENT_HINT
-                } else {
-                    ""
-                };
-                log::log!(level, "{}{hint}", named(&self.name(), &error));
+            // The other reports follow a panic.
+            if let Err(panic) = panic::catch(|| self.notify_failure(report, is_first)) {
+                log::error!("{}: the report of a failure {panic}", self.name());
             }
-            if let Some(Err(panic)) = handler.map(|handler| panic::catch(|| handler(&report.error)))
-            {
-                log::error!("{}: the watch error handler {panic}", self.name());
-            }
-            let is_routine = report.kind == ReportKind::Preliminary || report.error.is_gone();
-            if let Some(on_failure) = self.on_failure.as_ref().filter(|_| !is_routine) {
-                let is_first = session.protocol.lists == 0;
-                on_failure(&report.error, is_first && report.is_permanent());
-            }
+        }
+    }
+
+    /// Passes a failure to the callbacks and the log. `is_first` is whether no list has reached the
+    /// store yet.
+    fn notify_failure(&self, report: &Report, is_first: bool) {
+        let handler = self
+            .options
+            .watch_error_handler
+            .as_ref()
+            .filter(|_| report.kind == ReportKind::Request);
+        let error = report.error.to_string();
+        let level = self
+            .logged
+            .lock()
+            .record(report.kind, &report.error, &error);
+        if handler.is_none() {
+            let hint = if report.is_permanent() {
+                PERMANENT_HINT
+            } else {
+                ""
+            };
+            log::log!(level, "{}{hint}", named(&self.name(), &error));
+        }
+        if let Some(Err(panic)) = handler.map(|handler| panic::catch(|| handler(&report.error))) {
+            log::error!("{}: the watch error handler {panic}", self.name());
+        }
+        let is_routine = report.kind == ReportKind::Preliminary || report.error.is_gone();
+        if let Some(on_failure) = self.on_failure.as_ref().filter(|_| !is_routine) {
+            on_failure(&report.error, is_first && report.is_permanent());
         }
     }
 

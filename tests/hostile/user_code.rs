@@ -1,14 +1,20 @@
 //! User code that fails for an object: decoding, keys and transforms.
 
+use std::io::{self, Read};
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::object::{Accessor, Key, KeyError, meta_namespace_key};
 use k8s_informer::queue::{Delta, DeltaFifo, Deltas, Queue, RealFifo};
-use k8s_informer::reflector::{Reflector, ReflectorOptions, ReflectorStatus};
+use k8s_informer::reflector::{
+    Body, ListOptions, ListWatch, Reflector, ReflectorOptions, ReflectorStatus,
+};
 use k8s_informer::store::{Indexers, ReflectorStore, Transform};
+use k8s_informer::time::Clock;
 use k8s_informer::{Deleted, DynamicObject, Indexer, Object, ObjectMeta, Stop, impl_object};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use serde::{Deserialize, Deserializer};
@@ -439,4 +445,85 @@ fn broken_object_with_custom_key_deletes_nothing() {
     reflect(&ScriptedListerWatcher::new(answers), queue.clone());
     assert!(consume(&*queue, &store).is_empty());
     assert_eq!(store.len(), 4);
+}
+
+/// User code that panics twice: the clock after the first read of a watch, and then the destructor of
+/// its body.
+#[derive(Default)]
+struct Twice {
+    has_read: AtomicBool,
+    clock_panicked: AtomicBool,
+    has_dropped: AtomicBool,
+}
+
+struct TwiceClock(Arc<Twice>);
+
+impl Clock for TwiceClock {
+    fn now(&self) -> Instant {
+        let Twice {
+            has_read,
+            clock_panicked,
+            ..
+        } = &*self.0;
+        if has_read.load(Ordering::SeqCst) && !clock_panicked.swap(true, Ordering::SeqCst) {
+            resume_unwind(Box::new("no time today"));
+        }
+        Instant::now()
+    }
+
+    fn wait(&self, _: Duration, stop: &Stop) -> bool {
+        !stop.is_stopped()
+    }
+}
+
+struct TwiceBody(Arc<Twice>);
+
+impl Read for TwiceBody {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.has_read.store(true, Ordering::SeqCst);
+        buffer[0] = b'\n';
+        Ok(1)
+    }
+}
+
+impl Drop for TwiceBody {
+    fn drop(&mut self) {
+        if !self.0.has_dropped.swap(true, Ordering::SeqCst) {
+            resume_unwind(Box::new("no end today"));
+        }
+    }
+}
+
+#[test]
+fn panic_of_a_step_and_of_a_destructor_leads_to_a_list() {
+    let twice = Arc::new(Twice::default());
+    let of_watch = Arc::clone(&twice);
+    let (lists, watches) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let server = ListWatch::new(
+        move |_: &ListOptions, _: &Stop| {
+            let version = lists.fetch_add(1, Ordering::SeqCst) + 1;
+            let metadata = format!(r#"{{"resourceVersion": "{version}"}}"#);
+            Ok(Body::from(format!(
+                r#"{{"kind": "List", "metadata": {metadata}, "items": []}}"#
+            )))
+        },
+        move |_: &ListOptions, stop: &Stop| {
+            if watches.fetch_add(1, Ordering::SeqCst) == 0 {
+                return Ok(Body::new(TwiceBody(Arc::clone(&of_watch))));
+            }
+            stop.wait();
+            Ok(Body::from(""))
+        },
+    );
+    let mut options = options();
+    options.clock = Arc::new(TwiceClock(Arc::clone(&twice)));
+    let store = Arc::new(Indexer::<DynamicObject>::for_objects());
+    let reflector = Reflector::new(Arc::new(server), store, options);
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        scope.spawn(|| reflector.run(&stop));
+        until(|| reflector.last_sync_resource_version() == "2");
+        stop.stop();
+    });
+    assert!(twice.has_dropped.load(Ordering::SeqCst));
 }

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use k8s_informer::__private::Sealed;
 use k8s_informer::object::{Accessor, Key, KeyError};
 use k8s_informer::queue::{Delta, DeltaFifo, PopError, Queue, RealFifo};
 use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore, StoreError, Transform};
@@ -260,5 +261,25 @@ fn known_objects_using_queue_on_drop_do_not_hang() {
         });
         assert!(failed.is_err());
         assert_eq!(drain(&*queue).len(), 3, "a and b are deleted, c is new");
+    });
+}
+
+/// The thread that reserves a pop may end without it, for example after a panic. No reservation is
+/// given back then, so a closed queue does not wait for it.
+#[test]
+fn closed_queue_does_not_wait_for_a_reservation() {
+    with_timeout(|| {
+        for (name, queue) in queues() {
+            let reserves = {
+                let queue = Arc::clone(&queue);
+                std::thread::spawn(move || Sealed::reserve(&*queue, true))
+            };
+            assert!(reserves.join().unwrap(), "{name}");
+            queue.add(word("a")).unwrap();
+            queue.close();
+            queue.pop(&mut |_, _| Ok(())).unwrap();
+            let closed = queue.pop(&mut |_, _| Ok(()));
+            assert!(matches!(closed, Err(PopError::Closed)), "{name}");
+        }
     });
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 pub use builder::RealFifoBuilder;
 
-use super::body::{self, Accumulator, Body};
+use super::body::{self, Accumulator, Body, InFlight};
 use super::delta::{self, Origin};
 use super::{Delta, Deltas, ReplacedAll};
 use crate::base::derive::debug_fields;
@@ -126,7 +126,7 @@ impl<T> RealFifo<T> {
 
     /// Takes the lock for a write, after any exclusive flight of another thread has ended.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        let this = Some(thread::current().id());
+        let this = Some(InFlight::Running(thread::current().id()));
         let mut state = self.body.lock();
         while state.waiting.is_exclusive && state.in_flight != this {
             self.flight_ended.wait(&mut state);

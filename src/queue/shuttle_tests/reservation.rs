@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::Guarantee::{InOrder, InOrderPerKey};
-use super::{ADDED, Guarantee, Item, Popped, Subject, consume, delta_fifo, real_fifo};
+use super::{ADDED, Guarantee, Item, Popped, Subject, accessor, consume, delta_fifo, real_fifo};
+use crate::base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::base::sync::{Mutex, any, check, join_all, thread};
-use crate::queue::{Queue, Sealed};
+use crate::metrics::InformerMetrics;
+use crate::queue::{DeltaFifo, Queue, RealFifo, Sealed};
 
 /// Writes items in groups of at most two. Pops after each group for which a pop could be reserved.
 /// If `is_only_writer`, the reserved pop returns the group's first item.
@@ -24,8 +26,10 @@ fn write_and_pop<Q: Queue<Item> + 'static>(queue: &Q, popped: &Popped, is_only_w
             first = items.first().copied();
             popped.process(items)
         });
-        assert!(has_popped || group.is_empty());
-        assert!(!is_only_writer || first.as_ref() == group.first());
+        // In a closed queue, the reservation does not count.
+        let is_closed = Queue::is_closed(queue);
+        assert!(has_popped || group.is_empty() || is_closed);
+        assert!(!is_only_writer || first.as_ref() == group.first() || is_closed);
     }
 }
 
@@ -189,5 +193,90 @@ fn d10_synced_after_reserved_pops_of_the_initial_list() {
         waiter.join().unwrap();
         Queue::close(&*queue);
         consumer.join().unwrap();
+    });
+}
+
+/// A thread that ends with its reservation, for example because a logger has panicked, holds up the
+/// pops of others only until the close.
+fn close_ends_pops_beside_a_dead_owner<Q: Queue<Item> + 'static>(queue: &Arc<Q>) {
+    let popped = Arc::new(Popped::default());
+    let consumers = consume::<2, _>(queue, &popped);
+    let has_written = any(2) == 0;
+    let owner = thread::spawn({
+        let queue = Arc::clone(queue);
+        move || {
+            let reserves = queue.reserve(true);
+            if has_written {
+                Subject::add(&*queue, ("a", 1));
+            }
+            assert!(reserves);
+        }
+    });
+    owner.join().unwrap();
+    Queue::close(&**queue);
+    join_all(consumers);
+    let expected: &[Item] = if has_written { &[("a", 1)] } else { &[] };
+    assert_eq!(*popped.items.lock(), expected);
+}
+
+#[test]
+fn close_ends_pops_beside_an_owner_that_has_ended() {
+    check(|| match any(2) {
+        0 => close_ends_pops_beside_a_dead_owner(&delta_fifo()),
+        _ => close_ends_pops_beside_a_dead_owner(&real_fifo()),
+    });
+}
+
+/// Metrics are user code, so they must not be called while a pop is reserved.
+#[derive(Default)]
+struct CheckingMetrics {
+    is_reserved: AtomicBool,
+    calls: AtomicUsize,
+}
+
+impl InformerMetrics for CheckingMetrics {
+    fn queued_items(&self, _: usize) {
+        assert!(!self.is_reserved.load(Ordering::SeqCst), "reserved");
+        self.calls.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// The depth, and the signal of the sync, are reported by the reserved pop, not by the write before
+/// it.
+#[test]
+fn write_before_a_reserved_pop_calls_no_user_code() {
+    check(|| {
+        let metrics = Arc::new(CheckingMetrics::default());
+        let queue: Arc<dyn Queue<Item>> = match any(2) {
+            0 => Arc::new(
+                DeltaFifo::builder(accessor())
+                    .metrics(Arc::clone(&metrics) as _)
+                    .build(),
+            ),
+            _ => Arc::new(
+                RealFifo::builder(accessor())
+                    .metrics(Arc::clone(&metrics) as _)
+                    .build(),
+            ),
+        };
+        let is_reserved = {
+            let metrics = Arc::clone(&metrics);
+            move || metrics.is_reserved.load(Ordering::SeqCst)
+        };
+        let _synced = queue
+            .synced()
+            .on_done(move || assert!(!is_reserved(), "reserved"));
+        let waiter = thread::spawn({
+            let synced = queue.synced();
+            move || synced.wait()
+        });
+        assert!(queue.reserve(true));
+        metrics.is_reserved.store(true, Ordering::SeqCst);
+        queue.add(Arc::new(("a", 1))).unwrap();
+        assert!(!queue.has_synced());
+        metrics.is_reserved.store(false, Ordering::SeqCst);
+        queue.pop(&mut |_, _| Ok(())).unwrap();
+        assert!(queue.has_synced() && metrics.calls.load(Ordering::SeqCst) > 0);
+        waiter.join().unwrap();
     });
 }

@@ -12,6 +12,7 @@ use crate::base::adaptive_buffer::ReadBuffer;
 use crate::base::panic;
 use crate::error::Error;
 use crate::json::Peek;
+use crate::log;
 use crate::object::Object;
 use crate::reflector::catch_up::{Interrupt, MayInterrupt};
 use crate::reflector::initial_list::InitialList;
@@ -64,7 +65,8 @@ impl<'r, T: Object> Session<'r, T> {
                 options,
                 watch_list,
                 Arc::clone(&reflector.missing),
-                options.clock.now(),
+                // The clock is user code, and this is not within a step.
+                reflector.now().unwrap_or_else(Instant::now),
             ),
             reflector,
             store,
@@ -107,7 +109,7 @@ impl<'r, T: Object> Session<'r, T> {
         }
         // After `take_wanted`, so that a later interrupt ends the step.
         if let Some(consumer) = self.consumer {
-            consumer.process(stop);
+            consumer.process();
         }
         let (_, output) = self.protocol.poll(&[]);
         if !matches!(output, Output::Read(_)) {
@@ -160,11 +162,25 @@ impl<'r, T: Object> Session<'r, T> {
 
     /// Begins a new cycle after a back-off. Called when a step panicked or cannot be performed.
     pub(super) fn abort_cycle(&mut self, error: Error) {
-        self.body = None;
-        // Drop the pending changes: the next list contains them.
-        self.changes.clear();
-        self.initial = InitialList::default();
+        // Drop the pending changes: the next list contains them. Destructors are user code.
+        let (body, initial) = (self.body.take(), std::mem::take(&mut self.initial));
+        let changes = std::mem::take(&mut self.changes);
+        for dropped in [
+            panic::catch(|| drop(body)),
+            panic::catch(|| drop(changes)),
+            panic::catch(|| drop(initial)),
+        ] {
+            if let Err(panic) = dropped {
+                let name = self.reflector.name();
+                log::error!("{name}: the destructor of a body or an object {panic}");
+            }
+        }
         self.protocol.abort_cycle(error);
+    }
+
+    /// Returns the consumer of the store's queue.
+    pub(super) fn consumer(&self) -> Option<&'r dyn Consumer> {
+        self.consumer
     }
 
     /// Records when a consistent list or watch-list begins.

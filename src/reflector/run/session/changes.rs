@@ -121,7 +121,7 @@ impl<T: Object> Session<'_, T> {
         }
     }
 
-    /// Writes the changes to the store.
+    /// Writes the changes to the store. The consumer may process them here.
     pub(super) fn flush(&mut self) {
         if self.changes.is_empty() {
             return;
@@ -129,10 +129,13 @@ impl<T: Object> Session<'_, T> {
         if self.reflector.has_consumer {
             self.protocol.queued();
         }
-        if let Some(consumer) = self.consumer {
-            consumer.before_changes();
+        let (store, changes, mut errors) = (self.store, &mut self.changes, Vec::new());
+        let mut write = || errors = store.apply_entries(changes);
+        match self.consumer {
+            Some(consumer) => consumer.write(&mut write),
+            None => write(),
         }
-        for error in self.store.apply_entries(&mut self.changes) {
+        for error in errors {
             self.rejected(&error);
         }
     }
