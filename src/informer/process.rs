@@ -13,7 +13,9 @@ use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
 use crate::queue::{BatchError, Delta, Deltas, Origin, ProcessError, ReplacedAll};
-use crate::store::{Entry, EntryChange, Gaps, Indexer, KnownObjects, StoreError};
+use crate::store::{
+    Entry, EntryChange, Gaps, Indexer, KnownObjects, Outcome, SlowTransaction, StoreError,
+};
 
 const NO_KEY: &str = "the change is not one of an object with a key";
 
@@ -23,9 +25,10 @@ const STEP: usize = 1000;
 
 /// A callback for each notification. The second argument is client-go's `isSync`: the old and the
 /// new object are the same state, so only handlers that are resyncing get the notification (I16).
-/// Returns whether to continue. After a stop, the remaining notifications are
-/// dropped (C3).
-pub(super) type Notify<'a, T> = dyn FnMut(Key, Notification<T>, bool) -> bool + 'a;
+///
+/// An object that the cache has no longer is in a notification, and nowhere else in this module. So
+/// the callback decides when its destructor runs, which is user code.
+pub(super) type Notify<'a, T> = dyn FnMut(Key, Notification<T>, bool) + 'a;
 
 /// The part of an informer's cache that one reflector fills: the whole cache, or one namespace.
 pub(super) struct IndexerPart<T> {
@@ -34,6 +37,8 @@ pub(super) struct IndexerPart<T> {
     namespace: Option<NamespacePart>,
     /// Whether a new UID under the same key is delivered as a deletion and an add.
     recreation_as_delete_and_add: bool,
+    /// The last slow transaction, until it is logged. An innermost lock.
+    slow: Mutex<Option<SlowTransaction>>,
 }
 
 /// The part of a cache that has the objects of one namespace.
@@ -62,6 +67,15 @@ impl<T: Object> IndexerPart<T> {
             cache,
             namespace,
             recreation_as_delete_and_add,
+            slow: Mutex::default(),
+        }
+    }
+
+    /// Logs what the last calls have left for the log. Call it without a lock.
+    pub(super) fn log(&self) {
+        let slow = { self.slow.lock().take() };
+        if let Some(slow) = slow {
+            slow.log();
         }
     }
 
@@ -74,12 +88,6 @@ impl<T: Object> IndexerPart<T> {
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
-        let mut keep_notifying = true;
-        // All popped deltas reach the cache, even after a stop: the queue counts them as processed.
-        let notify = &mut |key, event, is_sync| {
-            keep_notifying = keep_notifying && notify(key, event, is_sync);
-            keep_notifying
-        };
         // Continue after an error: a rejected delta must not affect the deltas after it.
         let mut result = Ok(());
         for at in 0..deltas.len() {
@@ -102,13 +110,13 @@ impl<T: Object> IndexerPart<T> {
         match &deltas[at] {
             Delta::ReplacedAll(list) => return self.replace_all(list, is_in_initial_list, notify),
             Delta::SyncAll => {
-                self.known().into_iter().all(|entry| {
+                for entry in self.known() {
                     let event = Notification::Modified {
                         old: Arc::clone(&entry.object),
                         new: entry.object,
                     };
-                    notify(entry.key, event, true)
-                });
+                    notify(entry.key, event, true);
+                }
                 return Ok(());
             }
             _ => {}
@@ -155,12 +163,10 @@ impl<T: Object> IndexerPart<T> {
             items.resize(changes.len(), item);
         }
         let outcomes = self.write(&changes);
-        let mut keep_notifying = true;
         for ((change, outcome), item) in changes.into_iter().zip(outcomes).zip(items) {
             match (change, outcome) {
                 (Ok(change), Ok(old)) => {
-                    keep_notifying = keep_notifying
-                        && self.notify_change(change, old, is_in_initial_list, notify);
+                    self.notify_change(change, old, is_in_initial_list, notify);
                 }
                 (Ok(change), Err(error)) => failed.add(item, self.rejection(error, &change)),
                 (Err(error), _) => failed.add(item, error),
@@ -205,31 +211,26 @@ impl<T: Object> IndexerPart<T> {
         }
         let old = self.known().into_iter();
         let old = old.map(|entry| (Key::clone(&entry.key), entry));
-        let old: HashMap<Key, Entry<T>, RandomState> = old.collect();
-        let gone: Vec<(&Key, &Arc<T>)> = old
-            .iter()
-            .filter(|(key, _)| !listed.contains_key(*key) && !gaps.cover(key))
-            .map(|(key, entry)| (key, &entry.object))
+        let mut old: HashMap<Key, Entry<T>, RandomState> = old.collect();
+        let gone: Vec<(Key, Arc<T>)> = old
+            .extract_if(|key, _| !listed.contains_key(key) && !gaps.cover(key))
+            .map(|(key, entry)| (key, entry.object))
             .collect();
         let mut rejected = self.write_list(&entries, &gone, &gaps, &list.resource_version);
-        let mut keep_notifying = true;
         for (key, object) in gone {
             let gone = Deleted::FinalStateUnknown {
-                key: Key::clone(key),
-                last_known: Some(Arc::clone(object)),
+                key: Key::clone(&key),
+                last_known: Some(object),
             };
-            let gone = Notification::deleted(gone, None);
-            keep_notifying = keep_notifying && notify(Key::clone(key), gone, false);
+            notify(key, Notification::deleted(gone, None), false);
         }
         for (at, new) in entries.into_iter().enumerate() {
-            let before = old.get(&new.key).cloned();
+            // What stays in `old` is still in the cache.
+            let before = old.remove(&new.key);
             let new = EntryChange::Update(new, None);
             match rejected.remove(&at) {
                 Some(error) => failed.add(0, self.rejection(error, &new)),
-                None => {
-                    keep_notifying = keep_notifying
-                        && self.notify_change(new, before, is_in_initial_list, notify);
-                }
+                None => self.notify_change(new, before, is_in_initial_list, notify),
             }
         }
         failed.into_result()
@@ -239,7 +240,7 @@ impl<T: Object> IndexerPart<T> {
     fn write_list(
         &self,
         entries: &[Entry<T>],
-        gone: &[(&Key, &Arc<T>)],
+        gone: &[(Key, Arc<T>)],
         gaps: &Gaps,
         resource_version: &str,
     ) -> HashMap<usize, StoreError> {
@@ -276,11 +277,11 @@ impl<T: Object> IndexerPart<T> {
     }
 
     /// Applies changes to the cache in one step. Returns the outcome of each.
-    fn write(
-        &self,
-        changes: &[Result<EntryChange<T>, StoreError>],
-    ) -> Vec<Result<Option<Entry<T>>, StoreError>> {
-        let outcomes = self.cache.keyed().transact(changes);
+    fn write(&self, changes: &[Result<EntryChange<T>, StoreError>]) -> Vec<Outcome<T>> {
+        let (outcomes, slow) = self.cache.keyed().transact(changes);
+        if slow.is_some() {
+            *self.slow.lock() = slow;
+        }
         let applied = changes.iter().zip(&outcomes);
         let applied = applied.filter_map(|(change, outcome)| {
             outcome.as_ref().ok()?;
@@ -317,7 +318,7 @@ impl<T: Object> IndexerPart<T> {
         old: Option<Entry<T>>,
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
-    ) -> bool {
+    ) {
         match change {
             EntryChange::Delete(key, gone, _) => {
                 let old = old.map(|old| old.object);
@@ -326,7 +327,7 @@ impl<T: Object> IndexerPart<T> {
             EntryChange::Add(new, _) | EntryChange::Update(new, _) => {
                 self.notify_object(old, new, is_in_initial_list, notify)
             }
-            EntryChange::Bookmark(_) => true,
+            EntryChange::Bookmark(_) => {}
         }
     }
 
@@ -350,7 +351,7 @@ impl<T: Object> IndexerPart<T> {
         new: Entry<T>,
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
-    ) -> bool {
+    ) {
         let added = |object| Notification::Added {
             object,
             is_in_initial_list,
@@ -382,8 +383,8 @@ impl<T: Object> IndexerPart<T> {
                 key: Key::clone(&key),
                 last_known: Some(old),
             };
-            return notify(Key::clone(&key), Notification::deleted(gone, None), false)
-                && notify(key, added(new), false);
+            notify(Key::clone(&key), Notification::deleted(gone, None), false);
+            return notify(key, added(new), false);
         }
         let is_sync = is_same_version && !is_other_content;
         notify(key, Notification::Modified { old, new }, is_sync)

@@ -42,6 +42,15 @@ impl<T> ReclaimQueue<T> {
         }
     }
 
+    /// Drops notifications that were for no handler, now or later.
+    pub(super) fn put_all(&self, undelivered: Vec<KeyedNotification<T>>) {
+        for notification in undelivered {
+            if let Err(panic) = panic::catch(|| self.put(notification)) {
+                log::error!("{}: the destructor of an object {panic}", self.informer);
+            }
+        }
+    }
+
     /// Drops a delivered notification, now or later. The destructor of its object is user code.
     pub(super) fn put(&self, delivered: KeyedNotification<T>) {
         if delivered.event.is_last_reference() {

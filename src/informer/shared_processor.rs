@@ -86,23 +86,27 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
 
     /// Adds a notification for all handlers. `sync_of` is `Some` if the notification belongs to a
     /// resync of that reflector; it then goes only to the handlers that take part in the resync.
-    /// The handlers receive it with the next [`flush`](Self::flush) at the latest.
-    pub(super) fn distribute(&self, notification: KeyedNotification<T>, sync_of: Option<usize>) {
-        {
-            let listeners = self.listeners.read();
-            let mut selected = listeners.all.iter().filter(|listener| match sync_of {
-                Some(part) => listener.resync.is_syncing(part),
-                None => true,
-            });
-            if let Some(mut listener) = selected.next() {
-                for next in selected {
-                    listener.add(notification.clone());
-                    listener = next;
-                }
-                return listener.add(notification);
-            }
+    /// The handlers receive it with the next [`flush`](Self::flush) at the latest. Returns it if it
+    /// is for no handler: the destructors of its objects must not run under `block_deltas`.
+    pub(super) fn distribute(
+        &self,
+        notification: KeyedNotification<T>,
+        sync_of: Option<usize>,
+    ) -> Option<KeyedNotification<T>> {
+        let listeners = self.listeners.read();
+        let mut selected = listeners.all.iter().filter(|listener| match sync_of {
+            Some(part) => listener.resync.is_syncing(part),
+            None => true,
+        });
+        let Some(mut listener) = selected.next() else {
+            return Some(notification);
+        };
+        for next in selected {
+            listener.add(notification.clone());
+            listener = next;
         }
-        self.reclaim.put(notification);
+        listener.add(notification);
+        None
     }
 
     /// Returns the queue for delivered notifications.

@@ -22,8 +22,11 @@ type Function<T> = dyn Fn(&T) -> Result<Vec<String>, Error> + Send + Sync;
 /// A function that computes the index values of an object: none, one or several. client-go's
 /// `IndexFunc`.
 ///
-/// It runs without a lock whenever an object is written. A panic counts as a failure. If the
-/// function fails, the write fails and changes nothing.
+/// It runs without a lock of the store whenever an object is written. A panic counts as a failure. If
+/// the function fails, the write fails and changes nothing.
+///
+/// In an informer, it runs while a change is processed, under a lock that adding and removing a
+/// handler needs. So it must not add or remove handlers, or wait for a thread that does.
 ///
 /// ```
 /// use k8s_informer::store::{IndexFunc, Indexers, ThreadSafeStore};

@@ -302,7 +302,10 @@ impl<T: Send + Sync> Staging<T> for Indexer<T> {
 
     fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
         let changes: Vec<_> = changes.drain(..).map(Ok).collect();
-        let outcomes = self.store.transact(&changes);
+        let (outcomes, slow) = self.store.transact(&changes);
+        if let Some(slow) = slow {
+            slow.log();
+        }
         outcomes.into_iter().filter_map(Result::err).collect()
     }
 

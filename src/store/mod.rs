@@ -51,6 +51,7 @@ pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};
 pub(crate) use staging::{Gaps, Staging};
 pub use thread_safe_store::ThreadSafeStore;
+pub(crate) use thread_safe_store::{Outcome, SlowTransaction};
 pub use transform::Transform;
 
 /// The destination of a reflector: a queue or a store. client-go's `ReflectorStore`.

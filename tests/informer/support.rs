@@ -89,6 +89,15 @@ impl Feed {
         self.frame(json!({ "type": kind, "object": object }));
     }
 
+    /// Sends several watch events, which the informer reads at once.
+    pub(crate) fn events(&self, events: &[(&str, serde_json::Value)]) {
+        let frame = |(kind, object): &(&str, serde_json::Value)| {
+            format!("{}\n", json!({ "type": kind, "object": object }))
+        };
+        let frames: String = events.iter().map(frame).collect();
+        self.frames.0.send(frames.into()).unwrap();
+    }
+
     /// Ends the watch with a 410 status, so that a LIST follows.
     pub(crate) fn expire(&self) {
         let status =

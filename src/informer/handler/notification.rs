@@ -107,6 +107,15 @@ impl<T> Notification<T> {
         objects.any(|object| Arc::strong_count(object) == 1)
     }
 
+    /// Whether the notification has an object that the cache does not have any more.
+    pub(crate) fn has_replaced_object(&self) -> bool {
+        match self {
+            Self::Added { .. } => false,
+            Self::Modified { old, new } => !Arc::ptr_eq(old, new),
+            Self::Deleted { .. } => true,
+        }
+    }
+
     /// Whether this is an add of the initial list. The handler is synced when all of these are
     /// processed.
     pub(crate) fn is_in_initial_list(&self) -> bool {

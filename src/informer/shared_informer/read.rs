@@ -34,7 +34,7 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// You can call this method before the informer runs or while it runs; the objects in the cache
     /// are indexed immediately. `values` runs while a change is processed, so it must not add or
-    /// remove handlers. If `values` panics, the cache rejects the change. Until it accepts the object,
+    /// remove handlers, or wait for a thread that does. If `values` panics, the cache rejects the change. Until it accepts the object,
     /// the [status](Self::status) is not `complete`, and the informer relists up to five times.
     ///
     /// # Errors

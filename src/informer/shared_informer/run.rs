@@ -221,31 +221,44 @@ struct PartProcessor<T> {
 
 impl<T: Object> PartProcessor<T> {
     /// Runs `process` on a batch under `block_deltas`, with a callback that passes notifications to
-    /// the handlers. Then sends the notifications to the handlers' threads.
+    /// the handlers. Then sends the notifications to the handlers' threads, and drops those that are
+    /// for no handler: destructors are user code, and may add or remove handlers.
     fn run(
         &self,
         process: impl FnOnce(&mut Notify<'_, T>) -> Result<(), ProcessError>,
     ) -> Result<(), ProcessError> {
+        let mut undelivered = Vec::new();
         // After a panic, the notifications distributed so far must still be sent.
         let processed = panic::catch(|| {
             let _blocked = self.shared.block_deltas.lock();
             process(&mut |key, event, is_sync| {
-                self.notify(KeyedNotification { key, event }, is_sync)
+                let rest = self.notify(KeyedNotification { key, event }, is_sync);
+                undelivered.extend(rest.filter(|rest| rest.event.has_replaced_object()));
             })
         });
+        let processor = &self.shared.processor;
         match self.shared.state.one_thread {
-            true => self.shared.processor.deliver(),
-            false => self.shared.processor.flush(),
+            true => processor.deliver(),
+            false => processor.flush(),
         }
+        processor.reclaim().put_all(undelivered);
+        self.indexer_part.log();
         processed.unwrap_or_else(|panic| Err(panic.into()))
     }
 
-    /// Passes a notification to the handlers. Returns whether to continue.
-    fn notify(&self, notification: KeyedNotification<T>, is_sync: bool) -> bool {
-        self.shared
-            .processor
-            .distribute(notification, is_sync.then_some(self.part));
-        !self.queue.is_closed()
+    /// Passes a notification to the handlers. Returns it if it is for none of them.
+    fn notify(
+        &self,
+        notification: KeyedNotification<T>,
+        is_sync: bool,
+    ) -> Option<KeyedNotification<T>> {
+        // After a stop, the changes of this batch still reach the cache, because the queue counts
+        // them as processed. Their notifications are dropped (C3).
+        if self.queue.is_closed() {
+            return Some(notification);
+        }
+        let sync_of = is_sync.then_some(self.part);
+        self.shared.processor.distribute(notification, sync_of)
     }
 }
 

@@ -301,7 +301,7 @@ fn sp8_sp11_coalescing_handler_reaches_final_state() {
         let rest = changes.split_off(2);
         changes
             .into_iter()
-            .for_each(|change| processor.distribute(change, None));
+            .for_each(|change| drop(processor.distribute(change, None)));
         processor.flush();
         let syncing = thread::spawn({
             let processor = Arc::clone(&processor);

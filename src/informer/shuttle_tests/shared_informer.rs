@@ -1,14 +1,21 @@
 //! A whole informer: its threads, its handlers, and a stop at any point.
 
+use std::cell::RefCell;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use super::{Recorder, Thing, View};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{Metadata, Recorder, Thing, View};
+use crate::base::sync::atomic::{AtomicUsize, Ordering};
 use crate::base::sync::{any, check_times, thread};
+use crate::handler::HandlerFuncs;
 use crate::handler::{HandlerBuffer, HandlerOptions, HandlerRegistration};
 use crate::informer::{
     InformerError, InformerQueue, SharedIndexInformer, SharedIndexInformerOptions,
 };
+use crate::object::Object;
 use crate::reflector::{Body, ListWatch};
 use crate::stop::Stop;
 use crate::wire::ListOptions;
@@ -42,11 +49,21 @@ impl Read for Watch {
 }
 
 fn informer() -> SharedIndexInformer<Thing> {
+    informer_of(EVENTS, false)
+}
+
+/// An informer whose watch has these events. A second watch has none.
+fn informer_of<T: Object + DeserializeOwned>(
+    events: &'static [u8],
+    one_thread: bool,
+) -> SharedIndexInformer<T> {
+    let watches = AtomicUsize::new(0);
     let server = ListWatch::new(
         |_: &ListOptions, _: &Stop| Ok(Body::from(LIST)),
-        |_: &ListOptions, stop: &Stop| {
+        move |_: &ListOptions, stop: &Stop| {
+            let is_first = watches.fetch_add(1, Ordering::SeqCst) == 0;
             Ok(Body::new(Watch {
-                events: EVENTS,
+                events: if is_first { events } else { b"" },
                 stop: stop.clone(),
             }))
         },
@@ -54,6 +71,7 @@ fn informer() -> SharedIndexInformer<Thing> {
     let queues = [InformerQueue::DeltaFifo, InformerQueue::RealFifo];
     let options = SharedIndexInformerOptions {
         queue: queues[any(2)],
+        one_thread,
         ..Default::default()
     };
     SharedIndexInformer::new(Arc::new(server), options)
@@ -146,5 +164,97 @@ fn i8_i14_stop_at_any_point_ends_run_and_handlers() {
             1,
             "the handler is dropped with its threads"
         );
+    });
+}
+
+/// The same events, and a frame that is none.
+const EVENTS_AND_GARBAGE: &[u8] =
+    br#"{"type": "MODIFIED", "object": {"metadata": {"name": "a", "resourceVersion": "2"}}}
+{"type": "ADDED", "object": {"metadata": {"name": "c", "resourceVersion": "3"}}}
+{"type": "DELETED", "object": {"metadata": {"name": "b", "resourceVersion": "4"}}}
+nonsense
+"#;
+
+/// A callback for errors waits until the handler has all events that were read before the error. The
+/// callback runs on the reflector's thread, which therefore holds up no event.
+#[test]
+fn error_callback_may_wait_for_events_read_before() {
+    check_times(SHARE, || {
+        let (informer, stop, recorder) = (
+            informer_of::<Thing>(EVENTS_AND_GARBAGE, any(2) == 0),
+            Stop::new(),
+            Recorder::new(),
+        );
+        informer.add_handler(recorder.clone()).unwrap();
+        let waits = recorder.clone();
+        let _subscription = informer.on_error(move |_| waits.wait_for(has_all));
+        let running = run(&informer, &stop);
+        recorder.wait_for(has_all);
+        stop.stop();
+        running.join().unwrap().unwrap();
+    });
+}
+
+thread_local! {
+    /// The informer that destructors call. All threads of a model are one thread of the system.
+    static CALLED: RefCell<Option<SharedIndexInformer<Calling>>> = const { RefCell::new(None) };
+}
+
+/// An object whose destructor adds and removes a handler.
+#[derive(Debug, Deserialize)]
+struct Calling {
+    metadata: Metadata,
+}
+
+impl Object for Calling {
+    fn name(&self) -> &str {
+        &self.metadata.name
+    }
+    fn namespace(&self) -> &str {
+        ""
+    }
+    fn uid(&self) -> &str {
+        ""
+    }
+    fn resource_version(&self) -> &str {
+        &self.metadata.version
+    }
+    fn label(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        let informer = CALLED.with_borrow(Clone::clone);
+        if let Some(informer) = informer
+            && let Ok(handler) = informer.add_handler(HandlerFuncs::new())
+        {
+            informer.remove_event_handler(&handler);
+        }
+    }
+}
+
+/// No destructor runs under a lock that adding and removing a handler needs, also not with a stop at
+/// any point.
+#[test]
+fn destructors_may_add_and_remove_handlers() {
+    check_times(SHARE / 2.0, || {
+        let (informer, stop) = (informer_of::<Calling>(EVENTS, any(2) == 0), Stop::new());
+        CALLED.set(Some(informer.clone()));
+        let has_handler = any(2) == 0;
+        if has_handler {
+            informer.add_handler(HandlerFuncs::new()).unwrap();
+        }
+        let running = thread::spawn({
+            let (informer, stop) = (informer.clone(), stop.clone());
+            move || informer.run(&stop)
+        });
+        if any(2) == 0 {
+            informer.synced().wait();
+        }
+        stop.stop();
+        running.join().unwrap().unwrap();
+        CALLED.set(None);
     });
 }

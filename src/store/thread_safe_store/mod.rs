@@ -280,7 +280,10 @@ impl<T> ThreadSafeStore<T> {
         changes: impl Iterator<Item = Result<EntryChange<T>, StoreError>>,
     ) -> Result<(), TransactionError> {
         let changes: Vec<_> = changes.collect();
-        let outcomes = self.transact(&changes);
+        let (outcomes, slow) = self.transact(&changes);
+        if let Some(slow) = slow {
+            slow.log();
+        }
         let (total, mut successful, mut errors) = (outcomes.len(), Vec::new(), Vec::new());
         for (position, outcome) in outcomes.into_iter().enumerate() {
             match outcome {
@@ -299,11 +302,11 @@ impl<T> ThreadSafeStore<T> {
     }
 
     /// Applies the changes that are not errors, in one step. Returns the entry that was stored
-    /// before each change, or the error of the change.
+    /// before each change, or the error of the change. The caller logs a slow transaction.
     pub(crate) fn transact(
         &self,
         changes: &[Result<EntryChange<T>, StoreError>],
-    ) -> Vec<Result<Option<Entry<T>>, StoreError>> {
+    ) -> (Vec<Outcome<T>>, Option<SlowTransaction>) {
         let written = self.write(|functions| {
             let computed = changes.iter().map(|change| match change {
                 Ok(EntryChange::Add(new, _) | EntryChange::Update(new, _)) => {
@@ -346,19 +349,8 @@ impl<T> ThreadSafeStore<T> {
         }
         let took = began.elapsed();
         let applied = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-        if took
-            > slow_threshold(
-                applied.max(1),
-                Duration::from_millis(500),
-                Duration::from_secs(5),
-            )
-        {
-            log::info!(
-                "a transaction of {applied} changes took {took:?}; use smaller transactions"
-            );
-        }
         self.report_version();
-        outcomes
+        (outcomes, SlowTransaction::of(applied, took))
     }
 
     /// Sets the resource version: all changes up to it have been delivered.
@@ -420,6 +412,29 @@ impl<T> ThreadSafeStore<T> {
             Deleted::Final(object) => self.version_of(object),
             Deleted::FinalStateUnknown { .. } => Ok(None),
         }
+    }
+}
+
+/// The entry that was stored before a change, or the error of the change.
+pub(crate) type Outcome<T> = Result<Option<Entry<T>>, StoreError>;
+
+/// A transaction that held the lock for a long time (X14).
+pub(crate) struct SlowTransaction {
+    changes: usize,
+    took: Duration,
+}
+
+impl SlowTransaction {
+    fn of(changes: usize, took: Duration) -> Option<Self> {
+        let (each, most) = (Duration::from_millis(500), Duration::from_secs(5));
+        let is_slow = took > slow_threshold(changes.max(1), each, most);
+        is_slow.then_some(Self { changes, took })
+    }
+
+    /// Logs the transaction. A logger is user code, so call this without a lock.
+    pub(crate) fn log(&self) {
+        let Self { changes, took } = self;
+        log::info!("a transaction of {changes} changes took {took:?}; use smaller transactions");
     }
 }
 
