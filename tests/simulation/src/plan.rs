@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 /// A generator of the numbers of one run: SplitMix64.
+#[derive(Clone)]
 pub struct Rng(u64);
 
 impl Rng {
@@ -199,6 +200,10 @@ faults! {
     Removed: "handler: removed",
     RemovedInCallback: "handler: removes itself in a callback",
     Resync: "handler: resync",
+    LoggerPanics: "logger: panic",
+    MetricsPanic: "metrics: panic",
+    ErrorCallbackPanics: "error callback: panic",
+    ErrorCallbackIsSlow: "error callback: slow",
     Wait: "wait on the informer's thread",
     Current: "wait of another thread until the cache is current",
     Waits: "such waits, faster than they end",

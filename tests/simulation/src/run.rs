@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::hash::Hasher;
 use std::io;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
@@ -17,6 +17,7 @@ use simulation::store::{IndexFunc, Indexers, Transform};
 use simulation::{SharedIndexInformer, Stop};
 
 use crate::clock::{Time, VirtualClock};
+use crate::log::{self, Metrics};
 use crate::observer::{Observer, SharedView};
 use crate::plan::{Fault, Plan, Rng};
 use crate::source::Source;
@@ -72,13 +73,16 @@ pub fn run(seed: u64, is_verbose: bool) -> Outcome {
         thread: thread::current().id(),
         is_verbose,
     });
+    log::begin(&run);
     run.trace_in(&mut run.world(), || format!("seed {seed}"));
     let informer = run.new_informer();
     *run.informer.lock().unwrap_or_else(PoisonError::into_inner) = Some(informer.clone());
     let handlers = run.world().plan.handlers;
     (0..handlers).for_each(|_| run.add_handler());
-    let result = informer.run(&run.stop);
-    run.ended(result.is_ok());
+    match catch_unwind(AssertUnwindSafe(|| informer.run(&run.stop))) {
+        Ok(result) => run.ended(result.is_ok()),
+        Err(_) => run.fail("a panic ended the thread of the informer".to_owned()),
+    }
     drop(
         run.informer
             .lock()
@@ -101,6 +105,16 @@ impl Run {
         let world = &mut *self.world();
         let described = format!("{:?}", world.plan);
         self.trace_in(world, || described);
+        options.metrics = Some(Arc::new(Metrics(Arc::downgrade(self))));
+        // Without the callback, failed requests are logged.
+        let callback = world.user_rng.permille(500).then(|| {
+            let run = Arc::downgrade(self);
+            Arc::new(move |error: &simulation::Error| {
+                if let Some(run) = run.upgrade() {
+                    run.failed(error);
+                }
+            }) as _
+        });
         let plan = &world.plan;
         options.queue = match plan.delta_fifo {
             true => InformerQueue::DeltaFifo,
@@ -131,6 +145,7 @@ impl Run {
                 run: Arc::downgrade(self),
             });
             reflector.limits.object_bytes = LIMIT;
+            reflector.watch_error_handler = callback;
             reflector.resync_period = plan.resync;
             reflector.page_size = plan.page_size;
             reflector.watch_list = plan.watch_list;
@@ -177,6 +192,15 @@ impl Run {
         self.trace(|| format!("FAILED: {failure}"));
         self.world().failure.get_or_insert(failure);
         self.stop.stop();
+    }
+
+    /// Lets time pass in a callback.
+    pub fn pass_time(self: &Arc<Self>, until: u64) {
+        self.world().in_callback += 1;
+        while self.time.now() < until && !self.stop.is_stopped() {
+            self.step(until);
+        }
+        self.world().in_callback -= 1;
     }
 
     /// Lets time pass until `until`, or until something happens in the world.

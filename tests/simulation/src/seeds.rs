@@ -3,6 +3,7 @@
 mod checks;
 mod clock;
 mod connection;
+mod log;
 mod observer;
 mod plan;
 mod run;

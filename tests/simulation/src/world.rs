@@ -26,6 +26,8 @@ pub enum Phase {
 
 pub struct World {
     pub rng: Rng,
+    /// For user code that panics, which must change nothing else: so `rng` is not for it.
+    pub user_rng: Rng,
     pub plan: Plan,
     pub server: Server,
     pub phase: Phase,
@@ -73,6 +75,7 @@ impl World {
             server.put(0, key, Flaw::None);
         }
         Self {
+            user_rng: rng.clone(),
             rng,
             ticks_left: plan.ticks,
             plan,
@@ -122,6 +125,15 @@ impl World {
 
     pub fn handler_fault(&mut self, fault: Fault, permille: u64) -> bool {
         self.fault(fault, permille, self.plan.handler_faults)
+    }
+
+    pub fn user_fault(&mut self, fault: Fault, permille: u64) -> bool {
+        let permille = permille * self.plan.handler_faults / 1000;
+        let occurs = self.has_faults() && self.user_rng.permille(permille);
+        if occurs {
+            self.count(fault);
+        }
+        occurs
     }
 
     /// Decides how a copy of this write is spoiled, and notes that observers may miss it.
