@@ -18,6 +18,10 @@ use serde::forward_to_deserialize_any;
 const MAX_VALUES: usize = 250_000;
 const MAX_DEPTH: usize = 128;
 
+/// The maximum size of the text that aliases repeat, in values and in keys. Decoding copies it once
+/// for each alias. As much again as a kubeconfig can have.
+const MAX_REPEATED_TEXT: usize = 8 << 20;
+
 /// The reason why a text cannot be decoded. It never contains a part of the text, which can be a
 /// secret.
 #[derive(Debug)]
@@ -100,13 +104,15 @@ struct Node {
     content: Content,
     /// The number of values in it, with itself and with those of aliases.
     size: usize,
+    /// The bytes of its keys and texts, with those of aliases.
+    text: usize,
     depth: usize,
 }
 
 enum Content {
     Scalar(Scalar),
     List(Vec<Rc<Node>>),
-    Map(BTreeMap<String, Entry>),
+    Map(BTreeMap<Rc<str>, Entry>),
 }
 
 #[derive(PartialEq)]
@@ -116,7 +122,8 @@ enum Scalar {
     Int(i64),
     Large(u64),
     Float(f64),
-    Text(String),
+    /// Shared with the keys that an alias makes of it.
+    Text(Rc<str>),
 }
 
 /// The entry of a map.
@@ -136,7 +143,7 @@ struct Open {
 
 /// A key, and its position.
 enum Key {
-    Text(String, Position),
+    Text(Rc<str>, Position),
     /// `<<`
     Merge,
 }
@@ -149,16 +156,12 @@ fn read(text: &str) -> Result<Rc<Node>, Problem> {
     let mut open = Vec::<Open>::new();
     let mut anchors = HashMap::<usize, Rc<Node>>::new();
     let mut root = None;
+    let mut totals = Totals::default();
     let options = options! { block_scalar_eof_without_line_feed: true };
     for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event?;
         let mut at = position(&span.start);
-        let node = |content| Node {
-            at,
-            content,
-            size: 1,
-            depth: 0,
-        };
+        let node = |content| Node::new(at, content);
         let mut is_merge = false;
         let (done, anchor) = match event {
             Event::SequenceStart(_, anchor, _) | Event::MappingStart(_, anchor, _) => {
@@ -166,8 +169,10 @@ fn read(text: &str) -> Result<Rc<Node>, Problem> {
                     Event::SequenceStart(..) => Content::List(Vec::new()),
                     _ => Content::Map(BTreeMap::new()),
                 };
+                let node = node(content);
+                totals.add(&node, at)?;
                 open.push(Open {
-                    node: node(content),
+                    node,
                     anchor,
                     key: None,
                 });
@@ -186,10 +191,16 @@ fn read(text: &str) -> Result<Rc<Node>, Problem> {
                 is_merge = value == "<<" && may_merge;
                 let scalar = scalar(&value, style, tag.as_deref());
                 let scalar = scalar.map_err(|what| Problem::new(what, at))?;
-                (Rc::new(node(Content::Scalar(scalar))), anchor)
+                let node = node(Content::Scalar(scalar));
+                totals.add(&node, at)?;
+                (Rc::new(node), anchor)
             }
             Event::Alias(anchor) => match anchors.get(&anchor) {
-                Some(node) => (node.clone(), 0),
+                Some(node) => {
+                    totals.add(node, at)?;
+                    totals.add_repeated(node, at)?;
+                    (node.clone(), 0)
+                }
                 None => return Err(Problem::new("an alias within its own value", at)),
             },
             _ => continue,
@@ -203,25 +214,53 @@ fn read(text: &str) -> Result<Rc<Node>, Problem> {
             None => return Err(Problem::new("more than one YAML document", at)),
         }
     }
-    let nothing = || {
-        Rc::new(Node {
-            at: (1, 1),
-            content: Content::Scalar(Scalar::Null),
-            size: 1,
-            depth: 0,
-        })
-    };
+    let nothing = || Rc::new(Node::new((1, 1), Content::Scalar(Scalar::Null)));
     Ok(root.unwrap_or_else(nothing))
+}
+
+const TOO_MUCH: &str = "too much nesting, or too many aliases or values for a kubeconfig";
+
+/// What the text so far has in total. Lists and maps that have not ended yet are included, so that
+/// the limits hold at any time, and not only for a list or map as a whole.
+#[derive(Default)]
+struct Totals {
+    /// The number of values, with those of aliases.
+    values: usize,
+    /// The bytes of the keys and texts that aliases repeat.
+    repeated_text: usize,
+}
+
+impl Totals {
+    fn add(&mut self, node: &Node, at: Position) -> Result<(), Problem> {
+        self.values += node.size;
+        match self.values {
+            0..=MAX_VALUES => Ok(()),
+            _ => Err(Problem::new(TOO_MUCH, at)),
+        }
+    }
+
+    /// Adds the text of an alias. Keys that are merged with `<<` are in it, because only an alias
+    /// can merge a map more than once.
+    fn add_repeated(&mut self, node: &Node, at: Position) -> Result<(), Problem> {
+        self.repeated_text += node.text;
+        match self.repeated_text {
+            0..=MAX_REPEATED_TEXT => Ok(()),
+            _ => {
+                let what = "aliases repeat too much text for a kubeconfig";
+                Err(Problem::new(what, at))
+            }
+        }
+    }
 }
 
 impl Open {
     /// Adds an item of a list, or the next key or value of a map.
     fn add(&mut self, child: Rc<Node>, at: Position, is_merge: bool) -> Result<(), Problem> {
         self.node.size += child.size;
+        self.node.text += child.text;
         self.node.depth = self.node.depth.max(child.depth + 1);
-        if self.node.size > MAX_VALUES || self.node.depth > MAX_DEPTH {
-            let what = "too much nesting, or too many aliases or values for a kubeconfig";
-            return Err(Problem::new(what, at));
+        if self.node.depth > MAX_DEPTH {
+            return Err(Problem::new(TOO_MUCH, at));
         }
         let is_key = matches!(self.node.content, Content::Map(_)) && self.key.is_none();
         if let Content::Scalar(Scalar::Float(number)) = child.content
@@ -279,20 +318,35 @@ impl Open {
 }
 
 impl Node {
+    /// A scalar, or an empty list or map.
+    fn new(at: Position, content: Content) -> Self {
+        let text = match &content {
+            Content::Scalar(Scalar::Text(text)) => text.len(),
+            _ => 0,
+        };
+        Self {
+            at,
+            content,
+            size: 1,
+            text,
+            depth: 0,
+        }
+    }
+
     fn is_null(&self) -> bool {
         matches!(self.content, Content::Scalar(Scalar::Null))
     }
 
     /// The text of a scalar as a key. `None` if it cannot be a key.
-    fn key(&self) -> Option<String> {
+    fn key(&self) -> Option<Rc<str>> {
         let Content::Scalar(scalar) = &self.content else {
             return None;
         };
         Some(match scalar {
             Scalar::Null | Scalar::Large(_) => return None,
-            Scalar::Bool(flag) => flag.to_string(),
-            Scalar::Int(number) => number.to_string(),
-            Scalar::Float(number) => go_float(*number),
+            Scalar::Bool(flag) => flag.to_string().into(),
+            Scalar::Int(number) => number.to_string().into(),
+            Scalar::Float(number) => go_float(*number).into(),
             Scalar::Text(text) => text.clone(),
         })
     }
@@ -325,7 +379,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Scalar, &
         None if style == ScalarStyle::Plain => plain(text),
         Some(Some("binary")) => {
             let text = decode_base64(text).and_then(|bytes| String::from_utf8(bytes).ok());
-            Scalar::Text(text.ok_or(WRONG_TAG)?)
+            Scalar::Text(text.ok_or(WRONG_TAG)?.into())
         }
         Some(Some(tag @ ("bool" | "int" | "float" | "null"))) => match (tag, plain(text)) {
             ("float", Scalar::Int(number)) => Scalar::Float(number as f64),
@@ -335,7 +389,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Scalar, &
             ("null", Scalar::Null) => Scalar::Null,
             _ => return Err(WRONG_TAG),
         },
-        _ => Scalar::Text(text.to_owned()),
+        _ => Scalar::Text(text.into()),
     })
 }
 
@@ -356,7 +410,7 @@ fn plain(text: &str) -> Scalar {
         "-.inf" | "-.Inf" | "-.INF" => return Scalar::Float(f64::NEG_INFINITY),
         _ => {}
     }
-    number(text).unwrap_or_else(|| Scalar::Text(text.to_owned()))
+    number(text).unwrap_or_else(|| Scalar::Text(text.into()))
 }
 
 fn number(text: &str) -> Option<Scalar> {

@@ -480,6 +480,12 @@ fn too_large_or_deep_kubeconfig_is_rejected() {
         parse_error(bomb(12, 9))
     );
     parse_error(bomb(40, 2));
+    // A list that is open while the next one is read counts, too.
+    let many = vec!["a"; 10_000].join(", ");
+    let open = |level: usize| format!("{0}- *a\n{0}-\n", "  ".repeat(level));
+    let nested: String = (0..60).map(open).collect();
+    let error = parse_error(format!("a: &a [{many}]\nb:\n{nested}]"));
+    assert!(error.contains(too_much), "{error}");
     for deep in [
         "[".repeat(100_000),
         "{a: ".repeat(100_000),
@@ -519,6 +525,48 @@ fn too_large_or_deep_kubeconfig_is_rejected() {
             .to_string()
             .contains("larger than 8 MiB")
     );
+}
+
+/// Aliases that repeat a long text, directly, as a key, in a map, and by merging such a map.
+#[test]
+fn kubeconfig_aliases_repeat_limited_text() {
+    let long = "s3cret".repeat(20_000);
+    let (start, times) = (
+        format!("text: &text {long}\nmap: &map {{? *text : 1}}\n"),
+        100,
+    );
+    let list = |item: &str| format!("{start}list: [{}]", vec![item; times].join(", "));
+    let merges = format!(
+        "{start}list:\n{}",
+        "- {<<: *map}\n- {<<: [*map, {<<: *map}]}\n".repeat(times / 3)
+    );
+    // Each map is open while the next one is read.
+    let nested = format!("{start}map: {}", "{<<: *map, a: ".repeat(times));
+    let too_much = ": aliases repeat too much text for a kubeconfig at line";
+    for text in [
+        list("*text"),
+        list("{? *text : 1}"),
+        list("*map"),
+        merges,
+        nested,
+    ] {
+        let error = parse_error(&text);
+        assert!(
+            error.contains(too_much),
+            "{}: {error}",
+            &text[text.len() - 40..]
+        );
+    }
+    // The number of aliases alone does not matter, and neither does long text without aliases.
+    let short = format!(
+        "text: &text short\nlist: [{}]",
+        vec!["*text"; 100_000].join(", ")
+    );
+    let no_alias = format!("{start}list: [{}]", vec![&*long; 60].join(", "));
+    let some = format!("{start}list: [{}]", vec!["*text"; 60].join(", "));
+    for text in [short, no_alias, some] {
+        Kubeconfig::parse(text, "").unwrap();
+    }
 }
 
 #[test]
