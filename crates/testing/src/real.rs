@@ -176,7 +176,8 @@ impl RealApiServer {
     ///
     /// # Errors
     ///
-    /// Returns the error of the server if it rejects the rules or the name.
+    /// Returns the error of the server if it rejects the rules or the name. Returns an error if the
+    /// rules do not apply within the [time limit](RealApiServerBuilder::start_timeout) of a start.
     pub fn account(&self, user: &str, rules: &[Value]) -> Result<Config, Error> {
         // The server applies roles with a delay, but all rules of a role at once: this one shows
         // that it has applied the others.
@@ -200,15 +201,8 @@ impl RealApiServer {
             api.patch(user, &patch, &stop)?;
         }
         let config = self.config().impersonate(Impersonation::user(user));
-        let (client, marker) = (Client::new(config.clone())?, Request::get(marker));
-        let is_forbidden = || {
-            let result = client.request(&marker, &stop);
-            result.is_err_and(|error| error.is_forbidden())
-        };
-        let deadline = Instant::now() + self.builder.start_timeout;
-        while is_forbidden() && Instant::now() < deadline {
-            thread::park_timeout(TICK);
-        }
+        let client = Client::new(config.clone())?;
+        wait_until_allowed(&client, &marker, self.builder.start_timeout)?;
         Ok(config)
     }
 
@@ -459,6 +453,31 @@ fn create_private(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
+/// Waits until the user of `client` has the right to get `path`, where the server has nothing.
+///
+/// # Errors
+///
+/// Returns an error at the time limit. Other errors than a refusal, such as those of a connection,
+/// say nothing about the rights of the user, and are returned at once.
+fn wait_until_allowed(client: &Client, path: &str, timeout: Duration) -> Result<(), Error> {
+    let (request, stop) = (Request::get(path), Stop::new());
+    let deadline = Instant::now() + timeout;
+    loop {
+        match client.request(&request, &stop) {
+            Ok(_) => return Ok(()),
+            // The request has passed the authorization.
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) if !error.is_forbidden() => return Err(error),
+            Err(error) if Instant::now() >= deadline => {
+                return Err(Error::other(format!(
+                    "the rules of the account do not apply after {timeout:?}: {error}"
+                )));
+            }
+            Err(_) => thread::park_timeout(TICK),
+        }
+    }
+}
+
 fn failed(what: impl fmt::Display, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("can't {what}: {error}"))
 }
@@ -479,4 +498,39 @@ fn free_ports() -> io::Result<[u16; 3]> {
 /// Returns a number that cannot be guessed.
 fn random() -> u64 {
     RandomState::new().hash_one(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ApiServer, Fault};
+
+    const PATH: &str = "/rules-1";
+
+    fn allowed(timeout: Duration, faults: impl IntoIterator<Item = Fault>) -> Result<(), Error> {
+        let server = ApiServer::start().unwrap();
+        for fault in faults {
+            server.fail_next(fault);
+        }
+        let client = Client::new(Config::new(server.url())).unwrap();
+        wait_until_allowed(&client, PATH, timeout)
+    }
+
+    #[test]
+    fn account_is_ready_when_its_rules_apply() {
+        let long = Duration::from_secs(60);
+        allowed(long, []).unwrap();
+        allowed(long, [Fault::status(403).times(3)]).unwrap();
+    }
+
+    #[test]
+    fn account_whose_rules_never_apply_is_an_error() {
+        let short = Duration::from_millis(50);
+        let error = allowed(short, [Fault::status(403).times(usize::MAX)]).unwrap_err();
+        let expected = "the rules of the account do not apply after 50ms: GET ";
+        assert!(error.to_string().starts_with(expected), "{error}");
+        // An error that says nothing about the rules is no success either.
+        let error = allowed(short, [Fault::status(500)]).unwrap_err();
+        assert!(error.is_internal_error(), "{error}");
+    }
 }
