@@ -173,11 +173,11 @@ impl Current {
 
 impl TlsSettings {
     fn new(config: &Config, host: &str) -> Result<Self, Error> {
-        let peer = Peer::new(
-            PeerKind::Server,
-            config.tls_server_name.as_deref().unwrap_or(host),
-            config.insecure,
-        )?;
+        let (what, name) = match &config.tls_server_name {
+            Some(setting) => (&*setting.what, &*setting.name),
+            None => ("the host of the server's URL", host),
+        };
+        let peer = Peer::new(PeerKind::Server, what, name, config.insecure)?;
         if config.insecure {
             if let Some(ca) = &config.ca {
                 return Err(config_error(format!(

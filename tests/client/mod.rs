@@ -38,6 +38,7 @@ mod stop_anytime;
 mod timeouts;
 mod tls;
 mod tls_cases;
+mod tls_differences;
 mod tunnels;
 mod verbs;
 mod waits;

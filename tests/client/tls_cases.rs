@@ -39,7 +39,7 @@ pub(crate) fn install_provider() {
     Arc::unwrap_or_clone(chacha).install_default().unwrap();
 }
 
-fn get(config: Config) -> Result<(), Error> {
+pub(super) fn get(config: Config) -> Result<(), Error> {
     let client = Client::new(config)?;
     let response = client.request(&Request::get("/version"), &Stop::new())?;
     assert_eq!(response.bytes()?, b"{}");
@@ -47,7 +47,7 @@ fn get(config: Config) -> Result<(), Error> {
 }
 
 /// Checks the verdict: `None` for accepted, or a part of the error.
-fn assert_verdict(case: &str, verdict: Result<(), Error>, expected: Option<&str>) {
+pub(super) fn assert_verdict(case: &str, verdict: Result<(), Error>, expected: Option<&str>) {
     match (verdict, expected) {
         (Ok(()), None) => {}
         (Err(error), Some(expected)) => {
@@ -120,7 +120,9 @@ fn get_in_child_process(server: &Server, variables: &[(&str, &Path)]) -> String 
 }
 
 /// An authority or a self-signed certificate.
-fn issuer(adjust: impl FnOnce(&mut CertificateParams)) -> CertifiedIssuer<'static, KeyPair> {
+pub(super) fn issuer(
+    adjust: impl FnOnce(&mut CertificateParams),
+) -> CertifiedIssuer<'static, KeyPair> {
     issuer_with(KeyPair::generate().unwrap(), adjust)
 }
 
@@ -141,7 +143,7 @@ fn same_key(of: &CertifiedIssuer<'static, KeyPair>) -> KeyPair {
     KeyPair::from_pem(&of.key().serialize_pem()).unwrap()
 }
 
-fn signed_by(
+pub(super) fn signed_by(
     issuer: &CertifiedIssuer<'static, KeyPair>,
     adjust: impl FnOnce(&mut CertificateParams),
 ) -> CertifiedIssuer<'static, KeyPair> {
@@ -415,15 +417,20 @@ fn broken_pem_block_is_skipped() {
 
 #[test]
 fn format_of_a_key_does_not_depend_on_its_label() {
-    let keys = [
+    let (rsa, ec) = (
         include_str!("keys/rsa.pkcs8.pem"),
-        include_str!("keys/rsa.pkcs1.pem"),
         include_str!("keys/ec.pkcs8.pem"),
-        include_str!("keys/ec.sec1.pem"),
-    ];
+    );
+    let rsa_chain = issuer_with(KeyPair::from_pem(rsa).unwrap(), |_| {}).pem();
     let chain = include_str!("keys/ec.x509v1.crt");
+    let keys = [
+        (rsa, &*rsa_chain),
+        (include_str!("keys/rsa.pkcs1.pem"), &rsa_chain),
+        (ec, chain),
+        (include_str!("keys/ec.sec1.pem"), chain),
+    ];
     let config = || Config::new("https://a").insecure_skip_tls_verify(true);
-    for key in keys {
+    for (key, chain) in keys {
         let middle = key.split("-----").nth(2).unwrap();
         for label in [
             "PRIVATE KEY",
@@ -440,7 +447,7 @@ fn format_of_a_key_does_not_depend_on_its_label() {
         }
     }
     // After the header, the content of an encrypted key is arbitrary.
-    let der = keys[0].split("-----").nth(2).unwrap();
+    let der = rsa.split("-----").nth(2).unwrap();
     let encrypted = [
         format!(
             "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: a,b\n{der}-----END RSA PRIVATE KEY-----\n"
@@ -458,7 +465,7 @@ fn format_of_a_key_does_not_depend_on_its_label() {
         );
     }
     let key =
-        keys[0].to_owned() + "-----BEGIN X-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END X-----\n";
+        ec.to_owned() + "-----BEGIN X-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END X-----\n";
     Client::new(config().client_certificate_pem(chain, key)).unwrap();
 }
 
@@ -599,7 +606,7 @@ fn raw_server(bytes: Vec<u8>) -> String {
 }
 
 /// Returns the first bytes that a client sends, after which the server closes the connection.
-fn closed_handshake() -> (Vec<u8>, Error) {
+pub(super) fn closed_handshake() -> (Vec<u8>, Error) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let hello = std::thread::spawn(move || {

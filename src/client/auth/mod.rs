@@ -204,7 +204,10 @@ fn cluster_info(config: &Config) -> Result<ClusterInfo, Error> {
     let ca = config.ca.as_ref().map(PemSource::read).transpose()?;
     Ok(ClusterInfo {
         server: config.server.to_string(),
-        tls_server_name: config.tls_server_name.clone().unwrap_or_default(),
+        tls_server_name: config
+            .tls_server_name
+            .as_ref()
+            .map_or_else(String::new, |setting| setting.name.clone()),
         insecure_skip_tls_verify: config.insecure,
         certificate_authority_data: ca.map(|ca| ca.bytes.to_vec()).unwrap_or_default(),
         proxy_url: match &config.proxy {

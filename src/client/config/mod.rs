@@ -8,6 +8,7 @@ mod infer;
 mod kubeconfig;
 mod server_url;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +63,7 @@ pub struct Config {
     pub(super) proxy: ProxyChoice,
     pub(super) compression: bool,
     pub(super) insecure: bool,
-    pub(super) tls_server_name: Option<String>,
+    pub(super) tls_server_name: Option<TlsServerName>,
     pub(super) default_namespace: String,
     pub(super) user_agent: Option<String>,
     pub(super) connect_timeout: Option<Duration>,
@@ -78,6 +79,20 @@ pub(super) enum ProxyChoice {
     Direct,
     /// The URL may contain a password.
     Url(Secret),
+}
+
+/// A `tls-server-name`. `what` names it in messages: `tls-server-name of cluster "prod"`. `Debug`
+/// shows only the name.
+#[derive(Clone)]
+pub(super) struct TlsServerName {
+    pub(super) what: String,
+    pub(super) name: String,
+}
+
+impl fmt::Debug for TlsServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
 }
 
 /// The id-token of an OIDC provider. `what` names it in messages: `the id-token of user "jane"`.
@@ -354,7 +369,10 @@ impl Config {
     /// The name that the server's certificate must match, and that is sent in the TLS handshake
     /// (SNI). By default, the host of the URL.
     pub fn tls_server_name(mut self, name: impl Into<String>) -> Self {
-        self.tls_server_name = Some(name.into());
+        self.tls_server_name = Some(TlsServerName {
+            what: "tls-server-name".to_owned(),
+            name: name.into(),
+        });
         self
     }
 

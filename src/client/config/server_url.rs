@@ -48,6 +48,13 @@ pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {
             "the server's URL has a query or a fragment, which is not supported",
         ));
     }
+    // kubectl converts such a host itself.
+    if authority.is_some_and(|authority| !authority.is_ascii()) {
+        return Err(config_error(format!(
+            "the host of the server's URL {:?} is not ASCII; write it as xn--…",
+            ServerUrl(given.to_owned())
+        )));
+    }
     let url = match (given.contains("://"), config.has_tls_settings()) {
         (true, _) => given.to_owned(),
         (false, true) => format!("https://{given}"),

@@ -3,7 +3,8 @@
 
 use std::net::IpAddr;
 
-use rustls::pki_types::UnixTime;
+use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::pki_types::{SubjectPublicKeyInfoDer, UnixTime};
 
 use super::der::Der;
 use crate::base::text::EscapedName;
@@ -19,7 +20,23 @@ pub(super) struct Certificate<'a> {
     validity: Der<'a>,
     /// The algorithm and the bits of the public key.
     key: &'a [u8],
+    /// Whether it has an issuerUniqueID or a subjectUniqueID.
+    has_unique_id: bool,
     extensions: Der<'a>,
+}
+
+// The algorithms of public keys.
+const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
+const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
+
+/// The tag of a date with a year of two digits.
+const UTC_TIME: u8 = 0x17;
+
+/// A name for which a certificate is valid.
+pub(super) enum SubjectAltName<'a> {
+    /// Perhaps a wildcard, or no valid name at all.
+    Dns(&'a [u8]),
+    Address(IpAddr),
 }
 
 // The last arcs of the ids of extensions, which start with `2.5.29`.
@@ -34,17 +51,26 @@ const KNOWN: [u8; 10] = [15, 17, 19, 30, 31, 32, 33, 36, 37, 54];
 impl<'a> Certificate<'a> {
     pub(super) fn read(der: &'a [u8]) -> Option<Self> {
         const VERSION: u8 = 0xa0;
+        const ISSUER_UNIQUE_ID: u8 = 0x81;
+        const SUBJECT_UNIQUE_ID: u8 = 0x82;
         const EXTENSIONS: u8 = 0xa3;
         let mut fields = Der::new(Der::sequence(der).element(Der::SEQUENCE)?);
         let version = fields.element(VERSION);
         fields.element(Der::INTEGER)?; // The serial number.
         fields.element(Der::SEQUENCE)?; // The signature algorithm.
+        let issuer = fields.element(Der::SEQUENCE)?;
+        let validity = Der::new(fields.element(Der::SEQUENCE)?);
+        let subject = fields.element(Der::SEQUENCE)?;
+        let key = fields.element(Der::SEQUENCE)?;
+        let issuer_id = fields.element(ISSUER_UNIQUE_ID);
+        let subject_id = fields.element(SUBJECT_UNIQUE_ID);
         Some(Self {
             is_v3: version == Some(&[Der::INTEGER, 1, 2]),
-            issuer: fields.element(Der::SEQUENCE)?,
-            validity: Der::new(fields.element(Der::SEQUENCE)?),
-            subject: fields.element(Der::SEQUENCE)?,
-            key: fields.element(Der::SEQUENCE)?,
+            issuer,
+            validity,
+            subject,
+            key,
+            has_unique_id: issuer_id.or(subject_id).is_some(),
             extensions: fields
                 .find(|(tag, _)| *tag == EXTENSIONS)
                 .map_or(Der::new(&[]), |(_, content)| Der::sequence(content)),
@@ -54,6 +80,39 @@ impl<'a> Certificate<'a> {
     /// Whether the name of its issuer is that of `authority`.
     pub(super) fn is_issued_by(&self, authority: &Certificate<'_>) -> bool {
         self.issuer == authority.subject
+    }
+
+    /// Whether its public key is this one. Compares the keys without their algorithms, which have
+    /// several forms.
+    pub(super) fn has_key(&self, public: &SubjectPublicKeyInfoDer<'_>) -> bool {
+        let bits = |mut key: Der<'_>| {
+            key.element(Der::SEQUENCE)?;
+            key.element(Der::BIT_STRING).map(<[u8]>::to_vec)
+        };
+        bits(Der::new(self.key)) == bits(Der::sequence(public))
+    }
+
+    /// Names a part of the certificate that webpki refuses in every certificate.
+    pub(super) fn unsupported_part(&self) -> Option<&'static str> {
+        self.has_unique_id.then_some(
+            "has an issuerUniqueID or a subjectUniqueID, which is not supported; issue it again \
+             without it",
+        )
+    }
+
+    /// Says that it has a date that webpki cannot read. This does not matter in a trusted
+    /// certificate, of which webpki reads no dates.
+    pub(super) fn date_problem(&self) -> Option<&'static str> {
+        let mut dates = self.validity;
+        let is_supported = |(tag, date): (u8, &[u8])| match tag {
+            // The years 50 to 69 are before 1970.
+            UTC_TIME => date.len() == 13 && date.ends_with(b"Z") && !matches!(date[0], b'5' | b'6'),
+            _ => date.len() == 15 && date.ends_with(b"Z") && date[..4] >= b"1970"[..],
+        };
+        (!dates.all(is_supported)).then_some(
+            "has a date before 1970, without seconds or in another time zone than UTC; issue it \
+             again with other dates",
+        )
     }
 
     /// The id, the criticality and the value of each extension. The id is that of an extension of
@@ -134,9 +193,11 @@ impl<'a> Certificate<'a> {
         let mut time = || {
             let (tag, time) = self.validity.next()?;
             let text = rfc3339(tag, time)?;
-            let seconds = time::UnixTime::parse(&text).ok()??.seconds;
-            // A time before 1970 has always passed.
-            Some((u64::try_from(seconds).unwrap_or(0), text))
+            // A time before 1970 has always passed. Go writes its zero time, which is `None`, if a
+            // date is not set.
+            let time = time::UnixTime::parse(&text).ok()?;
+            let seconds = time.and_then(|time| u64::try_from(time.seconds).ok());
+            Some((seconds.unwrap_or(0), text))
         };
         let (Some(from), Some(until)) = (time(), time()) else {
             return Err("has no valid dates".to_owned());
@@ -182,55 +243,97 @@ impl<'a> Certificate<'a> {
         quoted_name(self.issuer).unwrap_or_else(|| "without a name".to_owned())
     }
 
-    /// The first ten DNS names and addresses that it is for, for messages.
-    pub(super) fn names(self) -> Option<String> {
+    /// The DNS names and addresses that it is for.
+    pub(super) fn subject_alt_names(self) -> impl Iterator<Item = SubjectAltName<'a>> {
         const DNS_NAME: u8 = 0x82;
         const ADDRESS: u8 = 0x87;
-        let names = Der::sequence(self.extension(SUBJECT_ALT_NAME)?);
-        let mut names = names.filter_map(|(tag, name)| match tag {
-            DNS_NAME => Some(format!(
-                "DNS:{}",
-                EscapedName(&String::from_utf8_lossy(name))
-            )),
-            ADDRESS => {
-                let v4 = <[u8; 4]>::try_from(name).map(IpAddr::from);
-                let address = v4.or_else(|_| <[u8; 16]>::try_from(name).map(IpAddr::from));
-                Some(format!("IP:{}", address.ok()?))
+        let names = self.extension(SUBJECT_ALT_NAME).map(Der::sequence);
+        names
+            .into_iter()
+            .flatten()
+            .filter_map(|(tag, name)| match tag {
+                DNS_NAME => Some(SubjectAltName::Dns(name)),
+                ADDRESS => {
+                    let v4 = <[u8; 4]>::try_from(name).map(IpAddr::from);
+                    let address = v4.or_else(|_| <[u8; 16]>::try_from(name).map(IpAddr::from));
+                    Some(SubjectAltName::Address(address.ok()?))
+                }
+                _ => None,
+            })
+    }
+
+    /// The first ten DNS names and addresses that it is for, for messages.
+    pub(super) fn names(self) -> Option<String> {
+        let mut names = self.subject_alt_names().map(|name| match name {
+            SubjectAltName::Dns(name) => {
+                format!("DNS:{}", EscapedName(&String::from_utf8_lossy(name)))
             }
-            _ => None,
+            SubjectAltName::Address(address) => format!("IP:{address}"),
         });
         let mut shown: Vec<String> = names.by_ref().take(10).collect();
         shown.extend(names.next().map(|_| "…".to_owned()));
         (!shown.is_empty()).then(|| shown.join(", "))
     }
 
-    /// Says why a key is not supported, if it is of a known kind that is not.
-    pub(super) fn key_problem(self) -> Option<String> {
-        const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
-        const P521: &[u8] = &[0x2b, 0x81, 4, 0, 0x23];
+    /// Says why its key is not supported: its kind, its size or its form. `None` if nothing is
+    /// wrong with it.
+    pub(super) fn key_problem(self, supported: &WebPkiSupportedAlgorithms) -> Option<String> {
         let mut key = Der::new(self.key);
-        let mut algorithm = Der::new(key.element(Der::SEQUENCE)?);
-        match (algorithm.element(Der::OID)?, algorithm.element(Der::OID)) {
-            (RSA, _) => {
-                let bits = key.element(Der::BIT_STRING)?.get(1..)?;
+        let algorithm = key.element(Der::SEQUENCE)?;
+        // The first byte is the number of unused bits.
+        let bits = key.element(Der::BIT_STRING)?.get(1..)?;
+        let mut supported = supported.all.iter();
+        if !supported.any(|known| known.public_key_alg_id().as_ref() == algorithm) {
+            return Some(unsupported_kind(Der::new(algorithm)));
+        }
+        match Der::new(algorithm).element(Der::OID)? {
+            RSA => {
                 let modulus = Der::sequence(bits).element(Der::INTEGER)?;
                 let unsigned = modulus.strip_prefix(&[0]).unwrap_or(modulus);
                 let bits = 8 * unsigned.len() - unsigned.first()?.leading_zeros() as usize;
                 (!(2048..=8192).contains(&bits))
                     .then(|| format!("has an RSA key of {bits} bits; supported are 2048 to 8192"))
             }
-            (_, Some(P521)) => Some(
-                "has a key on the curve P-521, which needs k8s-informer's feature aws-lc-rs"
-                    .to_owned(),
-            ),
+            EC => match bits.first()? {
+                2 | 3 => Some(
+                    "has an EC key in compressed form, which is not supported; issue it again with \
+                     the uncompressed key"
+                        .to_owned(),
+                ),
+                _ => None,
+            },
             _ => None,
         }
     }
 }
 
+/// Describes the algorithm of a public key, which the provider does not support.
+fn unsupported_kind(mut algorithm: Der<'_>) -> String {
+    const RSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10];
+    const P224: &[u8] = &[0x2b, 0x81, 4, 0, 0x21];
+    const P521: &[u8] = &[0x2b, 0x81, 4, 0, 0x23];
+    const SECP256K1: &[u8] = &[0x2b, 0x81, 4, 0, 0x0a];
+    let kind = match (algorithm.element(Der::OID), algorithm.next()) {
+        (Some(EC), Some((Der::OID, P521))) => {
+            return "has a key on the curve P-521, which needs k8s-informer's feature aws-lc-rs"
+                .to_owned();
+        }
+        (Some(EC), Some((Der::OID, P224))) => "a key on the curve P-224, which is not supported",
+        (Some(EC), Some((Der::OID, SECP256K1))) => {
+            "a key on the curve secp256k1, which is not supported"
+        }
+        (Some(EC), Some((Der::SEQUENCE, _))) => {
+            "an EC key with explicit parameters of its curve, which is not supported"
+        }
+        (Some(EC), _) => "a key on a curve that is not supported",
+        (Some(RSA_PSS), _) => "an RSA key for PSS signatures only, which is not supported",
+        _ => "a key of a kind that is not supported",
+    };
+    format!("has {kind}; use RSA, P-256, P-384 or Ed25519")
+}
+
 /// Converts a time of a certificate.
 fn rfc3339(tag: u8, time: &[u8]) -> Option<String> {
-    const UTC_TIME: u8 = 0x17;
     let time = str::from_utf8(time).ok()?;
     let (century, time) = match tag {
         // Years of two digits are from 1950 to 2049.

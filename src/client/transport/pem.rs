@@ -22,15 +22,34 @@ struct Block<'a> {
     /// The number of the block, starting with 1.
     number: usize,
     label: &'a [u8],
-    /// All of it, from the label on.
-    text: &'a [u8],
+    /// The lines `Name: value` before the content, with blank lines around them.
+    headers: &'a [u8],
     /// `None` if the block has no end or is not valid base64.
     content: Option<Vec<u8>>,
 }
 
+impl Block<'_> {
+    fn has_headers(&self) -> bool {
+        !self.headers.is_empty()
+    }
+
+    /// Whether a header says that the content is encrypted: `Proc-Type: 4,ENCRYPTED`.
+    fn is_encrypted(&self) -> bool {
+        let mut lines = self.headers.split(is_line_break);
+        let is_encrypted = |line: &[u8]| {
+            let header = line.trim_ascii_start().strip_prefix(b"Proc-Type:");
+            header.is_some_and(|value| memmem::find(value, b"ENCRYPTED").is_some())
+        };
+        lines.any(is_encrypted)
+    }
+}
+
+fn is_line_break(byte: &u8) -> bool {
+    matches!(byte, b'\n' | b'\r')
+}
+
 fn blocks(pem: &[u8]) -> impl Iterator<Item = Block<'_>> {
     const BEGIN: &[u8] = b"-----BEGIN ";
-    let is_line_break = |byte: &u8| matches!(byte, b'\n' | b'\r');
     let mut starts = memmem::find_iter(pem, BEGIN)
         .filter(move |start| *start == 0 || is_line_break(&pem[start - 1]))
         .peekable();
@@ -38,7 +57,7 @@ fn blocks(pem: &[u8]) -> impl Iterator<Item = Block<'_>> {
         let start = starts.next()? + BEGIN.len();
         let text = &pem[start..starts.peek().copied().unwrap_or(pem.len())];
         let line = text.split(is_line_break).next().unwrap_or_default();
-        let body = &text[line.len()..];
+        let (headers, body) = split_headers(&text[line.len()..]);
         let label = line.trim_ascii_end().strip_suffix(b"-----");
         let content = label.and_then(|label| {
             let end = memmem::find(body, &[b"-----END ", label, b"-----"].concat())?;
@@ -49,10 +68,34 @@ fn blocks(pem: &[u8]) -> impl Iterator<Item = Block<'_>> {
         Some(Block {
             number,
             label: label.unwrap_or(line),
-            text,
+            headers,
             content,
         })
     })
+}
+
+/// Splits the headers off the lines after the label. As in Go, a header is a line with a colon,
+/// which base64 does not have.
+fn split_headers(lines: &[u8]) -> (&[u8], &[u8]) {
+    let mut rest = lines;
+    loop {
+        let next = rest.trim_ascii_start();
+        let length = next.iter().position(is_line_break).unwrap_or(next.len());
+        let (line, after) = next.split_at(length);
+        if !line.contains(&b':') {
+            return lines.split_at(lines.len() - rest.len());
+        }
+        rest = after;
+    }
+}
+
+/// What headers of a certificate mean.
+#[derive(Clone, Copy)]
+pub(super) enum Headers {
+    /// They are ignored, as Go's `X509KeyPair` does in a chain.
+    Ignored,
+    /// The block is skipped, as Go's `AppendCertsFromPEM` does among authorities.
+    Skipped,
 }
 
 /// Reads the certificates. A broken block, or one that `accept` rejects with a reason, is skipped
@@ -63,12 +106,18 @@ fn blocks(pem: &[u8]) -> impl Iterator<Item = Block<'_>> {
 /// Returns an error if no certificate is left.
 pub(super) fn certificates<T>(
     pem: &Pem,
+    headers: Headers,
     accept: impl Fn(CertificateDer<'static>) -> Result<T, &'static str>,
 ) -> Result<Vec<T>, Error> {
     let mut certificates = Vec::new();
     let mut last_problem = "no certificate in PEM form".to_owned();
     for block in blocks(&pem.bytes).filter(|block| block.label == b"CERTIFICATE") {
-        let content = block.content.ok_or("not valid PEM");
+        let content = match headers {
+            Headers::Skipped if block.has_headers() => {
+                Err("has headers before its content, which an authority must not have")
+            }
+            Headers::Ignored | Headers::Skipped => block.content.ok_or("not valid PEM"),
+        };
         match content.and_then(|der| accept(der.into())) {
             Ok(certificate) => certificates.push(certificate),
             Err(problem) => {
@@ -89,10 +138,14 @@ pub(super) fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, Error> {
     const ENCRYPTED: &str = "encrypted keys are not supported";
     let mut problem = "no private key in PEM form";
     for block in blocks(&pem.bytes).filter(|block| block.label.ends_with(b"PRIVATE KEY")) {
+        if block.is_encrypted() {
+            problem = ENCRYPTED;
+            continue;
+        }
         let Some(der) = block.content else {
-            problem = match memmem::find(block.text, b"ENCRYPTED") {
-                Some(_) => ENCRYPTED,
-                None => "not valid PEM",
+            problem = match block.label.starts_with(b"ENCRYPTED") {
+                true => ENCRYPTED,
+                false => "not valid PEM",
             };
             continue;
         };

@@ -4,14 +4,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::ClientConfig;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, InconsistentKeys};
 
 use super::authority::without_brackets;
 use super::certificate::Certificate;
-use super::pem::{certificates, private_key};
+use super::pem::{Headers, certificates, private_key};
 use super::tls_error::{Identity, PeerKind};
 use super::verifier::{NOT_A_CERTIFICATE, Trusted, Verifier};
 #[cfg(all(unix, not(target_os = "macos")))]
@@ -37,10 +37,11 @@ pub(in crate::client) struct Peer {
 }
 
 impl Peer {
-    /// Creates the settings. `name` is a host as written in a URL. With `insecure`, any certificate
-    /// is accepted.
+    /// Creates the settings. `name` is a host as written in a URL, and `what` the setting that it
+    /// comes from, for messages. With `insecure`, any certificate is accepted.
     pub(in crate::client) fn new(
         kind: PeerKind,
+        what: &str,
         name: &str,
         insecure: bool,
     ) -> Result<Self, Error> {
@@ -48,9 +49,16 @@ impl Peer {
         // certificate.
         let host = without_brackets(name).split('%').next().unwrap_or_default();
         let server_name = ServerName::try_from(host.to_owned()).map_err(|_| {
+            let hint = if !host.is_ascii() {
+                ", such as xn--…"
+            } else if host.contains('*') {
+                "; set a name that the wildcard matches"
+            } else {
+                ""
+            };
             config_error(format!(
-                "{name:?} is not a valid server name for a certificate: it must be an address, or \
-                 a DNS name in ASCII"
+                "{what}: {name:?} is not a valid server name for a certificate: it must be an \
+                 address, or a DNS name in ASCII{hint}"
             ))
         })?;
         Ok(Self {
@@ -86,10 +94,11 @@ fn load(
     certificate: &Pem,
     key: &Pem,
 ) -> Result<(Arc<CertifiedKey>, String), Error> {
-    let chain = certificates(certificate, |der| match Certificate::read(&der) {
+    let accept = |der: CertificateDer<'static>| match Certificate::read(&der) {
         Some(_) => Ok(der),
         None => Err(NOT_A_CERTIFICATE),
-    })?;
+    };
+    let chain = certificates(certificate, Headers::Ignored, accept)?;
     let loaded = provider
         .key_provider
         .load_private_key(private_key(key)?)
@@ -101,17 +110,22 @@ fn load(
             ))
         })?;
     let identity = CertifiedKey::new(chain, loaded);
-    if let Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) =
-        identity.keys_match()
-    {
-        return Err(config_error(format!(
-            "{key} is not the key of {certificate}"
-        )));
-    }
     let leaf = identity
         .cert
         .first()
         .and_then(|leaf| Certificate::read(leaf));
+    // `CertifiedKey::keys_match` compares nothing if webpki cannot read the certificate, for
+    // example one of X.509 version 1.
+    if let (Some(leaf), Some(public)) = (leaf, identity.key.public_key())
+        && !leaf.has_key(&public)
+    {
+        let algorithms = &provider.signature_verification_algorithms;
+        return Err(config_error(match leaf.key_problem(algorithms) {
+            // The same key can have several forms.
+            Some(problem) => format!("{certificate} {problem}"),
+            None => format!("{key} is not the key of {certificate}"),
+        }));
+    }
     let description = leaf.map_or_else(String::new, |leaf| leaf.describe(certificate));
     Ok((Arc::new(identity), description))
 }
@@ -126,7 +140,8 @@ pub(in crate::client) fn proxy_tls(
     insecure: bool,
     ca: Option<&Pem>,
 ) -> Result<Tls, Error> {
-    let peer = Peer::new(PeerKind::Proxy, host, insecure)?;
+    let what = "the host of the proxy's URL";
+    let peer = Peer::new(PeerKind::Proxy, what, host, insecure)?;
     tls(&peer, None, || match (ca, system()) {
         (None, system) => system,
         (Some(ca), Err(_)) => configured(ca),
@@ -191,7 +206,8 @@ type Trust = (Vec<Trusted>, String);
 fn configured(ca: &Pem) -> Result<Trust, Error> {
     let from = ca.to_string();
     let shared = from.as_str().into();
-    Ok((certificates(ca, |it| Trusted::new(it, &shared))?, from))
+    let accept = |der| Trusted::new(der, &shared);
+    Ok((certificates(ca, Headers::Skipped, accept)?, from))
 }
 
 fn system() -> Result<Trust, Error> {

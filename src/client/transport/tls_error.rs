@@ -126,6 +126,12 @@ impl Identity {
             {
                 return self.rejected(error);
             }
+            // Without a client certificate, this alert is about the handshake as a whole.
+            Tls::AlertReceived(Alert::DecryptError)
+                if self.state.load(Ordering::Relaxed) == SENT =>
+            {
+                return self.rejected(error);
+            }
             Tls::PeerIncompatible(
                 PeerIncompatible::NoCertificateRequestSignatureSchemesInCommon,
             ) => return self.rejected(error),
@@ -175,6 +181,9 @@ impl Identity {
             rustls::Error::AlertReceived(Alert::UnknownCA) => "its issuer is not trusted there",
             rustls::Error::AlertReceived(Alert::CertificateExpired) => {
                 "it has expired, or is not valid yet"
+            }
+            rustls::Error::AlertReceived(Alert::DecryptError) => {
+                "the signature is not that of its key"
             }
             _ => {
                 "it is revoked, malformed, not for clients (extendedKeyUsage) or otherwise not \

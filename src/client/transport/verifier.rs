@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 
-use super::certificate::Certificate;
+use super::certificate::{Certificate, SubjectAltName};
 use super::tls_error::{PeerKind, refused};
 use crate::base::derive::debug_fields;
 
@@ -31,7 +31,11 @@ impl Trusted {
         from: &Arc<str>,
     ) -> Result<Self, &'static str> {
         // webpki reads version 1 and 3, and checks the form.
-        webpki::anchor_from_trusted_cert(&certificate).map_err(|_| NOT_A_CERTIFICATE)?;
+        webpki::anchor_from_trusted_cert(&certificate).map_err(|_| {
+            let read = Certificate::read(&certificate);
+            read.and_then(|it| it.unsupported_part())
+                .unwrap_or(NOT_A_CERTIFICATE)
+        })?;
         Ok(Self {
             certificate,
             from: from.clone(),
@@ -44,6 +48,87 @@ impl Trusted {
 
     fn read(&self) -> Option<Certificate<'_>> {
         Certificate::read(&self.certificate)
+    }
+}
+
+/// Why certificates are refused. [`Verifier::explain`] has the texts.
+enum Problem {
+    NoCertificate,
+    UnreadableAuthority,
+    /// Of the peer's own certificate, which is the subject of the text.
+    Leaf(Cow<'static, str>),
+    /// Of an authority above it, which is the subject of the text.
+    Authority {
+        name: String,
+        /// The source, if it is a trusted one.
+        from: Option<Arc<str>>,
+        problem: Cow<'static, str>,
+    },
+    /// The chain begins with the certificate of this authority.
+    AuthorityFirst(String),
+    SelfSigned,
+    /// There is a trusted authority of this name, but its key did not sign.
+    OtherKey(String),
+    UnknownAuthority(String),
+    NoName {
+        host: String,
+    },
+    OtherName {
+        host: String,
+        names: String,
+        remedy: NameRemedy,
+    },
+    Malformed(webpki::Error),
+}
+
+/// What to do if the certificate is for other names.
+enum NameRemedy {
+    OneOfThem,
+    /// Some are wildcards, which are no names. This name matches.
+    Matching(String),
+    /// Nothing matches, for example a wildcard with one label after it.
+    NewCertificate,
+}
+
+const UNTRUSTED: &str = "is not signed by a trusted authority";
+
+impl Problem {
+    fn leaf(problem: impl Into<Cow<'static, str>>) -> Self {
+        Self::Leaf(problem.into())
+    }
+
+    /// Describes an error of webpki that is not about a single authority.
+    fn of_webpki(error: webpki::Error) -> Self {
+        use webpki::Error as Webpki;
+        Self::leaf(match error {
+            Webpki::CaUsedAsEndEntity => {
+                "is a CA certificate (CA:TRUE), which must only sign others. Issue one with \
+                 CA:FALSE, or, to trust exactly this certificate, add it to certificate-authority"
+            }
+            Webpki::NameConstraintViolation => {
+                "has a name that an authority above it must not sign (nameConstraints)"
+            }
+            Webpki::UnsupportedCertVersion => {
+                "or one above it is not X.509 version 3, and can have no subjectAltName (SAN); \
+                 issue it again"
+            }
+            Webpki::UnsupportedCriticalExtension => {
+                "or one above it has a critical extension that is not supported; issue it again \
+                 without it"
+            }
+            Webpki::RequiredEkuNotFoundContext(_) => {
+                "or one above it is not for servers; issue it again with serverAuth in its \
+                 extendedKeyUsage"
+            }
+            // The limits of webpki.
+            Webpki::MaximumPathDepthExceeded
+            | Webpki::MaximumPathBuildCallsExceeded
+            | Webpki::MaximumSignatureChecksExceeded
+            | Webpki::MaximumNameConstraintComparisonsExceeded => {
+                "has more than 6 authorities above it, or too many names or authorities of one name"
+            }
+            _ => return Self::Malformed(error),
+        })
     }
 }
 
@@ -88,18 +173,17 @@ impl Verifier {
         intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         now: UnixTime,
-    ) -> Result<(), String> {
+    ) -> Result<(), Problem> {
         let certificates = std::iter::once(leaf).chain(intermediates);
         let chain: Vec<_> = certificates.map_while(|it| Certificate::read(it)).collect();
         let Some(read) = chain.first() else {
-            return Err(format!("{} presents what is not a certificate", self.peer));
+            return Err(Problem::NoCertificate);
         };
-        let end_entity =
-            EndEntityCert::try_from(leaf).map_err(|error| self.problem(&error, &chain, now))?;
+        let diagnose = |error| self.diagnose(error, &chain, algorithms, now);
+        let end_entity = EndEntityCert::try_from(leaf).map_err(diagnose)?;
         if self.trusted.iter().any(|it| it.certificate == *leaf) {
             // webpki would look for an issuer, and it rejects the certificate of an authority.
-            read.check(now)
-                .map_err(|problem| format!("{}'s certificate {problem}", self.peer))?;
+            read.check(now).map_err(Problem::leaf)?;
         } else {
             // The reason why a path that is valid for webpki is rejected.
             let rejected = Cell::new(None);
@@ -119,10 +203,7 @@ impl Verifier {
                     None,
                     Some(&verify_path),
                 )
-                .map_err(|error| {
-                    let rejected = rejected.take();
-                    rejected.unwrap_or_else(|| self.problem(&error, &chain, now))
-                })?;
+                .map_err(|error| rejected.take().unwrap_or_else(|| diagnose(error)))?;
         }
         // Go compares an IPv4 address with its IPv6 form as equal.
         let other_form = match name {
@@ -135,157 +216,172 @@ impl Verifier {
         let mut names = std::iter::once(name.clone()).chain(other_form.map(ServerName::from));
         match names.any(|name| end_entity.verify_is_valid_for_subject_name(&name).is_ok()) {
             true => Ok(()),
-            false => Err(self.name_problem(read, &name.to_str())),
+            false => Err(name_problem(&end_entity, &chain, &name.to_str())),
         }
     }
 
     /// Checks what webpki does not check of the authorities of a path.
-    fn verify_authorities(&self, path: &VerifiedPath<'_>, now: UnixTime) -> Result<(), String> {
+    fn verify_authorities(&self, path: &VerifiedPath<'_>, now: UnixTime) -> Result<(), Problem> {
         let mut count = 0;
         for intermediate in path.intermediate_certificates() {
             let der = intermediate.der();
-            self.check_authority(Certificate::read(&der), count, now, "")?;
+            let authority = Certificate::read(&der).ok_or(Problem::UnreadableAuthority)?;
+            check_authority(authority, count, now, None)?;
             count += 1;
         }
         // webpki returns a reference to one of these anchors.
         let mut all = self.anchors.iter().zip(&self.trusted);
         let found = all.find(|(anchor, _)| std::ptr::eq(*anchor, path.anchor()));
-        let (_, trusted) = found.ok_or("the trusted authority can't be found")?;
-        let from = format!(", from {},", trusted.from);
-        self.check_authority(trusted.read(), count, now, &from)
+        let trusted = found.map(|(_, trusted)| trusted);
+        let authority = trusted.and_then(Trusted::read);
+        let authority = authority.ok_or(Problem::UnreadableAuthority)?;
+        check_authority(authority, count, now, trusted.map(|it| &it.from))
     }
 
-    fn check_authority(
+    /// Finds out why webpki refuses these certificates. Its error alone does not name the
+    /// certificate, and it is not always that of the path that should have been valid.
+    fn diagnose(
         &self,
-        authority: Option<Certificate<'_>>,
-        intermediates: usize,
+        error: webpki::Error,
+        chain: &[Certificate<'_>],
+        algorithms: &WebPkiSupportedAlgorithms,
         now: UnixTime,
-        from: &str,
-    ) -> Result<(), String> {
-        let authority = authority.ok_or("an authority can't be read")?;
-        let checked = authority.check(now);
-        checked
-            .and_then(|()| Ok(authority.check_authority(intermediates)?))
-            .map_err(|problem| {
-                let (name, peer) = (authority.name(), self.peer);
-                format!("the authority {name} above {peer}'s certificate{from} {problem}")
-            })
+    ) -> Problem {
+        use webpki::Error as Webpki;
+        match error {
+            // webpki also returns these errors if it can't use the certificate or the key of the
+            // right authority, which would read as if somebody else had signed.
+            Webpki::UnknownIssuer | Webpki::InvalidSignatureForPublicKey => self
+                .unsupported_authority(chain, algorithms)
+                .unwrap_or_else(|| self.unknown_issuer(chain)),
+            Webpki::UnsupportedSignatureAlgorithmContext(_)
+            | Webpki::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => self
+                .unsupported_authority(chain, algorithms)
+                .unwrap_or_else(|| {
+                    Problem::leaf(
+                        "is signed with an algorithm that is not supported, such as SHA-1; issue \
+                         it again with SHA-256 or SHA-384",
+                    )
+                }),
+            // It comes before the limits of authorities: the next certificate is none.
+            Webpki::CaUsedAsEndEntity if sends_authority_first(chain) => {
+                Problem::AuthorityFirst(chain[0].name())
+            }
+            // The other errors concern dates, limits of authorities, and the encoding.
+            _ => sent_problem(chain, now).unwrap_or_else(|| Problem::of_webpki(error)),
+        }
     }
 
-    fn name_problem(&self, leaf: &Certificate<'_>, host: &str) -> String {
-        let peer = self.peer;
-        let Some(names) = leaf.names() else {
-            return format!(
+    /// Finds an authority above one of these certificates that webpki can't use: its key, or all of
+    /// it.
+    fn unsupported_authority(
+        &self,
+        chain: &[Certificate<'_>],
+        algorithms: &WebPkiSupportedAlgorithms,
+    ) -> Option<Problem> {
+        let trusted = self.trusted.iter().filter_map(Trusted::read);
+        let sent = chain[1..].iter().copied();
+        let is_issuer = |it: &Certificate<'_>| chain.iter().any(|below| below.is_issued_by(it));
+        trusted.chain(sent).filter(is_issuer).find_map(|authority| {
+            let part = authority.unsupported_part().map(Cow::Borrowed);
+            Some(Problem::Authority {
+                name: authority.name(),
+                from: None,
+                problem: part.or_else(|| Some(authority.key_problem(algorithms)?.into()))?,
+            })
+        })
+    }
+
+    /// Finds the authority that is missing, because no path leads to a trusted one.
+    fn unknown_issuer(&self, chain: &[Certificate<'_>]) -> Problem {
+        let (leaf, above) = (&chain[0], &chain[1..]);
+        let is_trusted = |it: &&Certificate<'_>| {
+            let mut trusted = self.trusted.iter().filter_map(Trusted::read);
+            trusted.any(|by| it.is_issued_by(&by))
+        };
+        // Its issuer is neither trusted nor sent, or is only a root that is sent.
+        let is_unknown = |it: &&Certificate<'_>| {
+            let mut above = above.iter();
+            let is_sent = above.any(|by| it.is_issued_by(by) && !by.is_issued_by(by));
+            !is_trusted(it) && !is_sent
+        };
+        if leaf.is_issued_by(leaf) {
+            return Problem::SelfSigned;
+        }
+        match chain.iter().find(is_unknown) {
+            Some(it) => Problem::UnknownAuthority(it.issuer_name()),
+            None => {
+                let named = chain.iter().find(is_trusted).unwrap_or(leaf);
+                Problem::OtherKey(named.issuer_name())
+            }
+        }
+    }
+
+    /// Describes a problem, with the remedy.
+    fn explain(&self, problem: Problem) -> String {
+        let (peer, from) = (self.peer, &self.from);
+        match problem {
+            Problem::NoCertificate => format!("{peer} presents what is not a certificate"),
+            Problem::UnreadableAuthority => "an authority can't be read".to_owned(),
+            Problem::Leaf(problem) => format!("{peer}'s certificate {problem}"),
+            Problem::Authority {
+                name,
+                from,
+                problem,
+            } => {
+                let from = from.map_or_else(String::new, |from| format!(", from {from},"));
+                format!("the authority {name} above {peer}'s certificate{from} {problem}")
+            }
+            Problem::AuthorityFirst(name) => format!(
+                "{peer} sends the certificate of the authority {name} first. It must send its own \
+                 certificate first, and then those of the authorities above it"
+            ),
+            Problem::SelfSigned => format!(
+                "{peer}'s certificate {UNTRUSTED}: it is self-signed, and not in {from}. To trust \
+                 exactly this certificate, add it to certificate-authority"
+            ),
+            Problem::OtherKey(authority) => format!(
+                "{peer}'s certificate {UNTRUSTED}: the authority {authority} has another key than \
+                 the one of this name in {from}. If this is the right host, configure the new one"
+            ),
+            Problem::UnknownAuthority(authority) => format!(
+                "{peer}'s certificate {UNTRUSTED}: the authority {authority} is not in {from}. If \
+                 this is the right host, add it to certificate-authority, or let {peer} send its \
+                 intermediate certificates"
+            ),
+            Problem::NoName { host } => format!(
                 "{peer}'s certificate has no DNS name and no address in its subjectAltName (SAN); \
                  issue it again with the SAN {host:?}, because the common name is not used"
-            );
-        };
-        let remedy = match peer {
-            PeerKind::Server => "set tls-server-name to one of them",
-            PeerKind::Proxy => "use one of them in the URL of the proxy",
-        };
-        format!(
-            "{peer}'s certificate is for another name: not for {host}, but for {names}. \
-             If this is the right host, {remedy}"
-        )
-    }
-
-    /// Describes an error of webpki for these certificates.
-    fn problem(&self, error: &webpki::Error, chain: &[Certificate<'_>], now: UnixTime) -> String {
-        use webpki::Error as Webpki;
-        let (peer, from) = (self.peer, &self.from);
-        let (leaf, above) = (&chain[0], &chain[1..]);
-        let trusted = || self.trusted.iter().filter_map(Trusted::read);
-        let is_trusted = |it: &Certificate<'_>| trusted().any(|by| it.is_issued_by(&by));
-        let is_issuer = |it: &Certificate<'_>| chain.iter().any(|below| below.is_issued_by(it));
-        let weak = || {
-            let mut issuers = trusted().chain(above.iter().copied()).filter(is_issuer);
-            let (name, problem) = issuers.find_map(|it| Some((it.name(), it.key_problem()?)))?;
-            Some(format!(
-                "the authority {name} above {peer}'s certificate {problem}"
-            ))
-        };
-        let own = || {
-            if let Err(problem) = leaf.check(now) {
-                return Some(format!("{peer}'s certificate {problem}"));
-            }
-            let mut above = above.iter().enumerate();
-            above.find_map(|(count, it)| self.check_authority(Some(*it), count, now, "").err())
-        };
-        let (found, problem): (_, Cow<'_, str>) = match error {
-            Webpki::UnknownIssuer | Webpki::InvalidSignatureForPublicKey => {
-                // Its issuer is neither trusted nor sent, or is only a root that is sent.
-                let is_sent = |it: &&Certificate<'_>| {
-                    let mut above = above.iter();
-                    above.any(|by| it.is_issued_by(by) && !by.is_issued_by(by))
-                };
-                let mut all = chain.iter();
-                let unknown = all.find(|it| !is_trusted(it) && !is_sent(it));
-                let named = || chain.iter().find(|it| is_trusted(it));
-                let issuer = unknown.or_else(named).unwrap_or(leaf).issuer_name();
-                let detail = if leaf.is_issued_by(leaf) {
-                    format!(
-                        "it is self-signed, and not in {from}. To trust exactly this certificate, \
-                         add it to certificate-authority"
-                    )
-                } else if unknown.is_none() {
-                    format!(
-                        "the authority {issuer} has another key than the one of this name in \
-                         {from}. If this is the right host, configure the new one"
-                    )
-                } else {
-                    format!(
-                        "the authority {issuer} is not in {from}. If this is the right host, add \
-                         it to certificate-authority, or let {peer} send its intermediate \
-                         certificates"
-                    )
-                };
-                let problem = format!("is not signed by a trusted authority: {detail}");
-                (weak(), problem.into())
-            }
-            Webpki::UnsupportedSignatureAlgorithmContext(_)
-            | Webpki::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
-                let problem = "is signed with an algorithm that is not supported, such as SHA-1; \
-                               issue it again with SHA-256 or SHA-384";
-                (weak(), problem.into())
-            }
-            // Errors that are not listed concern dates, limits of authorities, and the encoding.
-            _ => {
-                let problem = match error {
-                    Webpki::CaUsedAsEndEntity => {
-                        "is a CA certificate (CA:TRUE), which must only sign others. Issue one \
-                         with CA:FALSE, or, to trust exactly this certificate, add it to \
-                         certificate-authority"
+            ),
+            Problem::OtherName {
+                host,
+                names,
+                remedy,
+            } => {
+                let remedy = match (remedy, peer) {
+                    (NameRemedy::OneOfThem, PeerKind::Server) => {
+                        "set tls-server-name to one of them".to_owned()
                     }
-                    Webpki::NameConstraintViolation => {
-                        "has a name that an authority above it must not sign (nameConstraints)"
+                    (NameRemedy::OneOfThem, PeerKind::Proxy) => {
+                        "use one of them in the URL of the proxy".to_owned()
                     }
-                    Webpki::UnsupportedCertVersion => {
-                        "or one above it is not X.509 version 3, and can have no subjectAltName \
-                         (SAN); issue it again"
+                    (NameRemedy::Matching(name), PeerKind::Server) => {
+                        format!("set tls-server-name to a name that matches, such as {name}")
                     }
-                    Webpki::UnsupportedCriticalExtension => {
-                        "or one above it has a critical extension that is not supported; issue it \
-                         again without it"
+                    (NameRemedy::Matching(_), PeerKind::Proxy) => {
+                        "use a name that matches in the URL of the proxy".to_owned()
                     }
-                    Webpki::RequiredEkuNotFoundContext(_) => {
-                        "or one above it is not for servers; issue it again with serverAuth in its \
-                         extendedKeyUsage"
-                    }
-                    // The limits of webpki, such as `MaximumPathDepthExceeded`.
-                    _ if error.to_string().starts_with("Maximum") => {
-                        "has more than 6 authorities above it, or too many names or authorities of \
-                         one name"
-                    }
-                    _ => {
-                        let malformed = || format!("{peer}'s chain is malformed ({error})");
-                        return own().unwrap_or_else(malformed);
+                    (NameRemedy::NewCertificate, _) => {
+                        format!("issue it again with the SAN {host:?}")
                     }
                 };
-                (own(), problem.into())
+                format!(
+                    "{peer}'s certificate is for another name: not for {host}, but for {names}. If \
+                     this is the right host, {remedy}"
+                )
             }
-        };
-        found.unwrap_or_else(|| format!("{peer}'s certificate {problem}"))
+            Problem::Malformed(error) => format!("{peer}'s chain is malformed ({error})"),
+        }
     }
 
     fn verify_signature(
@@ -299,8 +395,9 @@ impl Verifier {
             return Ok(HandshakeSignatureValid::assertion());
         };
         verify(algorithms).map_err(|error| {
-            match Certificate::read(leaf).and_then(|leaf| leaf.key_problem()) {
-                Some(problem) => refused(format!("{}'s certificate {problem}", self.peer)),
+            let leaf = Certificate::read(leaf);
+            match leaf.and_then(|leaf| leaf.key_problem(algorithms)) {
+                Some(problem) => refused(self.explain(Problem::leaf(problem))),
                 None => error,
             }
         })
@@ -318,7 +415,7 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         if let Some(algorithms) = &self.algorithms {
             self.verify(algorithms, leaf, intermediates, name, now)
-                .map_err(refused)?;
+                .map_err(|problem| refused(self.explain(problem)))?;
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -369,3 +466,106 @@ impl ServerCertVerifier for Verifier {
 }
 
 debug_fields!(Verifier: peer);
+
+fn check_authority(
+    authority: Certificate<'_>,
+    intermediates: usize,
+    now: UnixTime,
+    from: Option<&Arc<str>>,
+) -> Result<(), Problem> {
+    let checked = authority.check(now).map_err(Cow::Owned);
+    checked
+        .and_then(|()| Ok(authority.check_authority(intermediates)?))
+        .map_err(|problem| Problem::Authority {
+            name: authority.name(),
+            from: from.cloned(),
+            problem,
+        })
+}
+
+/// Finds what is wrong with a certificate of the chain by itself, from the bottom up.
+fn sent_problem(chain: &[Certificate<'_>], now: UnixTime) -> Option<Problem> {
+    let unreadable = |it: &Certificate<'_>| it.unsupported_part().or_else(|| it.date_problem());
+    let leaf = &chain[0];
+    if let Some(problem) = unreadable(leaf) {
+        return Some(Problem::leaf(problem));
+    }
+    if let Err(problem) = leaf.check(now) {
+        return Some(Problem::leaf(problem));
+    }
+    issuers(chain).into_iter().find_map(|(count, authority)| {
+        if let Some(problem) = unreadable(&authority) {
+            return Some(Problem::Authority {
+                name: authority.name(),
+                from: None,
+                problem: problem.into(),
+            });
+        }
+        check_authority(authority, count, now, None).err()
+    })
+}
+
+/// Returns the certificates of the chain that are above the first one, whatever their order, with
+/// the number of authorities between. Others in the chain have no meaning.
+fn issuers<'a>(chain: &[Certificate<'a>]) -> Vec<(usize, Certificate<'a>)> {
+    let (mut below, mut rest) = (vec![chain[0]], chain[1..].to_vec());
+    let mut found = Vec::new();
+    for count in 0.. {
+        let is_above = |it: &Certificate<'_>| below.iter().any(|below| below.is_issued_by(it));
+        let (above, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_above);
+        if above.is_empty() {
+            break;
+        }
+        found.extend(above.iter().map(|it| (count, *it)));
+        (below, rest) = (above, others);
+    }
+    found
+}
+
+/// Whether the first certificate is that of an authority, which has signed another one of the chain.
+fn sends_authority_first(chain: &[Certificate<'_>]) -> bool {
+    let is_below = |it: &Certificate<'_>| it.is_issued_by(&chain[0]) && !it.is_issued_by(it);
+    chain[1..].iter().any(is_below)
+}
+
+/// Finds out why no name of the certificate matches the host.
+fn name_problem(end_entity: &EndEntityCert<'_>, chain: &[Certificate<'_>], host: &str) -> Problem {
+    /// The maximum number of names that are tried for the remedy.
+    const TRIED: usize = 100;
+    let (leaf, host) = (&chain[0], host.to_owned());
+    // An authority that is itself configured gets here, although it is no server's certificate.
+    if sends_authority_first(chain) {
+        return Problem::AuthorityFirst(leaf.name());
+    }
+    let Some(names) = leaf.names() else {
+        return Problem::NoName { host };
+    };
+    // The remedy must work: a wildcard is no valid setting, and a certificate can have names that
+    // webpki never matches.
+    let is_valid = |name: &String| {
+        let name = ServerName::try_from(&**name);
+        name.is_ok_and(|name| end_entity.verify_is_valid_for_subject_name(&name).is_ok())
+    };
+    let (wildcards, plain): (Vec<_>, Vec<_>) = leaf
+        .subject_alt_names()
+        .take(TRIED)
+        .map(|name| match name {
+            SubjectAltName::Dns(name) => String::from_utf8_lossy(name).into_owned(),
+            SubjectAltName::Address(address) => address.to_string(),
+        })
+        .partition(|name| name.starts_with('*'));
+    let has_wildcards = !wildcards.is_empty();
+    let matching = wildcards
+        .iter()
+        .map(|name| name.replacen('*', "kubernetes", 1));
+    let remedy = match plain.into_iter().chain(matching).find(is_valid) {
+        Some(name) if has_wildcards => NameRemedy::Matching(name),
+        Some(_) => NameRemedy::OneOfThem,
+        None => NameRemedy::NewCertificate,
+    };
+    Problem::OtherName {
+        host,
+        names,
+        remedy,
+    }
+}

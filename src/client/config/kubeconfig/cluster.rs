@@ -2,7 +2,7 @@ use serde_json::Value;
 
 use super::entry::Entry;
 use super::schema::{Cluster, non_empty};
-use crate::client::config::{Config, ProxyChoice};
+use crate::client::config::{Config, ProxyChoice, TlsServerName};
 use crate::client::credential_data::Secret;
 
 /// The extension of a cluster that holds data for a credential plugin.
@@ -52,7 +52,10 @@ impl Entry<Cluster> {
         )?;
         config.insecure = *insecure_skip_tls_verify;
         if !renamed {
-            config.tls_server_name = non_empty(tls_server_name).map(str::to_owned);
+            config.tls_server_name = non_empty(tls_server_name).map(|name| TlsServerName {
+                what: format!("tls-server-name of cluster {:?}", self.name),
+                name: name.to_owned(),
+            });
         }
         Ok(())
     }

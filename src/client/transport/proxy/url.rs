@@ -66,8 +66,13 @@ impl Proxy {
                 ));
             }
         };
-        // The message does not show the host and port, because they can be a part of a password
+        // The messages do not show the host and port, because they can be a part of a password
         // that contains a `/`.
+        if !place.is_ascii() {
+            return Err(config_error(
+                "the proxy's URL has a host that is not ASCII; write it as xn--…",
+            ));
+        }
         let (host, port) = host_and_port(place)
             .ok_or_else(|| config_error("the proxy's URL has an invalid host or port"))?;
         let is_socks = matches!(scheme, Scheme::Socks5 | Scheme::Socks5h);
@@ -229,6 +234,7 @@ mod tests {
             ("http://[::1]3128", "invalid host or port"),
             ("http://[proxy]", "invalid host or port"),
             ("http://::1", "invalid host or port"),
+            ("http://s3cret@prôxy", "write it as xn--…"),
             ("http://s3cret%zz@proxy", "invalid % escape"),
             ("http://s3cret%4@proxy", "invalid % escape"),
             ("http://s3cret%é@proxy", "invalid % escape"),
