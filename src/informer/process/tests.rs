@@ -559,7 +559,6 @@ fn accessor_panics_of_transformed_objects_lose_no_notification() {
         let mut delivered = Vec::new();
         let notify = RefCell::new(|key: Key, _: Notification<Touchy>, _: bool| {
             delivered.push(key.to_string());
-            true
         });
         let mut batch = |batch: &[Deltas<Touchy>], initial| {
             part.process_batch(batch, initial, &mut *notify.borrow_mut())
