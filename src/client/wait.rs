@@ -1,9 +1,12 @@
 //! What all waits for a state of the server share: retries, the deadline and the error.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::thread;
 use std::time::Duration;
+
+use ::log::Level;
 
 use super::Client;
 use crate::error::{Error, ErrorKind, debug_as_display};
@@ -15,6 +18,9 @@ use crate::time::{Backoff, Clock};
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const MAX_DELAY: Duration = Duration::from_secs(10);
 const JITTER: f64 = 1.0;
+
+/// The maximum number of different errors that one wait logs as warnings.
+const MAX_LOGGED: usize = 32;
 
 /// The error of a wait for a state of the API server, such as a condition of an object.
 ///
@@ -96,6 +102,8 @@ pub(super) struct Wait<'a> {
     /// The state that was seen last, for messages.
     pub(super) last_seen: String,
     pub(super) last_error: Option<Error>,
+    /// The errors that were logged as warnings.
+    logged: BTreeSet<String>,
 }
 
 /// The reason why a wait ends early.
@@ -128,6 +136,7 @@ impl<'a> Wait<'a> {
             stop: &limited,
             last_seen: String::new(),
             last_error: None,
+            logged: BTreeSet::new(),
         };
         let result = with_deadline(wait.clock(), timeout, &limited, || work(&mut wait));
         let Wait {
@@ -181,10 +190,19 @@ impl<'a> Wait<'a> {
             let mut delay = backoff.step();
             if let Some(error) = error {
                 delay = delay.max(error.pause());
-                log::warn!("{error}; retrying in {delay:?}");
+                log::log!(self.level(&error), "{error}; retrying in {delay:?}");
                 self.last_error = Some(error);
             }
             self.pause(delay)?;
+        }
+    }
+
+    /// Returns the log level of an error: a repetition is no warning.
+    fn level(&mut self, error: &Error) -> Level {
+        let has_room = self.logged.len() < MAX_LOGGED;
+        match has_room && self.logged.insert(error.to_string()) {
+            true => Level::Warn,
+            false => Level::Debug,
         }
     }
 

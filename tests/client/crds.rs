@@ -12,6 +12,7 @@ use k8s_informer_testing::{Fault, RequestRecord, Verb};
 use serde_json::{Value, json};
 
 use super::waits::World;
+use crate::log_capture;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -334,6 +335,22 @@ fn faults_of_each_step_are_retried() {
     })
     .unwrap();
     assert_eq!(world.server.pending_faults(), 0);
+}
+
+#[test]
+fn repeated_failure_is_one_warning() {
+    log_capture::start();
+    let world = World::new();
+    let fault = Fault::status(503).on(Verb::Patch).times(4);
+    world.server.fail_next(fault);
+    during(&world, &[definition("Logged")], &options(), || {
+        for number in 1..=4 {
+            assert!(world.end_wait(number) <= Duration::from_secs(20));
+        }
+    })
+    .unwrap();
+    let lines = |level| log_capture::lines_with(&[level, "loggeds", "retrying in"]).len();
+    assert_eq!((lines("WARN"), lines("DEBUG")), (1, 3));
 }
 
 #[test]
