@@ -9,7 +9,7 @@ use k8s_informer::client::discovery::DiscoveredResource;
 use k8s_informer::object::{GroupVersionKind, GroupVersionResource};
 use k8s_informer::reflector::{ListWatch, ListerWatcher, ListerWatcherSource};
 use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
-use k8s_informer_testing::ApiServer;
+use k8s_informer_testing::{ApiResource, ApiServer, Fault};
 use serde_json::json;
 
 use super::discovery::{
@@ -324,6 +324,34 @@ fn factory_finds_resources_by_name() {
             .is_stopped()
     );
     factory.shutdown();
+}
+
+/// One of several API servers does not know a new definition yet.
+#[test]
+fn find_resource_asks_again_before_a_name_is_missing() {
+    let server = ApiServer::builder()
+        .resource(ApiResource::new("example.com", "v1", "gizmos", "Gizmo"))
+        .start()
+        .unwrap();
+    let version = json!({"version": "v1", "freshness": "Current", "resources": [
+        {"resource": "deployments", "responseKind": {"group": "", "version": "", "kind": "Deployment"},
+         "scope": "Namespaced", "singularResource": "deployment", "verbs": ["list", "watch"]},
+    ]});
+    let document = json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
+        "items": [{"metadata": {"name": "apps"}, "versions": [version]}],
+    });
+    let content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let old = Fault::response(200, content_type, document.to_string());
+    server.fail_next(old.when(|request| request.path() == "/apis").times(2));
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let factory = SharedInformerFactory::builder(client).build();
+    let found = factory.find_resource("gizmos", &Stop::new()).unwrap();
+    assert_eq!(
+        found,
+        GroupVersionResource::new("example.com", "v1", "gizmos")
+    );
+    assert_eq!(server.pending_faults(), 0);
 }
 
 #[test]

@@ -36,6 +36,13 @@ const MAX_LOGGED: usize = 20;
 /// The minimum time between two fetches that are caused by missing names.
 const MIN_REFETCH_INTERVAL: Duration = Duration::from_secs(10);
 
+/// How long discovery must lack a resource, in each answer, before [`Client::watchable`] returns an
+/// error: several API servers behind one address learn of a new definition at different times.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// The time between two such answers.
+const CHECK: Duration = Duration::from_secs(1);
+
 /// The discovery cache of a client. Nothing blocks while its lock is held.
 #[derive(Default)]
 pub(super) struct Cache {
@@ -227,7 +234,7 @@ impl Client {
 
     /// Finds a resource by name, and checks that it supports `list` and `watch`.
     pub(super) fn watchable(&self, name: &str, stop: &Stop) -> Result<GroupVersionResource, Error> {
-        let found = self.discover(name, stop)?;
+        let found = self.discover_settled(name, stop)?;
         for verb in ["list", "watch"] {
             if !found.has_verb(verb) {
                 let verbs: Vec<&str> = found.verbs.iter().map(String::as_str).take(10).collect();
@@ -239,6 +246,23 @@ impl Client {
             }
         }
         Ok(found.resource)
+    }
+
+    /// Like [`discover`](Self::discover), but a missing name is requested again until discovery has
+    /// lacked it for some time. An informer would not be started at all because of one answer.
+    fn discover_settled(&self, name: &str, stop: &Stop) -> Result<DiscoveredResource, Error> {
+        let began = Instant::now();
+        let mut found = self.discover(name, stop);
+        while let Err(error) = &found
+            && error.is_no_match()
+            && began.elapsed() < SETTLE
+            && !stop.wait_timeout(CHECK)
+        {
+            let discovery = self.rediscover(stop)?;
+            let again = discovery.find(name).cloned();
+            found = again.map_err(|error| error.context("discover"));
+        }
+        found
     }
 
     /// Adds what discovery has to the error of a request that the server does not serve. A list or

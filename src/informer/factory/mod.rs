@@ -231,7 +231,8 @@ impl SharedInformerFactory {
     /// `deploy`, `Deployment`, `Deployment.v1.apps`.
     ///
     /// Blocks while the client requests the server's discovery document. The client caches the
-    /// document.
+    /// document. If it lacks the name, the client requests it again for five seconds, because one of
+    /// several API servers may not know a new definition yet.
     ///
     /// ```
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
@@ -250,7 +251,7 @@ impl SharedInformerFactory {
     ///
     /// # Errors
     ///
-    /// If there is no such resource, returns an error for which [`is_no_match`](Error::is_no_match)
+    /// If there is no such resource for five seconds, returns an error for which [`is_no_match`](Error::is_no_match)
     /// is true; its message lists similar names. Returns other errors if the resource cannot be
     /// listed and watched, if the request fails, or if the factory was not built with a client.
     pub fn find_resource(&self, name: &str, stop: &Stop) -> Result<GroupVersionResource, Error> {
