@@ -40,6 +40,9 @@ pub struct ReflectorOptions {
     /// informer replaces it.
     #[doc(hidden)]
     pub should_resync: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+    /// Whether the server may lack the kind. A 404 is then expected and no warning.
+    #[doc(hidden)]
+    pub is_optional_kind: bool,
     /// The number of objects on a page of a LIST.
     ///
     /// `None`, the default, requests pages of 500 objects, except when relisting from the last seen
@@ -181,6 +184,7 @@ impl Default for ReflectorOptions {
             name: String::new(),
             resync_period: Duration::ZERO,
             should_resync: None,
+            is_optional_kind: false,
             page_size: None,
             watch_list: true,
             watch_idle_timeout: None,

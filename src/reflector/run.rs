@@ -442,10 +442,14 @@ impl<T: Object> Reflector<T> {
             .as_ref()
             .filter(|_| report.kind == ReportKind::Request);
         let error = report.error.to_string();
-        let level = self
-            .logged
-            .lock()
-            .record(report.kind, &report.error, &error);
+        let level = match self.options.is_optional_kind && report.error.is_not_found() {
+            // Neither a failure nor a recovery: the owner of the informer reports both.
+            true => Level::Debug,
+            false => self
+                .logged
+                .lock()
+                .record(report.kind, &report.error, &error),
+        };
         if handler.is_none() {
             let hint = if report.is_permanent() {
                 PERMANENT_HINT

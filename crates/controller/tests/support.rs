@@ -16,10 +16,10 @@ pub(crate) mod widgets {
     use k8s_informer::informer::Source;
     use k8s_informer::object::GroupVersionResource;
     use k8s_informer_testing::{ApiServer, Fault};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     pub(crate) const WIDGETS: &str = "/apis/optional.example.com/v1/namespaces/default/widgets";
-    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
     pub(crate) fn resource() -> GroupVersionResource {
         GroupVersionResource::new("optional.example.com", "v1", "widgets")
@@ -29,16 +29,21 @@ pub(crate) mod widgets {
         Source::dynamic(resource())
     }
 
-    pub(crate) fn install(server: &ApiServer) {
-        let definition = json!({
-            "metadata": {"name": "widgets.optional.example.com"},
+    /// Returns the definition of a kind, such as `Widget` with the plural name `widgets`.
+    pub(crate) fn definition(group: &str, plural: &str, kind: &str) -> Value {
+        json!({
+            "metadata": {"name": format!("{plural}.{group}")},
             "spec": {
-                "group": "optional.example.com", "scope": "Namespaced",
-                "names": {"plural": "widgets", "kind": "Widget"},
+                "group": group, "scope": "Namespaced",
+                "names": {"plural": plural, "kind": kind},
                 "versions": [{"name": "v1", "served": true, "storage": true,
                     "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
             },
-        });
+        })
+    }
+
+    pub(crate) fn install(server: &ApiServer) {
+        let definition = definition("optional.example.com", "widgets", "Widget");
         server.create(DEFINITIONS, definition).unwrap();
     }
 

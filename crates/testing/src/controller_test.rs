@@ -83,7 +83,8 @@ type Build<T> = dyn Fn(ControllerBuilder<T>) -> Result<Controller<T>, Controller
 ///
 /// # What is idle
 ///
-/// A controller is idle if its caches and handlers have every change on the server, no call runs,
+/// A controller is idle if its caches and handlers have every change on the server, it knows which
+/// optional kinds exist, no call runs,
 /// and no key is queued, waits for a retry, or waits for its own writes. A key that waits because
 /// of [`Next::After`](k8s_informer_controller::Next::After), and a terminal failure, are idle.
 ///
@@ -98,6 +99,14 @@ type Build<T> = dyn Fn(ControllerBuilder<T>) -> Result<Controller<T>, Controller
 ///
 /// As a consequence, a test cannot show errors of a controller that depend on old caches or on
 /// overlapping calls.
+///
+/// # Kinds that appear later
+///
+/// A run sees each [optional](ControllerBuilder::owns_optional) kind whose CustomResourceDefinition
+/// exists when it begins. To see that a kind is gone, [`advance`](Self::advance) by more than five
+/// seconds. [The guide] has an example.
+///
+/// [The guide]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/guide/controllers/index.html#kinds-that-may-be-missing
 ///
 /// # Time
 ///

@@ -347,6 +347,15 @@ impl<T: Object> SharedIndexInformer<T> {
         Ok(())
     }
 
+    /// Declares that the server may lack the kind, and that the caller reports it: a 404 is then no
+    /// warning. Does nothing after the start.
+    #[doc(hidden)]
+    pub fn expect_missing_kind(&self) {
+        if let Ok(mut lifecycle) = self.before_start() {
+            lifecycle.options.reflector.is_optional_kind = true;
+        }
+    }
+
     /// Sets the callback for failed lists and failed watch requests. It replaces a callback that
     /// was set before. It is not called for errors within an open watch; see
     /// [`ReflectorOptions::watch_error_handler`](crate::reflector::ReflectorOptions::watch_error_handler).

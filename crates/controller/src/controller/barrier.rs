@@ -7,15 +7,14 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::calls::Calls;
+use super::catch_up::wait_until_current;
 use super::error::ControllerError;
 use super::source::AnySource;
 use super::status::SourceWait;
 use crate::log;
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::error::Error;
-use k8s_informer::informer::InformerError;
 use k8s_informer::stop::{Done, Stop};
-use k8s_informer::time::Backoff;
 
 /// The time between two updates of the metric.
 const UPDATE: Duration = Duration::from_secs(1);
@@ -36,6 +35,7 @@ struct Wait {
     since: Instant,
     /// The error of the last consistent read.
     last_error: Option<Error>,
+    failed_reads: u64,
 }
 
 impl Barrier {
@@ -58,8 +58,22 @@ impl Barrier {
             .collect()
     }
 
+    /// The number of consistent reads of a source that have failed, if its wait is in progress and
+    /// has failed.
+    pub(super) fn failed_reads(&self, at: usize) -> Option<u64> {
+        let waits = self.waits.lock();
+        let failed = waits.get(&at).map(|wait| wait.failed_reads);
+        failed.filter(|failed| *failed > 0)
+    }
+
+    /// The error of the last consistent read of a source.
+    pub(super) fn last_error(&self, at: usize) -> Option<Error> {
+        self.waits.lock().get(&at)?.last_error.clone()
+    }
+
     /// Waits until the caches of all sources contain everything that was committed before `since`,
-    /// or until `stop` is set.
+    /// or until `stop` is set. The wait for an optional kind also ends when it turns out to be
+    /// missing.
     ///
     /// There is no deadline, because an old cache must not lead to a call. A long wait is reported.
     pub(super) fn wait(
@@ -75,20 +89,31 @@ impl Barrier {
         let all = Arc::new(SetOnDrop(Done::new("current caches")));
         let ended = all.0.clone();
         for (at, source) in calls.sources.iter().enumerate() {
-            if source.presence().is_some_and(|presence| !presence.exists()) {
+            let awaited = match source.presence() {
+                None => Some(stop.child()),
+                Some(presence) => presence.awaits(&stop),
+            };
+            let Some(awaited) = awaited else {
                 continue;
-            }
+            };
             let wait = Wait {
                 source: Arc::clone(source),
                 since: Instant::now(),
                 last_error: None,
+                failed_reads: 0,
             };
             self.waits.lock().insert(at, wait);
             let (this, of, failure) = (Arc::clone(self), Arc::clone(source), Arc::clone(&failure));
             let (ended, all) = (stop.clone(), Arc::clone(&all));
             let work = move || {
                 let _all = all;
-                if let Err(error) = this.wait_for(at, &*of, since, &ended) {
+                let failed = |error| {
+                    if let Some(wait) = this.waits.lock().get_mut(&at) {
+                        wait.last_error = Some(error);
+                        wait.failed_reads += 1;
+                    }
+                };
+                if let Err(error) = wait_until_current(&*of, since, &awaited, failed) {
                     let _ = failure.set(error);
                     ended.stop();
                 }
@@ -106,36 +131,6 @@ impl Barrier {
         threads.join();
         let failure = failure.get().cloned();
         failure.map_or(Ok(()), |error| Err(ControllerError::informer(name, error)))
-    }
-
-    fn wait_for(
-        &self,
-        at: usize,
-        source: &dyn AnySource,
-        since: Instant,
-        stop: &Stop,
-    ) -> Result<(), InformerError> {
-        let mut backoff = Backoff::new(UPDATE, 2.0, Duration::from_secs(30), 0.5);
-        while !stop.is_stopped() {
-            let error = match source.wait_until_current(since, stop) {
-                Ok(()) => break,
-                Err(_) if stop.is_stopped() => break,
-                // The kind is optional and was removed.
-                Err(error) if error.is_not_found() && source.presence().is_some() => break,
-                Err(error) if error.is_stopped() => {
-                    return Err(InformerError::Stopped {
-                        name: source.name().into(),
-                        what: "the controller was not started",
-                    });
-                }
-                Err(error) => error,
-            };
-            if let Some(wait) = self.waits.lock().get_mut(&at) {
-                wait.last_error = Some(error);
-            }
-            stop.wait_timeout(backoff.step());
-        }
-        Ok(())
     }
 
     /// Reports what is awaited until `ended` is set.

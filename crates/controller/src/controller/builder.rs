@@ -307,19 +307,27 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// Like [`watches`](Self::watches), for a kind that may be missing in the cluster, because its
     /// definition is not installed or comes later. [`Context::optional`] returns its cache.
     ///
-    /// - If the kind exists at the start, calls wait for its first list, like for any other. If
-    ///   discovery fails, this is unknown, and they wait for an answer or the list, up to the
-    ///   [`sync_timeout`](Self::sync_timeout).
-    /// - If it appears later, it counts as existing once its first list is complete: no call sees a
-    ///   part. All keys are then queued. A failed list is repeated within a minute.
+    /// - If the kind exists at the start, calls wait for its first list, like for any other. They
+    ///   do not wait for a kind that is missing: discovery lacks it in each answer for 5 seconds,
+    ///   because one of several API servers may not know a new definition yet. So a start without the
+    ///   kind takes 5 seconds. Both can change while the calls wait.
+    /// - A kind that exists and can't be read counts as missing after 20 seconds, for example because
+    ///   of a 403 or of a conversion webhook that does not respond. The log has a warning, and
+    ///   `/status` the error. A shorter [`sync_timeout`](Self::sync_timeout) ends the start before.
+    /// - If discovery has no answer, nothing is known about the kind, and the calls wait for an answer
+    ///   or the list, up to the `sync_timeout`.
+    /// - If it appears later, or can be read again, it exists once its cache is complete, and contains
+    ///   all that was committed before the start or the term: no call sees a part. All keys are then
+    ///   queued. A failed list is repeated within a minute.
     /// - If its lists fail with 404, and discovery lacks it in each answer for 5 seconds, it is gone.
     ///   All keys are then queued, and waits for [own writes] to it end. Deletions that the server
-    ///   sent are delivered, and no others. Errors such as 403 or 503 never end it: its cache stays,
-    ///   as that of any other kind.
+    ///   sent are delivered, and no others. After the start, errors such as 403 or 503 never end it:
+    ///   its cache stays, as that of any other kind.
     ///
     /// [own writes]: crate::guide::controllers#own-writes
     ///
-    /// A missing kind does not affect `/readyz`.
+    /// A missing kind does not affect `/readyz`, and its 404 is no warning in the log. `/status` says
+    /// `optional, missing`. One that can't be read affects `/readyz` for 20 seconds.
     pub fn watches_optional<C: Object + DeserializeOwned, K: IntoIterator<Item = Key>>(
         self,
         source: Source<C>,
@@ -729,7 +737,10 @@ fn informer_source<C: Object + DeserializeOwned>(
     let kind_scope = source.kind_scope();
     let scope = factory.effective_scope(&source);
     let mut source = InformerSource::new(factory.informer_of(source), resource, kind, scope);
-    source.presence = is_optional.then(Presence::default);
+    if is_optional {
+        source.informer.expect_missing_kind();
+        source.presence = Some(Presence::default());
+    }
     source.kind_scope = kind_scope;
     source
 }

@@ -7,14 +7,19 @@ use std::time::{Duration, Instant};
 
 use super::builder::ControllerBuilder;
 use super::handle::Controller;
-use super::presence::{Presence, is_served};
+use super::presence::{Presence, Served};
 use super::probe::Probe;
 use super::reconcile_loop::ReconcileLoop;
+use super::source::AnySource;
 use crate::events::EventSink;
 use k8s_informer::handler::HandlerRegistration;
 use k8s_informer::object::Key;
+use k8s_informer::reflector::ReflectorState;
 use k8s_informer::stop::{Done, Stop};
 use k8s_informer::time::Clock;
+
+/// The real time between two looks at an informer.
+const TICK: Duration = Duration::from_millis(1);
 
 /// The side of a controller that `ControllerTest` uses.
 #[doc(hidden)]
@@ -65,8 +70,9 @@ impl Drive {
         self.0.settings.grace_period
     }
 
-    /// Waits until all caches contain all changes up to this version. Returns whether they have
-    /// exactly this version: they have later ones until they notice that the server was restored.
+    /// Waits until all caches contain all changes up to this version, and the controller knows which
+    /// optional kinds exist. Returns whether the caches have exactly this version: they have later
+    /// ones until they notice that the server was restored.
     ///
     /// # Errors
     ///
@@ -74,7 +80,9 @@ impl Drive {
     pub fn wait_for_caches(&self, version: u64, deadline: Instant) -> Result<bool, String> {
         let mut is_exact = true;
         for (at, source) in self.0.calls.sources.iter().enumerate() {
-            if source.presence().is_some() && !self.is_served(at, deadline) {
+            if let Some(presence) = source.presence()
+                && !self.is_served(at, presence, deadline)
+            {
                 continue;
             }
             let rest = deadline.saturating_duration_since(Instant::now());
@@ -87,31 +95,56 @@ impl Drive {
                     )
                 })?;
             is_exact &= reached == version.to_string();
-            if source.presence().is_some_and(|presence| !presence.exists()) {
-                self.0.check_optional(at);
+            if let Some(presence) = source.presence() {
+                self.check_until(at, deadline, || presence.exists());
             }
         }
         Ok(is_exact)
     }
 
     /// Whether the kind of an optional source is served, so that its cache gets the changes. If it
-    /// is not, waits until its informer has noticed that.
-    fn is_served(&self, at: usize, deadline: Instant) -> bool {
+    /// is not, waits until its informer and the controller have noticed that.
+    fn is_served(&self, at: usize, presence: &Presence, deadline: Instant) -> bool {
         let calls = &self.0.calls;
         let source = &calls.sources[at];
-        if is_served(&calls.client, source.resource(), &Stop::new()) != Some(false) {
+        let answer = calls.client.rediscover(&Stop::new());
+        if Served::of(&answer, source.resource()) != Served::No {
             return true;
         }
-        while source.is_listed() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(1));
+        // A watch that has ended is not enough: the time of the controller would run before the
+        // informer has asked for the kind again, or after that.
+        while !is_refused(&**source) && Instant::now() < deadline {
+            thread::sleep(TICK);
         }
         // The deletions that the server has sent.
         let rest = deadline.saturating_duration_since(Instant::now());
         let _ = source.wait_for_version(&source.status().resource_version, rest);
-        if source.presence().is_some_and(Presence::exists) {
-            self.0.check_optional(at);
-        }
+        // A kind that has existed is gone after some time, which begins now.
+        self.check_until(at, deadline, || {
+            presence.is_missing() || presence.is_doubted()
+        });
         false
+    }
+
+    /// Repeats the check of an optional source until `condition` holds. The threads of the informer
+    /// report one after another that the first list is complete.
+    fn check_until(&self, at: usize, deadline: Instant, condition: impl Fn() -> bool) {
+        while !condition() && Instant::now() < deadline {
+            self.check_now(at, deadline.min(Instant::now() + TICK));
+            if !condition() {
+                thread::sleep(TICK);
+            }
+        }
+        // The last check may still queue the keys.
+        let rest = deadline.saturating_duration_since(Instant::now());
+        self.due_timers_done().wait_timeout(rest);
+    }
+
+    /// Checks an optional source, on the thread of these checks. It begins after the start.
+    fn check_now(&self, at: usize, deadline: Instant) {
+        self.0.check_optional_after(at, Duration::ZERO);
+        let rest = deadline.saturating_duration_since(Instant::now());
+        self.due_timers_done().wait_timeout(rest);
     }
 
     /// Returns the time of the next retry, or of the next check for own writes.
@@ -155,4 +188,11 @@ impl Drive {
         }
         done
     }
+}
+
+/// Whether the lists and watches of a source fail.
+fn is_refused(source: &dyn AnySource) -> bool {
+    let status = source.status();
+    let is_watching = status.state == ReflectorState::Watching;
+    status.failures > 0 && !is_watching
 }

@@ -393,13 +393,13 @@ impl Shared {
         if matches!(&self.election, Election::Shard(shards) if shards.own().is_none()) {
             return Ok(());
         }
-        let sources = self.sources();
-        let is_absent = |source: &Arc<dyn AnySource>| {
-            let last_error = source.presence().and_then(|_| source.status().last_error);
-            last_error.is_some_and(|error| error.is_not_found())
+        let (sources, now) = (self.sources(), Instant::now());
+        let is_excused = |source: &Arc<dyn AnySource>| {
+            let presence = source.presence();
+            presence.is_some_and(|presence| presence.excuses(&source.status(), now))
         };
         let missing = sources.iter();
-        let missing = missing.filter(|source| !source.synced().is_done() && !is_absent(source));
+        let missing = missing.filter(|source| !source.synced().is_done() && !is_excused(source));
         let missing: Vec<_> = missing.map(|source| source.name()).collect();
         match missing.is_empty() {
             true => Ok(()),
@@ -409,7 +409,15 @@ impl Shared {
 
     fn status(&self) -> Status {
         let informer = |source: &Arc<dyn AnySource>| {
-            InformerStatus::new(source.name(), &source.status(), source.len())
+            let status = source.status();
+            let is_missing = source
+                .presence()
+                .is_some_and(|of| of.shows_missing(&status));
+            let informer = InformerStatus::new(source.name(), &status, source.len());
+            match is_missing {
+                true => informer.missing(),
+                false => informer,
+            }
         };
         let controllers = self.controllers.lock().clone();
         let leader = self.elector().map(|elector| LeaderStatus {

@@ -5,6 +5,7 @@ mod apply;
 mod barrier;
 mod builder;
 mod calls;
+mod catch_up;
 mod conditions;
 mod context;
 mod division;

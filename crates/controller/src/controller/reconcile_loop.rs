@@ -1,12 +1,13 @@
 //! The queue and the workers of a controller, without its object type.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use ::log::Level;
 
 use super::barrier::Barrier;
 use super::calls::{Call, Calls};
+use super::catch_up::CatchUps;
 use super::context::Context;
 use super::error::ControllerError;
 use super::failure_log::Topic;
@@ -66,6 +67,10 @@ pub(super) struct ReconcileLoop {
     pub(super) optional_stop: Stop,
     pub(super) postponed: Arc<PostponedKeys>,
     pub(super) barrier: Arc<Barrier>,
+    /// The caches contain everything that was committed before this time when the first call
+    /// begins.
+    pub(super) since: OnceLock<Instant>,
+    pub(super) catch_ups: Arc<CatchUps>,
     pub(super) probe: Option<Probe>,
     reconciler: Box<dyn Reconcile>,
     threads: Threads,
@@ -81,6 +86,7 @@ impl ReconcileLoop {
     ) -> Self {
         let (calls, queue) = (Arc::new(calls), Arc::new(queue));
         let timers = Arc::new(Timers::new(Arc::clone(&calls.clock)));
+        let catch_ups = Arc::new(CatchUps::new());
         let postponed = PostponedKeys::new(
             Arc::clone(&calls),
             Arc::clone(&queue),
@@ -96,6 +102,8 @@ impl ReconcileLoop {
             optional_stop: Stop::new(),
             postponed: Arc::new(postponed),
             barrier: Arc::default(),
+            since: OnceLock::new(),
+            catch_ups,
             probe,
             reconciler,
             threads: Threads::new(Owner::new()),
@@ -143,6 +151,7 @@ impl ReconcileLoop {
             stop.wait();
         }
         self.optional_stop.stop();
+        self.catch_ups.stop();
         workers_stop.stop();
         self.queue.shut_down();
         let clock = &*self.calls.clock;
@@ -170,6 +179,7 @@ impl ReconcileLoop {
             });
         }
         self.threads.join();
+        self.catch_ups.join();
         started.map_err(|source| ControllerError::thread(name, source))
     }
 
@@ -190,6 +200,8 @@ impl ReconcileLoop {
             let this = Arc::clone(self);
             let run = move || this.optional.run(&this.optional_stop);
             self.threads.spawn(format!("{name} optional"), None, run)?;
+            // What the checks of the start knew may have changed.
+            self.check_all_optional();
         }
         for worker in 0..self.settings.workers {
             let this = Arc::clone(self);

@@ -8,11 +8,12 @@ use parking_lot::Mutex;
 
 use super::apply::check_kinds;
 use super::error::ControllerError;
-use super::presence::{CHECK, is_served};
+use super::presence::CHECK;
 use super::reconcile_loop::ReconcileLoop;
 use super::source::AnySource;
 use crate::leader_election::Leading;
 use crate::log;
+use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::informer::{InformerError, SharedInformerFactory, SyncError, SyncOptions};
 use k8s_informer::stop::Stop;
 
@@ -96,6 +97,47 @@ impl Runner {
         // The informers do not end with `stop`: calls in progress need the caches.
         let started = self.factory.start(&Stop::new());
         started.map_err(|source| ControllerError::informer(self.name(), source))?;
+        let _ = self.reconcile_loop.since.set(since);
+        match self.wait_for_caches(since, stop)? {
+            Caches::Current => {}
+            Caches::Stopped => return Ok(()),
+        }
+        let abort = match leading {
+            Some(leading) => {
+                let _ = self.reconcile_loop.calls.leading.set(leading.clone());
+                leading.lost().child()
+            }
+            None => Stop::new(),
+        };
+        log::info!("controller {:?}: started", self.name());
+        let result = self.reconcile_loop.run(stop, &abort);
+        log::info!("controller {:?}: stopped", self.name());
+        result
+    }
+
+    /// Waits until the caches of all sources that exist are complete and current.
+    fn wait_for_caches(&self, since: Instant, stop: &Stop) -> Result<Caches, ControllerError> {
+        // Optional kinds are checked during the whole wait: they can go at any time.
+        let (started, threads) = (StopOnDrop(stop.child()), Threads::new(Owner::new()));
+        if self.reconcile_loop.has_optional() {
+            let (of, until) = (Arc::clone(&self.reconcile_loop), started.0.clone());
+            let name = format!("{} optional kinds", self.name());
+            let checks = threads.spawn(name, None, move || of.check_optional_until(&until));
+            checks.map_err(|source| ControllerError::thread(self.name(), source))?;
+        }
+        let waited = self.wait_while_checked(since, stop);
+        // The result of the last check counts.
+        drop(started);
+        threads.join();
+        if matches!(waited, Ok(Caches::Current)) {
+            for source in &self.reconcile_loop.calls.sources {
+                source.presence().inspect(|presence| presence.end_start());
+            }
+        }
+        waited
+    }
+
+    fn wait_while_checked(&self, since: Instant, stop: &Stop) -> Result<Caches, ControllerError> {
         let options = SyncOptions::new().timeout(self.sync_timeout);
         // Other informers of a shared factory may be unable to sync.
         let sources = &self.reconcile_loop.calls.sources;
@@ -108,7 +150,7 @@ impl Runner {
         let synced = synced.and_then(|()| self.wait_for_optional(stop));
         match synced {
             Ok(()) => {}
-            Err(error) if error.is_stopped() => return Ok(()),
+            Err(error) if error.is_stopped() => return Ok(Caches::Stopped),
             Err(source) => {
                 return Err(ControllerError::Sync {
                     controller: self.name().to_owned(),
@@ -129,49 +171,50 @@ impl Runner {
         check_kinds(calls, stop)
             .map_err(|problem| ControllerError::invalid(self.name(), problem))?;
         self.reconcile_loop.barrier.wait(calls, since, stop)?;
-        let abort = match leading {
-            Some(leading) => {
-                let _ = self.reconcile_loop.calls.leading.set(leading.clone());
-                leading.lost().child()
-            }
-            None => Stop::new(),
-        };
-        log::info!("controller {:?}: started", self.name());
-        let result = self.reconcile_loop.run(stop, &abort);
-        log::info!("controller {:?}: stopped", self.name());
-        result
+        Ok(Caches::Current)
     }
 
-    /// Waits for the first lists of the optional kinds that exist.
+    /// Waits until each optional kind has its first list, or turns out to be missing.
     fn wait_for_optional(&self, stop: &Stop) -> Result<(), SyncError> {
-        let calls = &self.reconcile_loop.calls;
         let start = Instant::now();
-        for source in &calls.sources {
+        for source in &self.reconcile_loop.calls.sources {
             let Some(presence) = source.presence() else {
                 continue;
             };
-            while !source.synced().is_done() {
-                let is_served = is_served(&calls.client, source.resource(), stop);
-                if is_served == Some(false) {
-                    break;
-                }
-                let rest = self.sync_timeout.saturating_sub(start.elapsed());
-                let timeout = if is_served.is_some() {
-                    rest
-                } else {
-                    rest.min(CHECK)
-                };
-                let options = SyncOptions::new().timeout(timeout);
-                let synced = self
+            let Some(awaited) = presence.awaits(stop) else {
+                continue;
+            };
+            let mut rest = self.sync_timeout.saturating_sub(start.elapsed());
+            loop {
+                let (synced, options) = ([source.synced()], SyncOptions::new().timeout(rest));
+                let waited = self
                     .factory
-                    .wait_for_cache_sync_of([source.synced()], stop, options);
-                synced.or_else(|error| match timeout == rest || error.is_stopped() {
-                    true => Err(error),
-                    false => Ok(()),
-                })?;
+                    .wait_for_cache_sync_of(synced, &awaited, options);
+                match waited {
+                    Ok(()) => break,
+                    // A check has found out that the kind is missing.
+                    Err(error) if error.is_stopped() && !stop.is_stopped() => break,
+                    // Discovery lacks the kind, but not for long enough. A short time for the list is
+                    // none for this decision.
+                    Err(error) if !error.is_stopped() && presence.is_doubted() => rest = CHECK,
+                    Err(error) => return Err(error),
+                }
             }
-            presence.set(source.synced().is_done());
         }
         Ok(())
+    }
+}
+
+/// The end of the wait for the caches.
+enum Caches {
+    Current,
+    Stopped,
+}
+
+struct StopOnDrop(Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }

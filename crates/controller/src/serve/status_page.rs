@@ -59,6 +59,16 @@ impl InformerStatus {
             last_error: status.last_error.as_ref().map(short),
         }
     }
+
+    /// Shows that the kind is optional and missing. That its lists are repeated is no problem, and
+    /// a list from before means nothing.
+    pub(crate) fn missing(self) -> Self {
+        Self {
+            state: "optional, missing",
+            synced: false,
+            ..self
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, Serialize)]

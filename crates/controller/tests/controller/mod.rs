@@ -8,6 +8,7 @@ mod events;
 mod finalizers;
 mod lifecycle;
 mod optional;
+mod optional_starts;
 mod own_writes;
 mod priorities;
 mod remove_finalizers;

@@ -305,3 +305,158 @@ fn children_of_a_gone_kind_are_hidden() {
     while children(cluster.advance_until_call(&running, &calls)) != 0 {}
     running.end(calls);
 }
+
+/// Lets the first discovery document that the controller gets have the widgets, whether they exist
+/// or not.
+fn discovery_with_widgets() -> Fault {
+    let version = json!({"version": "v1", "freshness": "Current", "resources": [
+        {"resource": "widgets", "responseKind": {"group": "", "version": "", "kind": "Widget"},
+         "scope": "Namespaced", "singularResource": "widget", "verbs": ["list", "watch"]},
+    ]});
+    let document = json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
+        "items": [{"metadata": {"name": "optional.example.com"}, "versions": [version]}],
+    });
+    let content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let fault = Fault::response(200, content_type, document.to_string());
+    fault.when(|request| request.path() == "/apis" && request.header("user-agent") == Some(AGENT))
+}
+
+/// The first lists hang while the definition is removed.
+#[test]
+fn kind_that_goes_during_the_first_list_is_missing() {
+    let cluster = Cluster::new();
+    stall_lists(&cluster);
+    cluster.server.fail_next(discovery_with_widgets());
+    widgets::install(&cluster.server);
+    let (running, calls) = start(&cluster);
+    until_checks(&cluster, 1);
+    calls.assert_none();
+    widgets::uninstall(&cluster.server);
+    cluster.server.clear_faults();
+    cluster.reconnect();
+    assert_eq!(answer(calls.next()), None);
+    running.end(calls);
+}
+
+/// One of several API servers still has a definition that was removed.
+#[test]
+fn kind_that_only_an_old_discovery_has_is_missing() {
+    let cluster = Cluster::new();
+    cluster.server.fail_next(discovery_with_widgets());
+    let (running, calls) = start(&cluster);
+    assert_eq!(answer(calls.next()), None);
+    running.end(calls);
+}
+
+/// Whether it is missing takes longer than a list may take.
+#[test]
+fn short_sync_timeout_does_not_end_a_start_without_the_kind() {
+    let cluster = Cluster::new();
+    cluster.create(MAPS, "a");
+    let (reconcile, calls) = answered();
+    let controller = watching(&cluster).sync_timeout(SECOND);
+    let running = Running::new(controller.by(reconcile).unwrap());
+    assert_eq!(answer(calls.next()), None);
+    running.end(calls);
+}
+
+/// One of several API servers does not have a new definition yet.
+#[test]
+fn kind_that_one_discovery_lacks_is_awaited() {
+    let cluster = Cluster::new();
+    widgets::install(&cluster.server);
+    widgets::create(&cluster.server, "a");
+    stall_lists(&cluster);
+    cluster
+        .server
+        .fail_next(widgets::discovery_without_widgets());
+    let (running, calls) = start(&cluster);
+    until_checks(&cluster, 2);
+    cluster.server.clear_faults();
+    cluster.reconnect();
+    assert_eq!(answer(calls.next()), Some(1));
+    running.end(calls);
+}
+
+/// Starts the informer of widgets, which syncs with the widget `a`, before there is a controller: as
+/// that of a standby.
+fn sync_before_the_start(cluster: &Cluster) {
+    widgets::install(&cluster.server);
+    widgets::create(&cluster.server, "a");
+    let informer = cluster.factory.informer_of(widgets::source());
+    cluster.factory.start(&Stop::new()).unwrap();
+    assert!(informer.synced().wait_timeout(LIMIT));
+}
+
+/// The consistent read of the start has succeeded, so only the watch or a list can end the wait.
+#[test]
+fn kind_that_goes_while_its_cache_is_behind_is_missing() {
+    let cluster = Cluster::new();
+    sync_before_the_start(&cluster);
+    cluster.stall("widgets");
+    let hang = |verb| Fault::stall().on(verb).resource("widgets");
+    cluster.server.fail_next(hang(Verb::Watch).always());
+    cluster.server.fail_next(hang(Verb::List).skip(1).always());
+    widgets::create(&cluster.server, "b");
+    cluster.server.clear_requests();
+    let (running, calls) = start(&cluster);
+    let is_read = |request: &RequestRecord| {
+        request.resource() == Some("widgets") && request.param("limit") == Some("1")
+    };
+    let was_read = |requests: &[RequestRecord]| requests.iter().any(is_read);
+    assert!(cluster.server.wait_for_requests(was_read, LIMIT));
+    running.until("the cache is old", |status| !status.old_caches.is_empty());
+    calls.assert_none();
+    widgets::uninstall(&cluster.server);
+    cluster.server.clear_faults();
+    cluster.reconnect();
+    assert_eq!(answer(calls.next()), None);
+    assert!(running.controller.status().old_caches.is_empty());
+    running.end(calls);
+}
+
+/// A standby has listed the kind, which is removed before the standby leads.
+#[test]
+fn kind_that_went_before_the_start_is_missing() {
+    let cluster = Cluster::new();
+    sync_before_the_start(&cluster);
+    widgets::uninstall(&cluster.server);
+    cluster.reconnect();
+    let (running, calls) = start(&cluster);
+    assert_eq!(answer(calls.next()), None);
+    // It is back.
+    widgets::install(&cluster.server);
+    while answer(cluster.advance_until_call(&running, &calls)) != Some(0) {}
+    running.end(calls);
+}
+
+/// A kind that exists must not keep the controller from starting, whatever prevents its list: a
+/// missing permission, a conversion webhook, an API server that does not know it yet.
+#[test]
+fn kind_that_cannot_be_listed_is_missing_until_it_can() {
+    let start_broken = |status: u16, is_standby: bool| {
+        let cluster = Cluster::new();
+        match is_standby {
+            true => sync_before_the_start(&cluster),
+            false => {
+                widgets::install(&cluster.server);
+                widgets::create(&cluster.server, "a");
+            }
+        }
+        let fault = Fault::status(status).resource("widgets").always();
+        cluster.server.fail_next(fault);
+        cluster.reconnect();
+        let (running, calls) = start(&cluster);
+        (cluster, running, calls)
+    };
+    let cases = [(403, false), (500, false), (404, false), (403, true)];
+    let clusters = cases.map(|(status, is_standby)| start_broken(status, is_standby));
+    for (cluster, running, calls) in clusters {
+        assert_eq!(answer(calls.next()), None);
+        running.drain(&calls);
+        cluster.server.clear_faults();
+        while answer(cluster.advance_until_call(&running, &calls)) != Some(1) {}
+        running.end(calls);
+    }
+}

@@ -163,3 +163,22 @@ fn optional_kind_is_owned_while_it_exists() -> TestResult {
     assert!(test.controller().failures().is_empty());
     Ok(())
 }
+
+/// Whatever the threads of the informer do first, the next run sees a new kind, and one that is back.
+#[test]
+fn each_run_sees_the_kinds_that_exist() -> TestResult {
+    for _ in 0..40 {
+        let (mut test, seen) = start(ApiServer::start()?);
+        assert_eq!(seen.take(), [None]);
+        widgets::install(test.server());
+        test.run_until_idle()?;
+        assert_eq!(seen.take(), [Some(0)]);
+        widgets::uninstall(test.server());
+        test.advance(6 * SECOND)?;
+        assert_eq!(seen.take(), [None]);
+        widgets::install(test.server());
+        test.run_until_idle()?;
+        assert_eq!(seen.take(), [Some(0)]);
+    }
+    Ok(())
+}

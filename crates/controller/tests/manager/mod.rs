@@ -11,13 +11,17 @@ use std::time::Duration;
 
 use k8s_informer::client::api::DeleteOptions;
 use k8s_informer::informer::{InformerScope, Source};
+use k8s_informer::object::GroupVersionResource;
+use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::selector::Selector;
+use k8s_informer::time::Backoff;
 use k8s_informer::{Client, Config, DynamicObject, Object, SharedInformerFactory, Stop};
 use k8s_informer_controller::{ControllerError, Failure, Manager, Next};
 use k8s_informer_testing::{ApiServer, Fault, RequestRecord, Verb};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Value, json};
 
+use crate::log_capture;
 use crate::support::{until, widgets};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -536,6 +540,123 @@ fn send_widgets(manager: &Manager, name: &str) -> Receiver<Option<usize>> {
         })
         .unwrap();
     seen
+}
+
+/// That its lists are repeated is no failure, and an earlier list means nothing.
+#[test]
+fn status_shows_that_an_optional_kind_is_missing() {
+    log_capture::start();
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let manager = Manager::builder(client(&server)).health(":0");
+    let manager = manager.build().unwrap();
+    let (sender, seen) = mpsc::channel();
+    let gadgets = GroupVersionResource::new("silent.example.com", "v1", "gadgets");
+    manager
+        .reconcile::<ConfigMap>("shown")
+        .watches_optional(Source::dynamic(gadgets), |_| None)
+        .by(move |cx, _| {
+            sender.send(cx.optional::<DynamicObject>().is_some())?;
+            Ok(Next::Done)
+        })
+        .unwrap();
+    let address = manager.health_address().unwrap();
+    let running = Running::start(manager);
+    let informer = || -> Value {
+        let response = get(address, "/status");
+        let (_, json) = response.split_once("\r\n\r\n").unwrap();
+        let status: Value = serde_json::from_str(json).unwrap();
+        let mut informers = status["informers"].as_array().unwrap().iter();
+        let is_gadgets = |informer: &&Value| informer["name"].as_str().unwrap().contains("gadgets");
+        informers.find(is_gadgets).unwrap().clone()
+    };
+    let assert_missing = || {
+        let shown = informer();
+        assert_eq!(
+            (&shown["state"], &shown["synced"]),
+            (&json!("optional, missing"), &json!(false))
+        );
+        assert!(
+            shown["lastError"].as_str().unwrap().contains("404"),
+            "{shown}"
+        );
+    };
+    assert!(!seen.recv_timeout(PATIENCE).unwrap());
+    assert_missing();
+
+    let definition = widgets::definition("silent.example.com", "gadgets", "Gadget");
+    server.create(widgets::DEFINITIONS, definition).unwrap();
+    assert!(seen.recv_timeout(PATIENCE).unwrap());
+    until("it is watched", || informer()["state"] == "watching");
+    assert_eq!(informer()["synced"], true);
+    let definition = format!("{}/gadgets.silent.example.com", widgets::DEFINITIONS);
+    server.delete(&definition).unwrap();
+    assert!(!seen.recv_timeout(PATIENCE).unwrap());
+    assert_missing();
+    assert!(get(address, "/readyz").starts_with("HTTP/1.1 200"));
+    running.end().unwrap();
+    assert_eq!(
+        log_capture::lines_with(&["WARN", "gadgets", "404"]),
+        [""; 0]
+    );
+}
+
+/// A conversion webhook is broken, for example. The replicas start, and say why.
+#[test]
+fn optional_kind_that_cannot_be_listed_is_reported() {
+    log_capture::start();
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let definition = widgets::definition("broken.example.com", "gears", "Gear");
+    server.create(widgets::DEFINITIONS, definition).unwrap();
+    server.fail_next(Fault::status(500).resource("gears").always());
+    let manager = |identity: &str| {
+        let pause = Duration::from_millis(100);
+        let backoff = Backoff::new(pause, 1.0, pause, 0.0);
+        let options = ReflectorOptions::default().with(|options| options.backoff = backoff);
+        let manager = Manager::builder(client(&server))
+            .leader_election("default", "team")
+            .identity(identity)
+            .health(":0")
+            .configure_informers(|factory| factory.reflector_options(options))
+            .build()
+            .unwrap();
+        let gears = GroupVersionResource::new("broken.example.com", "v1", "gears");
+        let (sender, seen) = mpsc::channel();
+        manager
+            .reconcile::<ConfigMap>("reported")
+            .watches_optional(Source::dynamic(gears), |_| None)
+            .by(move |cx, _| {
+                sender.send(cx.optional::<DynamicObject>().is_some())?;
+                Ok(Next::Done)
+            })
+            .unwrap();
+        (Running::start(manager), seen)
+    };
+    let (leader, seen) = manager("one");
+    let elector = leader.manager.elector().unwrap();
+    elector.wait_until_leading(PATIENCE, &leader.stop).unwrap();
+    let (standby, _none) = manager("other");
+    let address = |running: &Running| running.manager.health_address().unwrap();
+    let standby_is_ready = || get(address(&standby), "/readyz").starts_with("HTTP/1.1 200");
+    assert!(!standby_is_ready());
+    assert!(!seen.recv_timeout(2 * PATIENCE).unwrap());
+    let status = get(address(&leader), "/status");
+    assert!(status.contains("\"optional, missing\""), "{status}");
+    assert!(
+        status.contains("gears") && status.contains("500"),
+        "{status}"
+    );
+    assert!(get(address(&leader), "/readyz").starts_with("HTTP/1.1 200"));
+    let warnings =
+        log_capture::lines_with(&["WARN", "starts without the optional kind gears", "500"]);
+    assert_eq!(warnings.len(), 1);
+    // A rollout must not wait for the kind, either.
+    until("the standby is ready", standby_is_ready);
+    server.clear_faults();
+    assert!(seen.recv_timeout(PATIENCE).unwrap());
+    standby.end().unwrap();
+    leader.end().unwrap();
 }
 
 #[test]
