@@ -478,8 +478,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// default is 10 seconds.
     ///
     /// A deletion is awaited for three times this duration, but at least for three seconds. The wait
-    /// for a known version of an object has no limit. After this duration, the log has a warning,
-    /// and later ones at growing intervals.
+    /// for a known version of an object has no limit, whatever selectors and shards the scope of the
+    /// source has. After this duration, the log has a warning, and later ones at growing intervals.
     pub fn own_writes_timeout(mut self, timeout: Duration) -> Self {
         self.settings.own_writes_timeout = timeout;
         self

@@ -26,6 +26,11 @@ use k8s_informer::reflector::ReflectorState;
 /// an object is gone although it remains, for example behind an aggregated API.
 const DELETION_TIMEOUTS: u32 = 3;
 
+/// The watch of a source with a field selector or a shard may not deliver a write. If a key waits
+/// for it this long, a consistent read proves that the cache has it. Reads of one source are at
+/// least this far apart.
+pub(super) const PROVE_AFTER: Duration = Duration::from_secs(1);
+
 /// The position of a source in the list of sources, and the key of an object. The key is empty if
 /// the server has generated the name and it is unknown.
 pub(super) type ObjectId = (usize, Key);
@@ -53,6 +58,7 @@ pub(super) struct Write {
     namespace: Box<str>,
     pub(super) object: ObjectId,
     pub(super) result: Written,
+    proof: Proof,
     /// The UID and the version of the cached object before a write with an unknown outcome.
     before: Option<(String, String)>,
     /// The number of relists that the source had begun when the object was written.
@@ -72,11 +78,20 @@ pub(super) struct Times {
     deletion: Instant,
 }
 
+/// What proves that a cache has a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// The watch delivers the write, or the next one of the kind.
+    Watch,
+    /// Only the server knows whether the object is in the scope of the source. If not, the watch
+    /// delivers nothing, and tells with its next bookmark that it has passed the version.
+    Read,
+}
+
 /// The outcome of a write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Written {
-    /// The server may have executed the request, and the state of the object is not known. The same
-    /// holds for an object that may be outside the scope of the source.
+    /// The server may have executed the request, and the state of the object is not known.
     Unknown,
     /// The object with this UID is gone.
     Gone(Arc<str>),
@@ -115,6 +130,9 @@ pub(super) struct Settled {
     pub(super) check_at: Option<Instant>,
     /// The sources that have not delivered a write in time.
     pub(super) late: BTreeSet<usize>,
+    /// The sources whose caches need a consistent read, because their watches may not deliver a
+    /// write.
+    pub(super) unproven: BTreeSet<usize>,
     /// The deleted objects that the caches still have, and that are not awaited any more.
     pub(super) given_up: Vec<ObjectId>,
 }
@@ -210,8 +228,18 @@ impl OwnWrites {
                 write.times.check = now.checked_add(retry).unwrap_or(now);
                 settled.late.insert(object.0);
             }
-            let check_at = settled.check_at.unwrap_or(write.times.check);
-            settled.check_at = Some(check_at.min(write.times.check));
+            let mut next = write.times.check;
+            if write.proof == Proof::Read {
+                let waited = now.saturating_duration_since(write.times.written);
+                if waited >= PROVE_AFTER {
+                    settled.unproven.insert(object.0);
+                }
+                // Afterwards, each further check can repeat a read that has proven nothing.
+                let rest = PROVE_AFTER.checked_sub(waited).unwrap_or_default();
+                let rest = if rest.is_zero() { PROVE_AFTER } else { rest };
+                next = next.min(now.checked_add(rest).unwrap_or(now));
+            }
+            settled.check_at = Some(settled.check_at.map_or(next, |earlier| earlier.min(next)));
         }
         settled
     }
@@ -300,12 +328,13 @@ impl Write {
         let (mut before, mut writes) = (before.into_iter(), Vec::new());
         for (at, source) in of_resource(sources, resource) {
             let before = before.next().flatten();
-            let mut add = |result, before| {
+            let mut add = |result, proof, before| {
                 writes.push(Self {
                     id: 0,
                     namespace: target.namespace.as_str().into(),
                     object: (at, Key::clone(&key)),
                     result,
+                    proof,
                     before,
                     relists: relists_begun(source, &target.namespace),
                     has_relisted: false,
@@ -317,14 +346,8 @@ impl Write {
                     let version = object.resource_version();
                     match source.coverage(*object) {
                         Coverage::No => {}
-                        Coverage::Yes => add(Written::version(version), None),
-                        Coverage::Unknown => {
-                            let cached = source.cached(&key);
-                            let is_newer = |(_, cached): &(_, String)| is_at_least(cached, version);
-                            if !cached.as_ref().is_some_and(is_newer) {
-                                add(Written::Unknown, cached);
-                            }
-                        }
+                        Coverage::Yes => add(Written::version(version), Proof::Watch, None),
+                        Coverage::Unknown => add(Written::version(version), Proof::Read, None),
                     }
                 }
                 // The UID can be unknown. The object that was cached before is gone even if the
@@ -333,11 +356,13 @@ impl Write {
                     let (before, _) = before.unwrap_or_default();
                     for uid in BTreeSet::from([*uid, &before]) {
                         if !uid.is_empty() {
-                            add(Written::Gone(uid.into()), None);
+                            add(Written::Gone(uid.into()), Proof::Watch, None);
                         }
                     }
                 }
-                _ if source.covers_namespace(&target.namespace) => add(Written::Unknown, before),
+                _ if source.covers_namespace(&target.namespace) => {
+                    add(Written::Unknown, Proof::Watch, before);
+                }
                 _ => {}
             }
         }
@@ -358,7 +383,8 @@ impl Write {
     /// Whether the wait for this write is over.
     ///
     /// A write with a known version is awaited until the cache contains it: a stalled watch must
-    /// not cause a second child. It can be missing forever only if the server was restored from a
+    /// not cause a second child. If the watch may not deliver it at all, a consistent read proves that
+    /// the cache is new enough. The version can be missing forever only if the server was restored from a
     /// backup, and the source lists again after that. Such a list can also come from an API server
     /// that is behind, so the watch gets the time until the next check to deliver the write. A
     /// deletion is awaited until its time is over, and a write with an unknown outcome until the

@@ -8,10 +8,12 @@ use ::log::Level;
 use parking_lot::Mutex;
 
 use super::calls::{Call, Calls};
+use super::catch_up::CatchUps;
 use super::failure_log::Topic;
-use super::own_writes::{CachedStates, Observed, OwnWrites, Settled, Times, Write};
+use super::own_writes::{CachedStates, Observed, OwnWrites, PROVE_AFTER, Settled, Times, Write};
 use super::status::AwaitedWrite;
 use super::timers::{TimerId, Timers};
+use crate::log;
 use k8s_informer::client::api::{WriteObserver, WriteOutcome};
 use k8s_informer::object::{GroupVersionResource, Key, ObjectName};
 use k8s_informer::workqueue::{AddOptions, PriorityQueue};
@@ -35,6 +37,7 @@ pub(super) struct PostponedKeys {
     /// Gets the keys that need not wait any longer.
     queue: Arc<PriorityQueue<Key>>,
     timers: Arc<Timers>,
+    catch_ups: Arc<CatchUps>,
     /// How long a write with an unknown outcome is awaited.
     timeout: Duration,
     /// No other lock is taken and no user code runs while this one is held.
@@ -52,6 +55,15 @@ struct State {
     rechecked: BTreeMap<Key, Instant>,
     /// The number of calls of [`PostponedKeys::check_all_again`].
     rejections: u64,
+    /// The sources whose caches were made current, because their watches may not deliver a write.
+    proofs: BTreeMap<usize, Reading>,
+}
+
+/// A consistent read of a source, after which all keys are checked.
+enum Reading {
+    Running,
+    /// It ended at this time.
+    Ended(Instant),
 }
 
 struct Postponed {
@@ -68,12 +80,14 @@ impl PostponedKeys {
         calls: Arc<Calls>,
         queue: Arc<PriorityQueue<Key>>,
         timers: Arc<Timers>,
+        catch_ups: Arc<CatchUps>,
         timeout: Duration,
     ) -> Self {
         Self {
             calls,
             queue,
             timers,
+            catch_ups,
             timeout: timeout.min(YEAR),
             state: Mutex::default(),
         }
@@ -111,6 +125,10 @@ impl PostponedKeys {
         let since = postponed.as_ref().map(|postponed| postponed.since);
         self.cancel(postponed.and_then(|postponed| postponed.timer));
         self.report(call, &settled);
+        settled
+            .unproven
+            .iter()
+            .for_each(|source| self.prove(*source));
         let Some(check_at) = settled.check_at else {
             self.measure(since.or(rechecked));
             return true;
@@ -132,6 +150,45 @@ impl PostponedKeys {
         };
         self.cancel(unused);
         false
+    }
+
+    /// Lets the cache of a source become current, and then checks all keys that wait. A write that a
+    /// selector excludes from the source has no event that would end the wait.
+    fn prove(self: &Arc<Self>, source: usize) {
+        let now = self.calls.clock.now();
+        {
+            let proofs = &mut self.state.lock().proofs;
+            let is_early = proofs.get(&source).is_some_and(|reading| match reading {
+                // It may have begun before the write. The keys are checked again at its end.
+                Reading::Running => true,
+                // The key is checked again after this time. A server without usable versions would
+                // otherwise get one read after the other.
+                Reading::Ended(at) => now.saturating_duration_since(*at) < PROVE_AFTER,
+            });
+            if is_early {
+                return;
+            }
+            proofs.insert(source, Reading::Running);
+        }
+        let this = Arc::downgrade(self);
+        let then = move || {
+            if let Some(this) = this.upgrade() {
+                let ended = Reading::Ended(this.calls.clock.now());
+                this.state.lock().proofs.insert(source, ended);
+                this.resume_all();
+            }
+        };
+        let (of, controller) = (&self.calls.sources[source], &self.calls.controller);
+        // After all writes that wait for it.
+        let since = Instant::now();
+        if let Err(error) = self.catch_ups.start(controller, of, since, then) {
+            let ended = Reading::Ended(now);
+            self.state.lock().proofs.insert(source, ended);
+            log::error!(
+                "controller {controller:?}: keys wait for the next bookmark of {}: can't start a thread: {error}",
+                of.name()
+            );
+        }
     }
 
     fn report(&self, call: &Call, settled: &Settled) {

@@ -91,6 +91,7 @@ impl ReconcileLoop {
             Arc::clone(&calls),
             Arc::clone(&queue),
             Arc::clone(&timers),
+            Arc::clone(&catch_ups),
             settings.own_writes_timeout,
         );
         Self {

@@ -90,7 +90,8 @@ pub(super) trait AnySource: Send + Sync {
 pub(super) enum Coverage {
     Yes,
     No,
-    /// Only the server can evaluate the field selector.
+    /// Only the server can evaluate the field selector or the shard. The watch may deliver nothing,
+    /// but the cache can prove that it has processed a version.
     Unknown,
 }
 

@@ -4,7 +4,7 @@ use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::informer::InformerScope;
 use k8s_informer::store::Transform;
 use k8s_informer_controller::MetricsRegistry;
-use k8s_informer_testing::Verb;
+use k8s_informer_testing::{RequestRecord, Verb};
 
 use super::*;
 use crate::log_capture;
@@ -583,4 +583,63 @@ fn longest_and_shortest_timeouts_do_not_spin() {
         running.drain(&calls);
         running.end(calls);
     }
+}
+
+/// The maps that a server selects by a field.
+fn selected(fields: &str) -> Source<ConfigMap> {
+    Source::of().scope(InformerScope::all().field_selector(fields))
+}
+
+/// The client can't evaluate the selector, and the server sends nothing: another call would create a
+/// second child.
+#[test]
+fn stalled_watch_with_a_field_selector_delays_the_key() {
+    let cluster = Cluster::new();
+    let maps = selected("metadata.namespace=default");
+    let (running, calls) = start_with(&cluster, "selected", maps);
+    for verb in [Verb::List, Verb::Watch] {
+        let fault = Fault::stall().on(verb).resource("configmaps").always();
+        cluster.server.fail_next(fault);
+    }
+    cluster.stall("configmaps");
+    running.enqueue("default/a");
+    calls.next().run(ensure_child);
+    running.until_idle();
+    for _ in 0..5 {
+        cluster.advance(&running, TIMEOUT);
+        running.enqueue("default/a");
+        running.until_postponed();
+    }
+    calls.assert_none();
+    assert_eq!(running.controller.status().awaited.len(), 1);
+    cluster.server.clear_faults();
+    cluster.reconnect();
+    calls.next_of("default/a").run(ensure_child);
+    running.drain(&calls);
+    assert_eq!(cluster.names(MAPS).len(), 1);
+    running.end(calls);
+}
+
+/// The selector excludes the written object, so no event follows. A consistent read, and what the
+/// watch tells after it, end the wait long before the next bookmark.
+#[test]
+fn write_that_a_field_selector_excludes_is_proven_by_a_read() {
+    let cluster = Cluster::new();
+    let (running, calls) = start_with(&cluster, "excluded", selected("metadata.name=other"));
+    running.enqueue("default/a");
+    calls.next().run(ensure_child);
+    running.until_idle();
+    cluster.server.clear_requests();
+    running.enqueue("default/a");
+    running.until_postponed();
+    cluster.until_waits(SECOND, 1);
+    cluster.advance(&running, SECOND);
+    calls.next().is("default/a").done();
+    running.drain(&calls);
+    let requests = cluster.server.requests();
+    let is_read = |request: &&RequestRecord| {
+        request.resource() == Some("configmaps") && request.param("limit") == Some("1")
+    };
+    assert_eq!(requests.iter().filter(is_read).count(), 1);
+    running.end(calls);
 }

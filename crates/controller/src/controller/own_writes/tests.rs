@@ -501,14 +501,24 @@ fn writes_outside_the_scope_are_not_awaited() {
     assert_eq!(caches.written("team", "b", "n", "5"), 0);
 }
 
+/// Only the server knows whether the object is in the scope. The version ends the wait, not the time.
 #[test]
-fn write_with_unknown_scope_is_awaited_until_the_timeout() {
+fn write_with_unknown_scope_is_awaited_until_its_version() {
     let mut caches = Caches::one();
     *caches.source().coverage.lock() = Some(Coverage::Unknown);
     caches.written("team", "a", "m", "5");
+    let settled = caches.check("team");
+    assert!(settled.unproven.is_empty());
+    assert_eq!(settled.check_at, Some(caches.now + PROVE_AFTER));
+    caches.now += PROVE_AFTER;
+    let settled = caches.check("team");
+    assert_eq!(settled.unproven, BTreeSet::from([0]));
+    assert_eq!(settled.check_at, Some(caches.now + PROVE_AFTER));
+    caches.now += 10 * TIMEOUT;
     assert!(!caches.is_ready("team"));
-    caches.now += TIMEOUT;
+    caches.source().processed.lock().insert("a", "5");
     assert!(caches.is_ready("team"));
+    caches.assert_empty();
 }
 
 #[test]
