@@ -52,9 +52,10 @@ impl Health {
     /// retries on its own, and the cache stays readable. A restart would lose the cache. It would
     /// also cost one more list per node on a server that may already be overloaded.
     ///
-    /// `/readyz` succeeds once the handlers have received the initial list and every object in it
-    /// was decoded. It does not fail while the server is unreachable: an informer still serves its
-    /// cache, which may be slightly out of date.
+    /// `/readyz` succeeds once the handlers have received the initial list. It does not fail while
+    /// the server is unreachable: an informer still serves its cache, which may be slightly out of
+    /// date. Nor does it fail while an object is unreadable, because one object would take all
+    /// replicas out of service. Use the log or the metrics for an alert.
     pub(crate) fn reply<T: Object + DeserializeOwned>(
         &self,
         path: &str,
@@ -70,7 +71,7 @@ impl Health {
                 UNAVAILABLE,
                 format!("a handler has not returned for {:?}\n", self.stuck_after),
             ),
-            "/readyz" if has_ended || !objects.synced().is_done() || !status.complete => {
+            "/readyz" if has_ended || !objects.synced().is_done() => {
                 (UNAVAILABLE, format!("{status}\n"))
             }
             "/healthz" | "/readyz" => (OK, format!("{status}\n")),
@@ -175,4 +176,38 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
         head.lines().next().unwrap_or_default(),
         body.trim_end()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_informer::{Client, Config};
+    use k8s_informer_testing::ApiServer;
+    use serde_json::json;
+
+    use super::*;
+    use crate::agent;
+
+    /// Whoever may create a Pod must not be able to take all agents out of service.
+    #[test]
+    fn unreadable_object_does_not_end_readiness() -> Result<(), Box<dyn std::error::Error>> {
+        let server = ApiServer::start()?;
+        for (name, phase) in [
+            ("good", json!("Running")),
+            ("bad", json!({"not": "a text"})),
+        ] {
+            let pod = json!({
+                "metadata": {"name": name},
+                "spec": {"nodeName": "worker-1", "containers": [{"name": "main", "image": "busybox"}]},
+                "status": {"phase": phase},
+            });
+            server.create("/api/v1/namespaces/default/pods", pod)?;
+        }
+        let client = Client::new(Config::new(server.url()))?;
+        let pods = agent::watch_node(client, "worker-1", |_| {})?;
+        pods.wait_for_sync(&Stop::new(), None)?;
+        assert!(!pods.status().complete);
+        let (status, body) = Health::new(Duration::from_secs(60)).reply("/readyz", &pods);
+        assert_eq!(status, "200 OK", "{body}");
+        Ok(())
+    }
 }
