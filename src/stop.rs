@@ -24,6 +24,7 @@ use crate::base::derive::debug_fields;
 use crate::base::panic;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::sync::{Condvar, Mutex};
+use crate::base::threads::Owner;
 use crate::log;
 
 #[cfg(feature = "signals")]
@@ -50,6 +51,14 @@ impl Callback {
 ///
 /// Clones share the same signal.
 ///
+/// **Waiting for the own thread.** Some signals of informers are never set while a certain callback
+/// runs. [`ended`](crate::SharedIndexInformer::ended) is set when no callback runs any more. If an
+/// informer runs on [one
+/// thread](crate::informer::SharedIndexInformerOptions::one_thread), a handler also keeps that
+/// thread from setting [`synced`](crate::SharedIndexInformer::synced). In such a callback, the waits
+/// for the signal return at once and log a warning, also [`wait`](Self::wait), although the signal
+/// is not set.
+///
 /// ```
 /// use k8s_informer::Done;
 ///
@@ -68,6 +77,8 @@ pub struct Done {
 
 struct Shared {
     name: String,
+    /// The threads that keep the signal from being set while they wait for it.
+    setter: Option<Owner>,
     /// Written under the lock of `state`. Read without it where a stale `false` is harmless.
     done: AtomicBool,
     /// Guards the callbacks and the change of `done`. This is an innermost lock: no other lock is
@@ -91,9 +102,20 @@ impl Done {
 
     /// Creates a signal that is not set. A wait that ends without the signal reports `name`.
     pub fn new(name: impl Into<String>) -> Self {
+        Self::with_setter(None, name.into())
+    }
+
+    /// Creates a signal that is not set while a thread of `setter` waits for it. Such waits return
+    /// at once.
+    pub(crate) fn set_by(setter: Owner, name: impl Into<String>) -> Self {
+        Self::with_setter(Some(setter), name.into())
+    }
+
+    fn with_setter(setter: Option<Owner>, name: String) -> Self {
         Self {
             shared: Arc::new(Shared {
-                name: name.into(),
+                name,
+                setter,
                 done: AtomicBool::new(false),
                 state: Mutex::default(),
                 changed: Condvar::new(),
@@ -148,7 +170,12 @@ impl Done {
     }
 
     /// Blocks until the signal is set.
+    ///
+    /// In a callback that [keeps the signal from being set](Self), returns at once.
     pub fn wait(&self) {
+        if self.waits_for_itself() {
+            return;
+        }
         let mut state = self.shared.state.lock();
         while !self.is_done() {
             self.shared.changed.wait(&mut state);
@@ -160,8 +187,11 @@ impl Done {
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
         let Some(deadline) = Instant::now().checked_add(timeout) else {
             self.wait();
-            return true;
+            return self.is_done();
         };
+        if self.waits_for_itself() {
+            return false;
+        }
         let mut state = self.shared.state.lock();
         while !self.is_done() {
             if self
@@ -178,7 +208,17 @@ impl Done {
 
     /// Blocks until the signal or `stop` is set. Returns whether this signal is set.
     pub fn wait_or_stop(&self, stop: &Stop) -> bool {
-        self.wait_until(None, stop)
+        !self.waits_for_itself() && self.wait_until(None, stop)
+    }
+
+    /// Whether the signal is never set while the current thread waits for it. Logs such waits.
+    fn waits_for_itself(&self) -> bool {
+        let waits = !self.is_done() && self.shared.setter.is_some_and(Owner::is_current);
+        if waits {
+            let name = self.name();
+            log::warn!("{name}: a callback waits for its own thread; the wait returns at once");
+        }
+        waits
     }
 
     /// Blocks until the signal is set, until `deadline`, or until `stop` is set. Returns whether

@@ -31,12 +31,18 @@ pub(super) struct InformerState {
 impl InformerState {
     /// Creates the state of an informer with this number of reflectors.
     pub(super) fn new(name: Arc<str>, reflectors: usize, one_thread: bool) -> Self {
+        let owner = Owner::new();
+        let synced = match one_thread {
+            true => Done::set_by(owner, &*name),
+            // A handler may wait for it: other threads process the lists.
+            false => Done::new(&*name),
+        };
         Self {
             one_thread,
-            owner: Owner::new(),
+            owner,
             run_requested: AtomicBool::new(false),
-            synced: Done::new(&*name),
-            ended: Done::new(&*name),
+            synced,
+            ended: Done::set_by(owner, &*name),
             errors: ErrorListeners::new(reflectors),
             name,
         }

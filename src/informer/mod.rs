@@ -37,6 +37,7 @@ mod controller;
 mod error;
 mod error_listeners;
 mod factory;
+mod fair_lock;
 pub(crate) mod handler;
 pub(crate) mod listener;
 mod options;

@@ -50,14 +50,20 @@ pub struct SharedIndexInformerOptions<T> {
     /// default the recreation is delivered as an update, as in client-go.
     pub recreation_as_delete_and_add: bool,
     /// Whether one thread for each namespace does everything: it lists, watches, fills the cache
-    /// and calls the handlers. With several namespaces, a handler is still called by one thread at a
-    /// time.
+    /// and calls the handlers. With several namespaces, these threads take turns at the cache and
+    /// the handlers.
     ///
-    /// An informer then has no other threads, and handlers have no buffers. While a handler runs,
-    /// the informer does not read from the server. If handlers are slower than the changes, the
-    /// server ends the watch, and a list follows. With the default queue, the cache is not ahead of
-    /// the notification that a handler receives. A handler must not wait for its informer: such
-    /// waits return an error.
+    /// Handlers then have no buffers. While a handler runs, the informer does not read from the
+    /// server, apart from one read for each other namespace. If handlers are slower than the
+    /// changes, the server ends the watch, and a list follows. With the default queue, the cache is
+    /// not ahead of the notification that a handler receives.
+    ///
+    /// A handler that is added while the informer runs first receives the cached objects. If all of
+    /// the threads await a response, another thread delivers these objects, and ends afterwards.
+    /// The cache may be ahead of them.
+    ///
+    /// A handler must not wait for its informer: such waits return an error, and waits on a
+    /// [`Done`](crate::Done) return at once. The [guide](crate::guide::tuning) has the details.
     pub one_thread: bool,
     /// Receives metrics of the queue and the cache.
     ///

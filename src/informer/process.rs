@@ -88,19 +88,12 @@ impl<T: Object> IndexerPart<T> {
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
-        // Continue after an error: a rejected delta must not affect the deltas after it.
-        let mut result = Ok(());
-        for at in 0..deltas.len() {
-            let processed = self.process_one(deltas, at, is_in_initial_list, notify);
-            result = match (result, processed) {
-                (Err(before), Ok(())) => Err(Superseded::by_newer(before)),
-                (_, processed) => processed,
-            };
-        }
-        result
+        let all = 0..deltas.len();
+        merge_results(all.map(|at| self.process_one(deltas, at, is_in_initial_list, notify)))
     }
 
-    fn process_one(
+    /// Like [`process`](Self::process), but for the change at one position.
+    pub(super) fn process_one(
         &self,
         deltas: &Deltas<T>,
         at: usize,
@@ -423,6 +416,21 @@ impl<T: Object> IndexerPart<T> {
             .as_ref()
             .is_none_or(|namespace| key.starts_with(&namespace.prefix))
     }
+}
+
+/// Returns the result for the changes of one object, oldest first. Takes the result of each one even
+/// after an error: a rejected change must not affect the changes after it.
+pub(super) fn merge_results(
+    results: impl Iterator<Item = Result<(), ProcessError>>,
+) -> Result<(), ProcessError> {
+    let mut result = Ok(());
+    for processed in results {
+        result = match (result, processed) {
+            (Err(before), Ok(())) => Err(Superseded::by_newer(before)),
+            (_, processed) => processed,
+        };
+    }
+    result
 }
 
 /// Returns what the delta at this position changes in the cache.

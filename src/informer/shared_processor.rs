@@ -1,11 +1,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::fair_lock::{FairGuard, FairLock};
 use super::handler::KeyedNotification;
-use super::listener::{Handler, ProcessorListener, Replay};
+use super::listener::{Handler, Inbox, ProcessorListener, Replay};
 use super::reclaim::ReclaimQueue;
 use crate::base::sync::RwLock;
+use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::threads::{Owner, Threads};
+use crate::stop::Stop;
 use crate::store::Entry;
 
 /// Distributes notifications to all handlers. client-go's `sharedProcessor`.
@@ -14,6 +17,16 @@ pub(super) struct SharedProcessor<T> {
     /// callback runs under this lock. In the lock order it comes after the informer's
     /// `block_deltas`.
     listeners: RwLock<Listeners<T>>,
+    /// The lock of the calls of handlers without threads. Its owner may call them and change the
+    /// cache, so unlike the other locks it is held while user code runs. It comes before all other
+    /// locks of the informer, and no method that a callback may call takes it.
+    calls: FairLock,
+    /// Set by the stop of the informer. Ends the waits for `calls`.
+    stopped: Stop,
+    /// Whether a thread was started that has yet to begin with [`deliver_late`](Self::deliver_late).
+    has_delivery: AtomicBool,
+    /// Whether a callback of the informer has added a handler since the last delivery began.
+    was_added_in_call: AtomicBool,
     threads: Threads,
     reclaim: Arc<ReclaimQueue<T>>,
 }
@@ -29,15 +42,21 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
             started: false,
             all: Vec::new(),
         });
+        let stopped = Stop::new();
         Self {
             listeners,
+            calls: FairLock::new(stopped.clone()),
+            stopped,
+            has_delivery: AtomicBool::new(false),
+            was_added_in_call: AtomicBool::new(false),
             threads: Threads::new(owner),
             reclaim: Arc::new(ReclaimQueue::new(informer)),
         }
     }
 
     /// Adds a handler. If the processor has started, this starts the handler's threads and returns
-    /// a replay of `initial`, which the handler receives first.
+    /// a replay of `initial`, which the handler receives first. Without threads, there is no replay:
+    /// the next delivery begins with `initial`.
     pub(super) fn add_listener(
         &self,
         listener: ProcessorListener<T>,
@@ -46,7 +65,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         let mut replay = None;
         if self.listeners.read().started {
             listener.start(&self.threads, &self.reclaim)?;
-            replay = Some(listener.replay(initial));
+            replay = listener.replay(initial);
         }
         self.listeners.write().all.push(listener);
         Ok(replay)
@@ -75,6 +94,8 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     /// Drops all handlers and waits until their threads have ended. The wait is not under the lock,
     /// because a callback may remove a handler (SP5).
     pub(super) fn stop(&self) {
+        // For a run that ended without a stop: a thread of a late handler may wait for the calls.
+        self.stopped.stop();
         let listeners = {
             let mut listeners = self.listeners.write();
             listeners.started = false;
@@ -123,15 +144,85 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
             .for_each(ProcessorListener::flush);
     }
 
-    /// Calls the handlers without threads with the distributed notifications. A call may add
-    /// handlers, which are left for the next delivery.
-    pub(super) fn deliver(&self) {
-        let inboxes: Vec<_> = {
+    /// Waits until no other thread is in a handler without threads. Until the guard is dropped, only
+    /// this thread may change the cache and deliver. Returns `None` after the stop.
+    pub(super) fn lock_calls(&self) -> Option<FairGuard<'_>> {
+        self.calls.lock()
+    }
+
+    /// Calls the handlers without threads with the distributed notifications, and the handlers that
+    /// these calls add. Ends early after the stop.
+    pub(super) fn deliver(&self, guard: &FairGuard<'_>) {
+        loop {
+            for inbox in self.inboxes_with_work() {
+                // A handler that was added after the stop does not get the signal that ends a call.
+                if guard.is_ended() {
+                    return;
+                }
+                inbox.deliver();
+            }
+            // Only then: if other threads add handlers all the time, they must not keep this one.
+            if !self.was_added_in_call.swap(false, Ordering::AcqRel) {
+                return;
+            }
+        }
+    }
+
+    /// Repeats the delivery in progress, or the next one, because a callback has added a handler.
+    pub(super) fn repeat_delivery(&self) {
+        self.was_added_in_call.store(true, Ordering::Release);
+    }
+
+    /// Delivers what waits for handlers without threads: they may have been added late, or not have
+    /// begun. If nothing waits, does not wait for other threads.
+    pub(super) fn deliver_waiting(&self) {
+        let has_work = {
             let listeners = self.listeners.read();
-            let inboxes = listeners.all.iter().map(|of| Arc::clone(of.inbox()));
-            inboxes.collect()
+            listeners.all.iter().any(|of| of.inbox().has_work())
         };
-        inboxes.iter().for_each(|inbox| inbox.deliver());
+        if has_work && let Some(guard) = self.lock_calls() {
+            self.deliver(&guard);
+        }
+    }
+
+    fn inboxes_with_work(&self) -> Vec<Arc<Inbox<T>>> {
+        let listeners = self.listeners.read();
+        let inboxes = listeners.all.iter().map(ProcessorListener::inbox);
+        inboxes.filter(|inbox| inbox.has_work()).cloned().collect()
+    }
+
+    /// Returns the signal after which no handler without threads is called. The run sets it with its
+    /// stop.
+    pub(super) fn stopped(&self) -> &Stop {
+        &self.stopped
+    }
+
+    /// Starts a thread that calls [`deliver_late`](Self::deliver_late) and ends, unless one has yet
+    /// to begin with that. [`stop`](Self::stop) joins it, so do not call this method later.
+    pub(super) fn start_delivery(
+        &self,
+        name: String,
+        stack: usize,
+        deliver_late: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        // However many handlers are added meanwhile, one thread waits for the handlers that are busy.
+        if self.has_delivery.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let started = self.threads.spawn(name, Some(stack), deliver_late);
+        if started.is_err() {
+            self.has_delivery.store(false, Ordering::Release);
+        }
+        started
+    }
+
+    /// Delivers what waits for handlers without threads.
+    pub(super) fn deliver_late(&self) {
+        if let Some(guard) = self.lock_calls() {
+            // A handler that is added from now on may be too late for this delivery.
+            self.has_delivery.swap(false, Ordering::AcqRel);
+            self.deliver(&guard);
+        }
     }
 
     /// Marks the initial list as completely distributed.

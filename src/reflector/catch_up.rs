@@ -28,7 +28,8 @@ pub(super) struct State {
     waits: Vec<Wait>,
     /// What the waits require that began since the session looked.
     wanted: Option<Target>,
-    interrupt: Option<Interrupt>,
+    /// Ends the present step of the session, if it waits for the server and serves no wait.
+    interrupt: Option<Stop>,
 }
 
 /// What a store must receive to be current.
@@ -76,21 +77,6 @@ struct Wait {
     target: Target,
     /// Set when the store has received the target, or a consistent list that began after `since`.
     reached: Done,
-}
-
-/// Ends the present step of the session, if it waits for the server.
-pub(super) struct Interrupt {
-    pub(super) stop: Stop,
-    pub(super) who: MayInterrupt,
-}
-
-/// What may end the present step.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum MayInterrupt {
-    /// A new wait, or the consumer.
-    All,
-    /// The consumer. The open watch serves other waits, which a new one must not delay.
-    Consumer,
 }
 
 /// A wait that is registered. It ends when it is dropped.
@@ -165,23 +151,17 @@ impl CatchUp {
     }
 
     /// Takes what new waits require, and remembers how to interrupt the next step.
-    pub(super) fn take_wanted(&self, interrupt: Option<Interrupt>) -> Option<Target> {
+    pub(super) fn take_wanted(&self, interrupt: Option<Stop>) -> Option<Target> {
         let mut state = self.state.lock();
         state.interrupt = interrupt;
         state.wanted.take()
     }
 
-    /// Ends the present step soon, if it may end for `who`.
-    pub(super) fn interrupt(&self, who: MayInterrupt) {
-        let interrupt = {
-            let mut state = self.state.lock();
-            let may = |interrupt: &mut Interrupt| {
-                who == MayInterrupt::Consumer || interrupt.who == MayInterrupt::All
-            };
-            state.interrupt.take_if(may)
-        };
+    /// Ends the present step soon, if a new wait may end it.
+    pub(super) fn interrupt(&self) {
+        let interrupt = { self.state.lock().interrupt.take() };
         if let Some(interrupt) = interrupt {
-            interrupt.stop.stop();
+            interrupt.stop();
         }
     }
 

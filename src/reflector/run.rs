@@ -1,3 +1,4 @@
+mod availability;
 mod current;
 mod custom_store;
 mod session;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use ::log::Level;
 use serde::de::DeserializeOwned;
 
+use self::availability::Availability;
 use self::custom_store::{CustomStore, WrittenKeys};
 use self::session::Session;
 use super::catch_up::CatchUp;
@@ -97,6 +99,8 @@ pub struct Reflector<T> {
     catch_up: CatchUp,
     /// What the store has, if it is a custom one. Otherwise empty.
     written: WrittenKeys,
+    /// Whether the thread of the session can soon call the consumer.
+    availability: Availability,
     /// Whether the store is a queue whose consumer calls [`rejected`](Self::rejected).
     has_consumer: bool,
     /// The result of [`status`](Self::status), without the rejected objects. Innermost lock:
@@ -123,6 +127,7 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
             missing: Arc::default(),
             catch_up: CatchUp::default(),
             written: WrittenKeys::default(),
+            availability: Availability::default(),
             has_consumer: false,
             status: Mutex::default(),
             logged: Mutex::default(),

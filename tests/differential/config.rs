@@ -163,7 +163,7 @@ impl HandlerConfig {
 impl Scope {
     fn random(random: &mut Random) -> Self {
         let namespaces: &[&str] =
-            random.weighted(&[(3, &[] as &[_]), (2, &["a"]), (2, &["a", "b"])]);
+            random.weighted(&[(3, &[] as &[_]), (2, &["a"]), (3, &["a", "b"])]);
         Self {
             namespaces: namespaces.to_vec(),
             labelled: random.percent(40),

@@ -10,6 +10,8 @@
 //! - each index;
 //! - each handler: the view folded from its events matches the cached objects that pass its filter,
 //!   and no event contradicts earlier events ([`recorder`]);
+//! - on one thread and with the default queue: the cache is not ahead of any call, and nothing but
+//!   the change in progress waits for a handler that is blocked;
 //! - `status().complete`, the version that the cache has reached, and `wait_for_object`.
 //!
 //! `cargo test` runs a few seconds of the test. For long runs:

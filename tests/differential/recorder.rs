@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use k8s_informer::Deleted;
 use k8s_informer::handler::ResourceEventHandler;
 use k8s_informer::object::meta_namespace_key;
+use k8s_informer::{Deleted, SharedIndexInformer};
 use parking_lot::Mutex;
 
 use crate::differential::config::is_excluded;
@@ -38,6 +38,8 @@ pub(crate) struct Recorder<T> {
     known: Arc<Mutex<Known<T>>>,
     gate: Gate,
     changed: Signal,
+    /// The informer, if its cache must not be ahead of the calls.
+    in_step: Option<SharedIndexInformer<T>>,
 }
 
 impl<T> Clone for Recorder<T> {
@@ -46,18 +48,25 @@ impl<T> Clone for Recorder<T> {
             known,
             gate,
             changed,
+            in_step,
         } = self;
         Self {
             known: Arc::clone(known),
             gate: gate.clone(),
             changed: changed.clone(),
+            in_step: in_step.clone(),
         }
     }
 }
 
 impl<T: CacheForm> Recorder<T> {
-    /// Creates a handler that passes `gate` before each event.
-    pub(crate) fn new(gate: Gate, changed: Signal) -> Self {
+    /// Creates a handler that passes `gate` before each event. `in_step` is the informer, if its
+    /// cache must not be ahead of the calls.
+    pub(crate) fn new(
+        gate: Gate,
+        changed: Signal,
+        in_step: Option<SharedIndexInformer<T>>,
+    ) -> Self {
         let known = Known {
             objects: BTreeMap::new(),
             wrong: Vec::new(),
@@ -68,6 +77,7 @@ impl<T: CacheForm> Recorder<T> {
             known: Arc::new(Mutex::new(known)),
             gate,
             changed,
+            in_step,
         }
     }
 
@@ -75,18 +85,32 @@ impl<T: CacheForm> Recorder<T> {
         &self.known
     }
 
-    /// Records an event. `apply` changes the view and returns the contradiction, if any.
+    /// Records an event. `new` is the state that the cache must have. `apply` changes the view and
+    /// returns the contradiction, if any.
     fn note(
         &self,
         event: String,
+        new: Option<&Arc<T>>,
         apply: impl FnOnce(&mut BTreeMap<String, Arc<T>>) -> Option<&'static str>,
     ) {
         self.gate.pass();
+        let is_cached = |informer: &SharedIndexInformer<T>, new: &Arc<T>| {
+            let cached = informer.indexer().get_by_key(&meta_namespace_key(&**new));
+            cached.is_some_and(|cached| Arc::ptr_eq(&cached, new))
+        };
+        // After a slow call as well: the gate may have been closed for long.
+        let is_ahead = match (&self.in_step, new) {
+            (Some(informer), Some(new)) => !is_cached(informer, new),
+            _ => false,
+        };
         {
             let mut known = self.known.lock();
             known.count += 1;
             if known.events.len() == SHOWN {
                 known.events.pop_front();
+            }
+            if is_ahead {
+                known.wrong.push(format!("{event}: the cache is ahead"));
             }
             if let Some(why) = apply(&mut known.objects) {
                 known.wrong.push(format!("{event}: {why}"));
@@ -109,7 +133,10 @@ fn label<T: CacheForm>(object: &T) -> String {
 impl<T: CacheForm> ResourceEventHandler<T> for Recorder<T> {
     fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
         let initial = if is_in_initial_list { " (initial)" } else { "" };
-        self.note(format!("added {}{initial}", label(&**object)), |objects| {
+        let event = format!("added {}{initial}", label(&**object));
+        // The initial list of a late handler is older than the cache.
+        let new = Some(object).filter(|_| !is_in_initial_list);
+        self.note(event, new, |objects| {
             let before = objects.insert(
                 meta_namespace_key(&**object).to_string(),
                 Arc::clone(object),
@@ -120,7 +147,7 @@ impl<T: CacheForm> ResourceEventHandler<T> for Recorder<T> {
 
     fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
         let event = format!("updated {} to {}", label(&**old), label(&**new));
-        self.note(event, |objects| {
+        self.note(event, Some(new), |objects| {
             let before = objects.insert(meta_namespace_key(&**new).to_string(), Arc::clone(new));
             match before {
                 None => Some("the object does not exist"),
@@ -142,6 +169,7 @@ impl<T: CacheForm> ResourceEventHandler<T> for Recorder<T> {
         };
         self.note(
             format!("deleted {} {last}{unseen}", gone.key()),
+            None,
             |objects| {
                 let unknown =
                     objects.remove(&*gone.key()).is_none() && !is_excluded("unknown deletions");

@@ -378,6 +378,7 @@ impl<T: CacheForm> World<T> {
 
     /// Ends the round: stops the faults and compares everything with the model.
     fn settle(&mut self) -> Result<(), String> {
+        self.check_backlog()?;
         self.open_gates();
         if !self.was_restored {
             self.cluster.server.clear_faults();

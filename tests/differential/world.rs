@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_informer::handler::{FilteringHandler, HandlerBuffer, HandlerOptions, HandlerRegistration};
+use k8s_informer::informer::InformerQueue;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{
     Body, ListOptions, ListerWatcher, ListerWatcherSource, ReflectorOptions,
@@ -235,7 +236,8 @@ impl<T: CacheForm> World<T> {
 
     pub(crate) fn add_handler(&mut self, config: HandlerConfig) {
         let gate = Gate::default();
-        let recorder = Recorder::new(gate.clone(), self.changed.clone());
+        let in_step = self.is_in_step().then(|| self.informer.clone());
+        let recorder = Recorder::new(gate.clone(), self.changed.clone(), in_step);
         let mut options = HandlerOptions::default();
         options.name = format!("handler {}", self.handlers_created);
         self.handlers_created += 1;
@@ -259,6 +261,32 @@ impl<T: CacheForm> World<T> {
             registration,
             gate,
         });
+    }
+
+    /// Whether each change reaches the handlers before the next one reaches the cache.
+    fn is_in_step(&self) -> bool {
+        self.config.one_thread && matches!(self.config.queue, InformerQueue::DeltaFifo)
+    }
+
+    /// Checks that nothing waits for a blocked handler except the change that is in progress, if the
+    /// informer and its handlers are in step. The initial list of a late handler waits as a whole.
+    pub(crate) fn check_backlog(&self) -> Result<(), String> {
+        if !self.is_in_step() {
+            return Ok(());
+        }
+        // A recreation can be a deletion and an add.
+        let most = 1 + u64::from(self.config.recreation_as_delete_and_add);
+        for Handler {
+            name, registration, ..
+        } in &self.handlers
+        {
+            let has_synced = registration.has_synced();
+            let stats = registration.stats();
+            if has_synced && stats.received > stats.delivered + most {
+                return Err(format!("{name} has a backlog: {stats:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// Removes a handler. `end` checks that it receives no more events.

@@ -1,19 +1,24 @@
 //! An informer on one thread. The suite also runs on one thread, without the tests whose callbacks
 //! block.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use k8s_informer::handler::ChannelHandler;
 use k8s_informer::informer::SharedIndexInformerOptions;
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{ReflectorOptions, ReflectorState};
 use k8s_informer::store::Transform;
 use k8s_informer::time::Backoff;
 use k8s_informer::{DynamicObject, Error, Object, SharedIndexInformer, Stop};
-use k8s_informer_testing::FakeClock;
+use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
+use serde_json::{Value, json};
 
-use super::support::{Feed, Informer, SOON, options, record, run_synced, until};
+use super::support::{
+    Door, Feed, Informer, SECOND, SOON, logged, logging, options, record, run, run_synced, until,
+};
 
 fn informer_with(feed: &Feed, reflector: ReflectorOptions) -> Informer {
     let options = SharedIndexInformerOptions {
@@ -241,4 +246,354 @@ fn stop_ends_the_replay_of_a_late_handler() {
         .unwrap();
     running.ended().unwrap();
     assert_eq!(calls.iter().count(), 1);
+}
+
+fn object_in(namespace: &str, name: &str) -> Value {
+    json!({ "metadata": { "namespace": namespace, "name": name, "resourceVersion": "11" } })
+}
+
+/// An informer for two namespaces whose lists are empty.
+fn two_namespaces() -> (Feed, Feed, Informer) {
+    let (blue, green) = (Feed::new("blue things"), Feed::new("green things"));
+    blue.list("10", &[]);
+    green.list("10", &[]);
+    let sources = [("blue", &blue), ("green", &green)];
+    let sources = sources.map(|(name, feed)| (name.to_owned(), Arc::new(feed.clone()) as _));
+    let options = SharedIndexInformerOptions {
+        one_thread: true,
+        reflector: options(&FakeClock::new()),
+        ..SharedIndexInformerOptions::default()
+    };
+    let informer = SharedIndexInformer::for_namespaces(sources, options);
+    (blue, green, informer)
+}
+
+/// Whether the condition holds within a second: for what must not happen.
+fn happens(condition: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + SECOND;
+    while !condition() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        thread::yield_now();
+    }
+    true
+}
+
+#[test]
+fn cache_has_no_later_change_than_its_handler() {
+    let feed = Feed::new("changes of one read");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (sender, calls) = mpsc::channel();
+    let own = informer.clone();
+    let note = move |new: &Arc<DynamicObject>| {
+        let cached = own.lister().get("", "a");
+        let cached = cached.map(|object| object.resource_version().to_owned());
+        let _ = sender.send((new.resource_version().to_owned(), cached));
+    };
+    informer
+        .add_event_handler(|handler| handler.on_update(move |_, new| note(new)))
+        .unwrap();
+    let running = run_synced(&informer);
+    feed.events_together(&[
+        ("MODIFIED", "a", "11"),
+        ("MODIFIED", "a", "12"),
+        ("DELETED", "a", "13"),
+    ]);
+    for version in ["11", "12"] {
+        let (new, cached) = calls.recv_timeout(SOON).unwrap();
+        assert_eq!((new.as_str(), cached.as_deref()), (version, Some(version)));
+    }
+    running.end().unwrap();
+}
+
+#[test]
+fn handler_of_one_namespace_holds_up_the_cache_of_others() {
+    let (blue, green, informer) = two_namespaces();
+    let (door, (sender, calls)) = (Door::new(), mpsc::channel());
+    let (passes, own) = (door.clone(), informer.clone());
+    let on_add = move |object: &Arc<DynamicObject>, _| {
+        if object.name() == "slow" {
+            passes.pass();
+        }
+        let call = (thread::current().id(), own.lister().list().len());
+        let _ = sender.send(call);
+    };
+    let handler = informer
+        .add_event_handler(|handler| handler.on_add(on_add))
+        .unwrap();
+    let running = run_synced(&informer);
+    blue.event_of("ADDED", object_in("blue", "slow"));
+    door.wait_for_arrivals(1);
+    (0..20).for_each(|n| green.event_of("ADDED", object_in("green", &format!("g{n}"))));
+    // The thread of the green namespace reads one event. The others wait on their connection.
+    until("an event is read", || green.unread() < 20);
+    let is_ahead = || informer.lister().list().len() > 1 || handler.stats().received > 1;
+    assert!(!happens(is_ahead), "{:?}", handler.stats());
+    assert_eq!(green.unread(), 19);
+    door.open();
+    let calls: Vec<_> = (0..21).map(|_| calls.recv_timeout(SOON).unwrap()).collect();
+    let (of_blue, _) = calls[0];
+    let (of_green, _) = calls[1];
+    assert_ne!(of_blue, of_green);
+    for (at, call) in calls.into_iter().enumerate().skip(1) {
+        assert_eq!(
+            call,
+            (of_green, at + 1),
+            "the thread, and the objects in the cache"
+        );
+    }
+    until("counted", || handler.stats().delivered == 21);
+    let stats = handler.stats();
+    assert_eq!(
+        (stats.received, stats.waiting, stats.most_waiting),
+        (21, 0, 1)
+    );
+    running.end().unwrap();
+}
+
+#[test]
+fn namespace_is_read_while_another_one_is_in_a_handler() {
+    let (blue, green, informer) = two_namespaces();
+    let doors = [Door::new(), Door::new()];
+    let passes = doors.clone();
+    let on_add = move |object: &Arc<DynamicObject>, _| match object.name() {
+        "b1" => passes[0].pass(),
+        "g1" => passes[1].pass(),
+        _ => {}
+    };
+    let handler = informer
+        .add_event_handler(|handler| handler.on_add(on_add))
+        .unwrap();
+    let running = run_synced(&informer);
+    blue.event_of("ADDED", object_in("blue", "b1"));
+    doors[0].wait_for_arrivals(1);
+    green.event_of("ADDED", object_in("green", "g1"));
+    // The event of the green namespace must not be left to the thread of the blue one.
+    until("it is read", || green.unread() == 0);
+    let _ = happens(|| handler.stats().received == 2);
+    doors[0].open();
+    doors[1].wait_for_arrivals(1);
+    blue.event_of("ADDED", object_in("blue", "b2"));
+    let is_read = happens(|| blue.unread() == 0);
+    doors[1].open();
+    assert!(is_read, "the blue namespace is not read");
+    until("delivered", || handler.stats().delivered == 3);
+    running.end().unwrap();
+}
+
+#[test]
+fn stop_ends_a_namespace_that_waits_for_another_one() {
+    let (blue, green, informer) = two_namespaces();
+    let door = Door::new();
+    let passes = door.clone();
+    let handler = informer
+        .add_event_handler(|handler| handler.on_add(move |_, _| passes.pass()))
+        .unwrap();
+    let running = run_synced(&informer);
+    blue.event_of("ADDED", object_in("blue", "b"));
+    door.wait_for_arrivals(1);
+    green.event_of("ADDED", object_in("green", "g"));
+    until("it is read", || green.unread() == 0);
+    running.stop.stop();
+    until("the green namespace has ended", || {
+        informer.statuses()[1].1.state == ReflectorState::Stopped
+    });
+    door.open();
+    running.ended().unwrap();
+    assert_eq!(handler.stats().delivered, 1);
+}
+
+#[test]
+fn handler_added_after_the_stop_is_not_called() {
+    let feed = Feed::new("late stop");
+    feed.list("10", &[("a", "1"), ("b", "1")]);
+    let informer = informer(&feed);
+    let door = Door::new();
+    let passes = door.clone();
+    informer
+        .add_event_handler(|handler| handler.on_add(move |_, _| passes.pass()))
+        .unwrap();
+    let running = run(&informer);
+    door.wait_for_arrivals(1);
+    running.stop.stop();
+    // Nothing receives from the channel, so a call would not return.
+    let (handler, _channel) = ChannelHandler::new(0);
+    let blocking = informer.add_handler(handler).unwrap();
+    let (recording, events) = record(&informer);
+    door.open();
+    running.ended().unwrap();
+    assert!(events.is_disconnected());
+    for late in [blocking, recording] {
+        assert!(late.ended().is_done());
+        assert_eq!((late.stats().delivered, late.stats().waiting), (0, 0));
+    }
+}
+
+#[test]
+fn late_handler_is_called_while_no_response_arrives() {
+    const EXPIRED: &str = r#"{"type": "ERROR", "object": {"kind": "Status", "code": 410}}"#;
+    let list = |namespace: &str| {
+        let items = [object_in(namespace, "a"), object_in(namespace, "b")];
+        let metadata = json!({ "resourceVersion": "10" });
+        let list = json!({ "kind": "List", "metadata": metadata, "items": items });
+        Answer::body(list.to_string())
+    };
+    // What each namespace waits for after its first list. Without a response, a request blocks.
+    let phases: [(&str, usize, fn() -> Vec<Answer>); 3] = [
+        ("a watch has no response", 2, Vec::new),
+        ("a list has no response", 3, || vec![Answer::body(EXPIRED)]),
+        ("a list is incomplete", 3, || {
+            vec![Answer::body(EXPIRED), Answer::open(r#"{"items": ["#)]
+        }),
+    ];
+    for (phase, requests, answers) in phases {
+        for namespaces in [&["blue"] as &[_], &["blue", "green"]] {
+            let scripts = namespaces.iter().map(|namespace| {
+                let answers = [list(namespace)].into_iter().chain(answers());
+                ScriptedListerWatcher::new(answers)
+            });
+            let scripts: Vec<_> = scripts.collect();
+            let sources = namespaces.iter().zip(&scripts);
+            let sources = sources.map(|(namespace, script)| {
+                let source: Arc<dyn k8s_informer::reflector::ListerWatcher> =
+                    Arc::new(script.clone());
+                ((*namespace).to_owned(), source)
+            });
+            let options = SharedIndexInformerOptions {
+                one_thread: true,
+                reflector: options(&FakeClock::new()),
+                ..SharedIndexInformerOptions::default()
+            };
+            let informer: Informer = SharedIndexInformer::for_namespaces(sources, options);
+            let running = run_synced(&informer);
+            for script in &scripts {
+                assert!(script.until_requests(requests, SOON), "{phase}");
+            }
+            let count = 2 * namespaces.len();
+            // The second one is added while the thread of the first one may still exist.
+            for _ in 0..2 {
+                let (late, events) = record(&informer);
+                let added = events.take(count);
+                assert!(
+                    added.iter().all(|event| event.ends_with("initial")),
+                    "{added:?}"
+                );
+                assert!(late.synced().wait_timeout(SOON), "{phase}");
+            }
+            // A callback of a late handler adds another one.
+            let (sender, nested) = mpsc::channel();
+            let own = informer.clone();
+            let on_add = move |_: &Arc<DynamicObject>, _| drop(sender.send(record(&own)));
+            informer
+                .add_event_handler(|handler| handler.on_add(on_add))
+                .unwrap();
+            let (late, events) = nested.recv_timeout(SOON).unwrap();
+            assert_eq!(events.take(count).len(), count, "{phase}");
+            assert!(late.synced().wait_timeout(SOON), "{phase}");
+            // No request was repeated.
+            for script in &scripts {
+                assert_eq!(script.requests().len(), requests, "{phase}");
+            }
+            running.end().unwrap();
+        }
+    }
+}
+
+#[test]
+fn initial_list_of_a_late_handler_counts_as_waiting() {
+    let feed = Feed::new("waiting");
+    feed.list("10", &[("a", "1"), ("b", "1"), ("c", "1")]);
+    let informer = informer(&feed);
+    let door = Door::new();
+    let passes = door.clone();
+    let first = informer
+        .add_event_handler(|handler| handler.on_update(move |_, _| passes.pass()))
+        .unwrap();
+    let running = run_synced(&informer);
+    feed.event("MODIFIED", "a", "11");
+    door.wait_for_arrivals(1);
+    let (late, events) = record(&informer);
+    let stats = late.stats();
+    assert_eq!(
+        (stats.received, stats.waiting, stats.most_waiting),
+        (3, 3, 3)
+    );
+    let removed = informer.add_event_handler(|handler| handler).unwrap();
+    assert_eq!(removed.stats().waiting, 3);
+    assert!(informer.shut_down_event_handler(&removed));
+    let stats = removed.stats();
+    assert_eq!((stats.received, stats.waiting, stats.delivered), (3, 0, 0));
+    door.open();
+    events.take(3);
+    assert!(late.synced().wait_timeout(SOON));
+    assert_eq!((late.stats().waiting, late.stats().most_waiting), (0, 3));
+    assert_eq!(first.stats().waiting, 0);
+    running.end().unwrap();
+}
+
+#[test]
+fn signal_of_the_own_thread_ends_its_wait() {
+    logging();
+    let feed = Feed::new("own signals");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (sender, results) = mpsc::channel();
+    let own = informer.clone();
+    let slot = Arc::new(Mutex::new(None));
+    let registration = Arc::clone(&slot);
+    let on_add = move |_: &Arc<DynamicObject>, _| {
+        let handler: Option<k8s_informer::handler::HandlerRegistration> =
+            registration.lock().unwrap().take();
+        let handler = handler.expect("one call");
+        let signals = [own.synced(), own.ended(), handler.synced(), handler.ended()];
+        for signal in signals {
+            signal.wait();
+            let is_set = [
+                signal.wait_timeout(SOON),
+                signal.wait_or_stop(&Stop::new()),
+                signal.is_done(),
+            ];
+            sender.send(is_set).unwrap();
+        }
+    };
+    let handler = informer
+        .add_event_handler(|handlers| handlers.on_add(on_add))
+        .unwrap();
+    *slot.lock().unwrap() = Some(handler.clone());
+    let running = run_synced(&informer);
+    for _ in 0..4 {
+        assert_eq!(results.recv_timeout(SOON).unwrap(), [false; 3]);
+    }
+    assert!(handler.synced().wait_timeout(SOON));
+    running.end().unwrap();
+    logged(&["own signals", "waits for its own thread"]);
+}
+
+#[test]
+fn late_handlers_do_not_start_a_thread_each() {
+    let feed = Feed::new("many late handlers");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (door, (sender, threads)) = (Door::new(), mpsc::channel());
+    let passes = door.clone();
+    informer
+        .add_event_handler(|handler| handler.on_update(move |_, _| passes.pass()))
+        .unwrap();
+    let running = run_synced(&informer);
+    feed.event("MODIFIED", "a", "11");
+    door.wait_for_arrivals(1);
+    for _ in 0..1_000 {
+        let sender = sender.clone();
+        let on_add = move |_: &Arc<DynamicObject>, _| sender.send(thread::current().id()).unwrap();
+        informer
+            .add_event_handler(|handler| handler.on_add(on_add))
+            .unwrap();
+    }
+    door.open();
+    let threads = (0..1_000).map(|_| threads.recv_timeout(SOON).unwrap());
+    let threads: HashSet<_> = threads.collect();
+    assert!(threads.len() <= 3, "{threads:?}");
+    running.end().unwrap();
 }

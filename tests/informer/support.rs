@@ -105,8 +105,23 @@ impl Feed {
         self.frame(json!({ "type": "ERROR", "object": status }));
     }
 
+    /// Sends several watch events that arrive in one read.
+    pub(crate) fn events_together(&self, events: &[(&str, &str, &str)]) {
+        let line = |(kind, name, version): &(&str, &str, &str)| {
+            format!(
+                "{}\n",
+                json!({ "type": kind, "object": object(name, version) })
+            )
+        };
+        self.send(events.iter().map(line).collect());
+    }
+
     fn frame(&self, frame: serde_json::Value) {
-        self.frames.0.send(format!("{frame}\n").into()).unwrap();
+        self.send(format!("{frame}\n"));
+    }
+
+    fn send(&self, frames: String) {
+        self.frames.0.send(frames.into()).unwrap();
         if let Some(wake) = self.wakes.lock().take() {
             wake.stop();
         }
@@ -114,6 +129,11 @@ impl Feed {
 
     pub(crate) fn requests(&self) -> Vec<(&'static str, ListOptions)> {
         self.requests.lock().clone()
+    }
+
+    /// Returns the number of frames that the informer has not read.
+    pub(crate) fn unread(&self) -> usize {
+        self.frames.0.len()
     }
 }
 

@@ -96,7 +96,7 @@ struct Added<T> {
     events: Batch<T>,
     /// Whether a [`Replay`] is sending the initial list. The events wait until it has ended.
     is_replaying: bool,
-    /// If the handler has no threads: calls it. `None` during a call.
+    /// If the handler has no threads: calls it. `None` during a call, and after the last one.
     runner: Option<Runner<T>>,
     has_threads: bool,
 }
@@ -127,33 +127,38 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Calls a handler without threads with the added events, unless another thread is calling it:
-    /// that thread delivers them.
+    /// Whether a handler without threads has not received all added events, or has not begun.
+    pub(super) fn has_work(&self) -> bool {
+        let added = self.added.lock();
+        let runner = added.runner.as_ref();
+        runner.is_some_and(|runner| !runner.has_begun || !added.events.is_empty())
+    }
+
+    /// Calls a handler without threads with the added events. The caller has the lock of the calls,
+    /// so no other thread is in the handler.
     pub(super) fn deliver(&self) {
-        loop {
-            let (mut runner, events) = {
-                let added = &mut *self.added.lock();
-                let has_work =
-                    |runner: &mut Runner<T>| !(runner.has_begun && added.events.is_empty());
-                let runner = added
-                    .runner
-                    .take_if(|of| !added.is_replaying && has_work(of));
-                let Some(runner) = runner else { return };
-                (runner, std::mem::take(&mut added.events))
+        let (mut runner, events) = {
+            let mut added = self.added.lock();
+            // A removed handler has none.
+            let Some(runner) = added.runner.take() else {
+                return;
             };
-            let handler = Arc::clone(&runner.handler);
-            handler.counters.taken(events.len());
-            handler.owner.adopt(|| runner.deliver(0, events));
-            let ended = {
-                let mut added = self.added.lock();
-                match handler.removed.is_stopped() {
-                    true => Some(runner),
-                    false => added.runner.replace(runner),
-                }
-            };
-            if let Some(runner) = ended {
-                handler.owner.adopt(|| runner.end());
+            let events = std::mem::take(&mut added.events);
+            self.handler.counters.taken(events.len());
+            self.handler.counters.set_buffered(0);
+            (runner, events)
+        };
+        let handler = Arc::clone(&runner.handler);
+        handler.owner.adopt(|| runner.deliver(0, events));
+        let ended = {
+            let mut added = self.added.lock();
+            match handler.removed.is_stopped() {
+                true => Some(runner),
+                false => added.runner.replace(runner),
             }
+        };
+        if let Some(runner) = ended {
+            handler.owner.adopt(|| runner.end());
         }
     }
 }
@@ -175,22 +180,8 @@ impl<T> Replay<T> {
             handler,
             inbox,
         } = self;
-        let mut initial = initial.into_iter().map(|entry| KeyedNotification {
-            key: entry.key,
-            event: Notification::Added {
-                object: entry.object,
-                is_in_initial_list: true,
-            },
-        });
+        let mut initial = initial.into_iter().map(initial_add);
         let mut unsent = Vec::new();
-        if !inbox.added.lock().has_threads {
-            handler.counters.received(initial.len());
-            let mut added = inbox.added.lock();
-            let later = std::mem::replace(&mut added.events, initial.collect());
-            added.events.extend(later);
-            added.is_replaying = false;
-            return;
-        }
         while unsent.is_empty() && initial.len() > 0 && !handler.removed.is_stopped() {
             let batch: Vec<_> = initial.by_ref().take(BATCH).collect();
             handler.counters.received(batch.len());
@@ -206,6 +197,17 @@ impl<T> Replay<T> {
         // user code.
         drop(inbox);
         drop_each(unsent.into_iter().chain(initial), &*handler);
+    }
+}
+
+/// Returns the notification about an object that was in the cache before the handler.
+fn initial_add<T>(entry: Entry<T>) -> KeyedNotification<T> {
+    KeyedNotification {
+        key: entry.key,
+        event: Notification::Added {
+            object: entry.object,
+            is_in_initial_list: true,
+        },
     }
 }
 
@@ -228,14 +230,21 @@ pub(super) struct Handler {
 }
 
 impl Handler {
-    pub(super) fn new(name: Arc<str>, informer: Arc<str>) -> Self {
+    /// `only_threads` is the owner of the informer's threads if they call the handler.
+    pub(super) fn new(name: Arc<str>, informer: Arc<str>, only_threads: Option<Owner>) -> Self {
+        let owner = Owner::new();
+        let synced = match only_threads {
+            Some(informer) => Done::set_by(informer, &*name),
+            // The process loop may set it during a call.
+            None => Done::new(&*name),
+        };
         Self {
-            tracker: SyncTracker::new(&*name),
+            tracker: SyncTracker::new(synced),
             counters: Counters::default(),
             in_pop: AtomicUsize::new(0),
             removed: Stop::new(),
-            ended: Done::new(&*name),
-            owner: Owner::new(),
+            ended: Done::set_by(only_threads.unwrap_or(owner), &*name),
+            owner,
             name,
             informer,
         }
@@ -345,16 +354,25 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         threads.spawn(format!("{name} pop"), stacks.others, pops)
     }
 
-    /// Begins the delivery of an initial list. Events that are added from now on follow after the
-    /// returned replay, which the caller must send.
-    pub(super) fn replay(&self, initial: Vec<Entry<T>>) -> Replay<T> {
+    /// Begins the delivery of an initial list. Events that are added from now on follow after it.
+    /// The caller must send the returned replay. A handler without threads has none: its initial
+    /// list waits for the next delivery.
+    pub(super) fn replay(&self, initial: Vec<Entry<T>>) -> Option<Replay<T>> {
         self.handler.tracker.start(initial.len());
-        self.inbox.added.lock().is_replaying = true;
-        Replay {
+        let mut added = self.inbox.added.lock();
+        if !added.has_threads {
+            self.handler.counters.received(initial.len());
+            added.events.extend(initial.into_iter().map(initial_add));
+            self.handler.counters.set_buffered(added.events.len());
+            return None;
+        }
+        added.is_replaying = true;
+        drop(added);
+        Some(Replay {
             initial,
             handler: Arc::clone(&self.handler),
             inbox: Arc::clone(&self.inbox),
-        }
+        })
     }
 
     /// Adds a notification. It is sent with the next batch, at the latest by
@@ -366,6 +384,9 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         self.handler.counters.received(1);
         let mut added = self.inbox.added.lock();
         added.events.push(notification);
+        if !added.has_threads {
+            self.handler.counters.set_buffered(added.events.len());
+        }
         self.send(&mut added, BATCH);
     }
 
@@ -387,6 +408,9 @@ impl<T> Drop for ProcessorListener<T> {
         self.handler.remove();
         let (events, runner) = {
             let mut added = self.inbox.added.lock();
+            if !added.has_threads {
+                self.handler.counters.clear_waiting();
+            }
             (std::mem::take(&mut added.events), added.runner.take())
         };
         drop_each(events, &*self.handler);

@@ -30,7 +30,9 @@ pub struct HandlerStats {
     /// The number of events that have been passed to the handler's queue.
     pub received: u64,
     /// The number of events that wait for the handler. It excludes a batch of at most 64 events
-    /// that is being passed to the handler's thread.
+    /// that is being passed to the handler's thread. If the informer runs on [one
+    /// thread](crate::informer::SharedIndexInformerOptions::one_thread), further changes wait on the
+    /// connection to the server, and are not counted.
     pub waiting: usize,
     /// The highest value of `waiting` so far.
     pub most_waiting: usize,
@@ -48,7 +50,7 @@ pub struct HandlerStats {
 pub(super) struct Counters {
     // Written by the adding thread.
     received: AtomicU64,
-    // Written by the pop thread.
+    // Written by the pop thread, or under the lock of the added events if there is none.
     buffered: AtomicUsize,
     most_waiting: AtomicUsize,
     merged: AtomicU64,

@@ -18,9 +18,10 @@ struct State {
 }
 
 impl SyncTracker {
-    pub(super) fn new(name: impl Into<String>) -> Self {
+    /// Creates a tracker that sets `synced`.
+    pub(super) fn new(synced: Done) -> Self {
         Self {
-            synced: Done::new(name),
+            synced,
             state: Mutex::default(),
         }
     }
@@ -63,7 +64,7 @@ mod tests {
 
     #[test]
     fn t1_synced_when_upstream_synced_and_none_pending() {
-        let tracker = SyncTracker::new("handler");
+        let tracker = SyncTracker::new(Done::new("handler"));
         tracker.start(2);
         tracker.finished();
         tracker.set_upstream_synced();
@@ -74,7 +75,7 @@ mod tests {
 
     #[test]
     fn t1_t3_empty_list_syncs_with_upstream_and_stays_synced() {
-        let tracker = SyncTracker::new("handler");
+        let tracker = SyncTracker::new(Done::new("handler"));
         assert!(!tracker.synced().is_done());
         tracker.set_upstream_synced();
         tracker.start(1);

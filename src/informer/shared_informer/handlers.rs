@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Lifecycle, RunningPart, Shared, SharedIndexInformer};
+use super::{Lifecycle, Shared, SharedIndexInformer};
 use crate::base::sync::atomic::Ordering;
 use crate::base::threads::Owner;
 use crate::informer::error::InformerError;
@@ -12,6 +12,7 @@ use crate::informer::listener::{Callee, Handler, ProcessorListener, Resync};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
 use crate::log;
 use crate::object::Object;
+use crate::stop::Stop;
 
 /// The shortest resync period of a handler.
 const MIN_RESYNC_PERIOD: Duration = Duration::from_secs(1);
@@ -100,10 +101,12 @@ impl<T: Object> SharedIndexInformer<T> {
             stacks: lifecycle.options.reflector.stack_sizes,
             clock,
         };
-        let handler = Handler::new(Arc::clone(&name), Arc::clone(&self.shared.state.name));
+        let state = &self.shared.state;
+        let has_threads = !state.one_thread;
+        let only_threads = state.one_thread.then_some(state.owner);
+        let handler = Handler::new(Arc::clone(&name), Arc::clone(&state.name), only_threads);
         let handler = Arc::new(handler);
         let resync = Resync::new(requested, check, self.shared.parts.len(), now);
-        let has_threads = !self.shared.state.one_thread;
         let listener = ProcessorListener::new(Arc::clone(&handler), resync, callee, has_threads);
         let replay = {
             let _blocked = self.shared.block_deltas.lock();
@@ -115,15 +118,13 @@ impl<T: Object> SharedIndexInformer<T> {
                 .add_listener(listener, initial)
                 .map_err(|error| InformerError::thread(&name, error))?
         };
+        let is_late = lifecycle.started;
         // Other handlers, and calls that need these locks, do not wait for the initial list.
         drop(lifecycle);
         if let Some(replay) = replay {
             replay.send();
-            // Without threads, the informer's thread calls the handler.
-            let parts = self.shared.running.get().filter(|_| !has_threads);
-            if let Some(RunningPart { controller, .. }) = parts.and_then(|parts| parts.first()) {
-                controller.reflector().interrupt();
-            }
+        } else if is_late {
+            self.deliver_soon(&handler, warnings);
         }
         // If the informer has synced, the whole initial list of this handler has been added above.
         // Otherwise [`Shared::set_synced`] marks the handler when the queues have synced.
@@ -134,6 +135,40 @@ impl<T: Object> SharedIndexInformer<T> {
             informer: self.shared.state.owner,
             handler,
         })
+    }
+
+    /// Has a late handler without threads called, with its initial list.
+    fn deliver_soon(&self, handler: &Handler, warnings: &mut Vec<String>) {
+        // A thread that waits for changes can be interrupted, whatever its namespace.
+        let mut parts = self.shared.running.get().into_iter().flatten();
+        let is_requested = parts.any(|part| part.controller.reflector().request_consumer());
+        // A callback of the informer adds the handler: its thread continues with it.
+        if self.shared.state.is_own_thread() {
+            return self.shared.processor.repeat_delivery();
+        }
+        if is_requested || handler.stats().waiting == 0 {
+            return;
+        }
+        // All threads await a response, which may take minutes. To end the requests would repeat
+        // them, and handlers that are added often would keep a list from ending. The calling thread
+        // may hold locks that the handler needs. So another thread calls it.
+        let started = {
+            let lifecycle = self.shared.lifecycle.lock();
+            // The end of the run joins the threads that were started before.
+            if self.is_stopped() {
+                return;
+            }
+            let stack = lifecycle.options.reflector.stack_sizes.of_reflector();
+            let shared = Arc::clone(&self.shared);
+            let deliver_late = move || shared.processor.deliver_late();
+            let name = format!("{} run", handler.name);
+            let processor = &self.shared.processor;
+            processor.start_delivery(name, stack, deliver_late)
+        };
+        if let Err(error) = started {
+            let what = "receives the cached objects when the server responds";
+            warnings.push(format!("handler {:?} {what}: {error}", handler.name));
+        }
     }
 
     /// Removes a handler without waiting for it. A running call continues, and pending
@@ -178,7 +213,9 @@ impl<T: Object> SharedIndexInformer<T> {
             return false;
         }
         let (ended, owner) = (registration.ended(), registration.handler.owner);
-        if ended.is_done() || Owner::wait_for(&[owner], || ended.wait()).is_some() {
+        // Another thread may be in the handler's destructor, so also a callback of the informer waits.
+        let wait = || ended.wait_until(None, &Stop::new());
+        if ended.is_done() || Owner::wait_for(&[owner], wait).is_some() {
             return true;
         }
         let callback = match owner.is_current() {

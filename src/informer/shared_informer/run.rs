@@ -12,12 +12,12 @@ use crate::base::threads::Owners;
 use crate::informer::controller::{Controller, ControllerConfig, InPlace};
 use crate::informer::error::InformerError;
 use crate::informer::handler::KeyedNotification;
-use crate::informer::process::{IndexerPart, Notify};
+use crate::informer::process::{IndexerPart, Notify, merge_results};
 use crate::informer::queue::InformerQueue;
 use crate::log;
 use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
-use crate::queue::{ProcessError, Queue};
+use crate::queue::{Deltas, ProcessError, Queue};
 use crate::stop::{Stop, Subscription};
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
@@ -43,15 +43,18 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             // Subscribe after `lifecycle` has been unlocked: if a queue has already synced, the
             // callbacks run during this call.
             let _synced = self.until_synced(parts);
+            // A part that fails stops the others, so the calls of their handlers must end as well.
+            let stop = stop.child();
             let shared = Arc::downgrade(&self.shared);
             let end_calls = move || {
                 if let Some(shared) = shared.upgrade() {
                     shared.processor.end_calls();
                 }
             };
+            let _no_calls = stop.also_stops(self.shared.processor.stopped());
             let one_thread = self.shared.state.one_thread;
             let _ends_calls = one_thread.then(|| stop.on_stop(end_calls));
-            run_all(parts, stop)
+            run_all(parts, &stop)
         })
     }
 
@@ -129,7 +132,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             queue: Arc::clone(&queue),
         };
         let process = Arc::new(process);
-        let (one, batch) = (Arc::clone(&process), process);
+        let (one, batch, alone) = (Arc::clone(&process), Arc::clone(&process), process);
         let lister_watcher = Arc::clone(&part.lister_watcher);
         let mut config =
             ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
@@ -149,11 +152,14 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         config.in_place = InPlace::First;
         if options.one_thread {
             let shared = Arc::downgrade(&self.shared);
-            // Object by object, so that the cache is not ahead of the handlers.
+            // Change by change, so that the cache is not ahead of the handlers.
             config.process_batch = None;
+            config.process = Box::new(move |deltas, is_in_initial_list| {
+                alone.run_alone(deltas, is_in_initial_list)
+            });
             config.in_place = InPlace::All(Arc::new(move || {
                 if let Some(shared) = shared.upgrade() {
-                    shared.processor.deliver();
+                    shared.processor.deliver_waiting();
                 }
             }));
         }
@@ -220,15 +226,47 @@ struct PartProcessor<T> {
 }
 
 impl<T: Object> PartProcessor<T> {
-    /// Runs `process` on a batch under `block_deltas`, with a callback that passes notifications to
-    /// the handlers. Then sends the notifications to the handlers' threads, and drops those that are
-    /// for no handler: destructors are user code, and may add or remove handlers.
+    /// Runs `process` on a batch, then sends the notifications to the handlers' threads.
     fn run(
         &self,
         process: impl FnOnce(&mut Notify<'_, T>) -> Result<(), ProcessError>,
     ) -> Result<(), ProcessError> {
+        let (processed, undelivered) = self.distribute(process);
+        self.shared.processor.flush();
+        self.after_delivery(undelivered);
+        processed
+    }
+
+    /// Processes the changes of one object, and calls the handlers without threads after each one.
+    fn run_alone(&self, deltas: &Deltas<T>, is_in_initial_list: bool) -> Result<(), ProcessError> {
+        let processor = &self.shared.processor;
+        // The thread of another namespace may be in a handler, which must see no later change. The
+        // server of this namespace waits meanwhile: nothing is read, and nothing is buffered.
+        //
+        // There is no guard after a stop. The changes still reach the cache, because the queue
+        // counts them as processed, but no handler.
+        let guard = processor.lock_calls();
+        merge_results((0..deltas.len()).map(|at| {
+            let (processed, undelivered) = self.distribute(|notify| {
+                let part = &self.indexer_part;
+                part.process_one(deltas, at, is_in_initial_list, notify)
+            });
+            if let Some(guard) = &guard {
+                processor.deliver(guard);
+            }
+            self.after_delivery(undelivered);
+            processed
+        }))
+    }
+
+    /// Runs `process` under `block_deltas`, with a callback that passes notifications to the
+    /// handlers. The caller sends the notifications afterwards, also after a panic. Also returns the
+    /// notifications for no handler: destructors are user code, and may add or remove handlers.
+    fn distribute(
+        &self,
+        process: impl FnOnce(&mut Notify<'_, T>) -> Result<(), ProcessError>,
+    ) -> (Result<(), ProcessError>, Vec<KeyedNotification<T>>) {
         let mut undelivered = Vec::new();
-        // After a panic, the notifications distributed so far must still be sent.
         let processed = panic::catch(|| {
             let _blocked = self.shared.block_deltas.lock();
             process(&mut |key, event, is_sync| {
@@ -236,14 +274,14 @@ impl<T: Object> PartProcessor<T> {
                 undelivered.extend(rest.filter(|rest| rest.event.has_replaced_object()));
             })
         });
-        let processor = &self.shared.processor;
-        match self.shared.state.one_thread {
-            true => processor.deliver(),
-            false => processor.flush(),
-        }
-        processor.reclaim().put_all(undelivered);
+        let processed = processed.unwrap_or_else(|panic| Err(panic.into()));
+        (processed, undelivered)
+    }
+
+    /// Runs the destructors and the logger, which had to wait for the end of `block_deltas`.
+    fn after_delivery(&self, undelivered: Vec<KeyedNotification<T>>) {
+        self.shared.processor.reclaim().put_all(undelivered);
         self.indexer_part.log();
-        processed.unwrap_or_else(|panic| Err(panic.into()))
     }
 
     /// Passes a notification to the handlers. Returns it if it is for none of them.

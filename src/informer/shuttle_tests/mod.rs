@@ -1,6 +1,7 @@
 //! Interleaving tests of the path from a queue to the handlers.
 
 mod listener;
+mod one_thread;
 mod process;
 mod shared_informer;
 
@@ -20,6 +21,8 @@ struct Thing {
 
 #[derive(Debug, Deserialize)]
 struct Metadata {
+    #[serde(default)]
+    namespace: String,
     name: String,
     #[serde(rename = "resourceVersion")]
     version: String,
@@ -29,6 +32,7 @@ impl Thing {
     fn new(name: &str, version: usize) -> Arc<Self> {
         Arc::new(Self {
             metadata: Metadata {
+                namespace: String::new(),
                 name: name.to_owned(),
                 version: version.to_string(),
             },
@@ -45,7 +49,7 @@ impl Object for Thing {
         &self.metadata.name
     }
     fn namespace(&self) -> &str {
-        ""
+        &self.metadata.namespace
     }
     fn uid(&self) -> &str {
         ""

@@ -6,7 +6,7 @@ use super::Reflector;
 use crate::base::panic;
 use crate::error::Error;
 use crate::object::Object;
-use crate::reflector::catch_up::{MayInterrupt, Target, Waiting, read_version};
+use crate::reflector::catch_up::{Target, Waiting, read_version};
 use crate::resource_version::{is_at_least, is_comparable};
 use crate::stop::Stop;
 
@@ -37,17 +37,18 @@ impl<T: Object> Reflector<T> {
         {
             waiting.reached.set();
         } else {
-            self.catch_up.interrupt(MayInterrupt::All);
+            self.catch_up.interrupt();
         }
         #[cfg(simulation)]
         crate::base::hash::wait_began();
         Ok(waiting)
     }
 
-    /// Ends the wait for the server soon, because the consumer needs the thread of
-    /// [`run_with`](Self::run_with).
-    pub(crate) fn interrupt(&self) {
-        self.catch_up.interrupt(MayInterrupt::Consumer);
+    /// Requests a call of the consumer on the thread of [`run_with`](Self::run_with), and ends its
+    /// wait for changes or for the next attempt. Returns false if the call may take long, because that
+    /// thread awaits the response to a request.
+    pub(crate) fn request_consumer(&self) -> bool {
+        self.availability.request()
     }
 
     /// Sends a consistent read, and returns its version. Versions can't tell whether the store has

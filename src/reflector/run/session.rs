@@ -14,7 +14,6 @@ use crate::error::Error;
 use crate::json::Peek;
 use crate::log;
 use crate::object::Object;
-use crate::reflector::catch_up::{Interrupt, MayInterrupt};
 use crate::reflector::initial_list::InitialList;
 use crate::reflector::protocol::{Output, Protocol, ReportKind, WatchEnd};
 use crate::reflector::reclaim::ReclaimGuard;
@@ -93,13 +92,9 @@ impl<'r, T: Object> Session<'r, T> {
         }
         let can_interrupt =
             self.protocol.is_waiting() || (self.protocol.has_open_watch() && !self.was_interrupted);
-        let interrupt = can_interrupt.then(|| Interrupt {
-            stop: self.interrupt.clone(),
-            who: match self.protocol.serves_waits() {
-                true => MayInterrupt::Consumer,
-                false => MayInterrupt::All,
-            },
-        });
+        // A watch that serves other waits goes on: a new one must not delay them.
+        let may_reopen = can_interrupt && !self.protocol.serves_waits();
+        let interrupt = may_reopen.then(|| self.interrupt.clone());
         if let Some(target) = reflector.catch_up.take_wanted(interrupt) {
             self.protocol.want(target, clock.now());
         }
@@ -108,12 +103,28 @@ impl<'r, T: Object> Session<'r, T> {
             self.was_interrupted = true;
         }
         // After `take_wanted`, so that a later interrupt ends the step.
+        let availability = &reflector.availability;
+        availability.set_working();
         if let Some(consumer) = self.consumer {
             consumer.process();
         }
         let (_, output) = self.protocol.poll(&[]);
         if !matches!(output, Output::Read(_)) {
             self.body = None;
+        }
+        // Another thread may need the consumer since it was called. From here on, such a thread ends
+        // the wait, or does not rely on this thread.
+        let is_needed = match output {
+            Output::Wait(_) => availability.set_waiting(self.interrupt.clone()),
+            Output::Read(_) if can_interrupt => availability.set_waiting(self.interrupt.clone()),
+            Output::List(_) | Output::Watch(_) => availability.set_busy(),
+            // It takes `SHORT` at most. The next step calls the consumer.
+            Output::Read(Some(_)) if self.was_interrupted => false,
+            Output::Read(_) => availability.set_busy(),
+            _ => false,
+        };
+        if let Some(consumer) = self.consumer.filter(|_| is_needed) {
+            consumer.process();
         }
         match output {
             Output::List(options) => {
@@ -137,6 +148,7 @@ impl<'r, T: Object> Session<'r, T> {
                 reflector.status.lock().state = ReflectorState::BackingOff;
                 let began = clock.now();
                 let is_over = clock.wait(duration, &self.interrupt);
+                availability.set_working();
                 if !stop.is_stopped() {
                     let now = clock.now();
                     let waited = if is_over {
@@ -206,6 +218,7 @@ impl<'r, T: Object> Session<'r, T> {
         let started = options.clock.now();
         let opened = panic::catch(open)
             .unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher {panic}"))));
+        self.reflector.availability.set_working();
         count(&mut status.lock());
         if stop.is_stopped() {
             return;
@@ -229,6 +242,7 @@ impl<'r, T: Object> Session<'r, T> {
             Some(body) => read_some(body, self.buffer.free(), timeout),
             None => Ok(Some(0)),
         };
+        self.reflector.availability.set_working();
         let is_interrupted = self.protocol.has_open_watch() && self.interrupt.is_stopped();
         let is_nothing = is_interrupted || (is_short && matches!(read, Ok(None)));
         if stop.is_stopped() || (is_nothing && !matches!(read, Ok(Some(1..)))) {

@@ -335,3 +335,31 @@ fn sp14_panicking_clock_loses_no_events() {
     assert_eq!(called.try_iter().count(), 1100);
     running.end().unwrap();
 }
+
+#[test]
+fn wait_for_an_end_in_a_callback_returns() {
+    let feed = Feed::new("ends");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (slot, (sender, returned)) = (Slot::default(), mpsc::channel());
+    let (inner, own) = (informer.clone(), Arc::clone(&slot));
+    let handler = informer
+        .add_event_handler(|handler| {
+            handler.on_add(move |_, _| {
+                let handler = own.lock().clone().unwrap();
+                for ended in [inner.ended(), handler.ended()] {
+                    ended.wait();
+                    sender.send(ended.wait_or_stop(&Stop::new())).unwrap();
+                }
+            })
+        })
+        .unwrap();
+    *slot.lock() = Some(handler.clone());
+    let running = run_synced(&informer);
+    for _ in 0..2 {
+        assert!(!returned.recv_timeout(SOON).unwrap());
+    }
+    running.end().unwrap();
+    assert!(informer.ended().is_done() && handler.ended().is_done());
+    slot.lock().take();
+}

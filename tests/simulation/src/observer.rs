@@ -84,12 +84,39 @@ impl Observer {
             run.trace_in(world, || format!("handler {}: {event}", view.number));
             view.check(event, world)
         };
-        if let Err(wrong) = checked {
+        if let Err(wrong) = checked.and_then(|()| self.check_cache(event)) {
             let number = self.view.lock().number;
             run.fail(format!("handler {number}: {wrong}; event: {event}"));
         }
         run.look(false);
         self.misbehave();
+    }
+
+    /// Checks that the cache has the change of the event, and no later one.
+    fn check_cache(&self, event: &Event<'_>) -> Result<(), String> {
+        let run = &self.run;
+        let (key, new) = match *event {
+            // The initial list of a late handler is older than the cache.
+            Event::Add(_, true) => return Ok(()),
+            Event::Add(new, false) | Event::Update(_, new) => {
+                (format!("{}/{}", new.namespace(), new.name()), Some(new))
+            }
+            Event::Delete(_, gone) => (gone.key().to_string(), None),
+        };
+        let is_in_step = {
+            let plan = &run.world().plan;
+            // Such a deletion belongs to a cached object with another UID.
+            let is_recreation = new.is_none() && plan.recreation_as_delete_and_add;
+            plan.delta_fifo && !is_recreation
+        };
+        let Some(informer) = run.informer().filter(|_| is_in_step) else {
+            return Ok(());
+        };
+        let cached = informer.indexer().get_by_key(&key);
+        match cached.as_ref().map(|cached| cached.write) == new.map(|new| new.write) {
+            true => Ok(()),
+            false => Err(format!("the cache has {cached:?}")),
+        }
     }
 
     /// Does what handlers may do, and what they should not.
