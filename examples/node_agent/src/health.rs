@@ -185,7 +185,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::agent;
+    use super::super::agent;
 
     /// Whoever may create a Pod must not be able to take all agents out of service.
     #[test]
