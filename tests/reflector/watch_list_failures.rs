@@ -358,7 +358,7 @@ fn wl12_changes_without_the_bookmark_fall_back_to_list() {
         event("DELETED", "a", "2"),
         bookmark("2", "{}"),
     ] {
-        let later = TICK.repeat(10) + &event("ADDED", "b", "3");
+        let later = TICK.repeat(2) + &event("ADDED", "b", "3");
         let stream = event("ADDED", "a", "1") + &TICK.repeat(40) + &change + &later.repeat(3);
         let it = Running::watch_list([
             Answer::open(stream + TICK + &initial_events_end("10")),
@@ -381,21 +381,21 @@ fn wl12_changes_without_the_bookmark_fall_back_to_list() {
         assert_eq!(it.store.calls(), replaced, "{change}");
         assert_eq!(it.server.open_bodies_at_request(), 0);
     }
-    let stream = event("ADDED", "a", "1") + &event("MODIFIED", "a", "2") + &TICK.repeat(31);
+    let stream = event("ADDED", "a", "1") + &event("MODIFIED", "a", "2") + &TICK.repeat(6);
     let it = Running::watch_list([
         Answer::open(stream + &event("ADDED", "b", "3") + SILENCE),
         list("20", &["b"]),
     ]);
     it.requests(3);
     let error = it.last_error().to_string();
-    assert!(error.contains("sent changes for 30 s"), "{error}");
+    assert!(error.contains("sent changes for 5 s"), "{error}");
 }
 
 /// kube-apiserver 1.30 and 1.31 send changes of a busy kind before the bookmark.
 #[test]
 fn wl12_changes_before_the_bookmark_are_no_failure() {
-    let changes = TICK.repeat(2) + &event("MODIFIED", "a", "2") + &bookmark("3", "{}");
-    let stream = event("ADDED", "a", "1") + &changes.repeat(14) + TICK;
+    let changes = TICK.repeat(1) + &event("MODIFIED", "a", "2") + &bookmark("3", "{}");
+    let stream = event("ADDED", "a", "1") + &changes.repeat(4) + TICK;
     let it = Running::watch_list([Answer::open(
         stream + &event("DELETED", "a", "4") + &initial_events_end("10") + &TICK.repeat(60),
     )]);

@@ -14,8 +14,9 @@ pub(super) const WATCH_LIST_SILENCE: Duration = Duration::from_secs(30);
 /// How long a server may send changes before the bookmark that ends the initial events (WL12).
 ///
 /// Since 1.32, kube-apiserver sends the bookmark before the first change. Older versions send it up
-/// to 1.25 s later, with changes in between: a change does not prove that none will come.
-const MARK_DELAY: Duration = Duration::from_secs(30);
+/// to 1.25 s later, with changes in between: a change does not prove that none will come. A list too
+/// many costs little.
+const MARK_DELAY: Duration = Duration::from_secs(5);
 
 /// The interval of the warnings while a watch-list is silent.
 pub(super) const SILENCE_WARNING: Duration = Duration::from_secs(10);
@@ -111,7 +112,7 @@ impl WatchStream {
             return None;
         };
         let changes = changes_since.map(|since| {
-            let what = "the server has sent changes for 30 s, but not the bookmark that ends the initial events";
+            let what = "the server has sent changes for 5 s, but not the bookmark that ends the initial events";
             (since + MARK_DELAY, what)
         });
         let ends = (ends_at, "the watch-list lasts longer than requested");
