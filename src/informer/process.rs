@@ -315,10 +315,10 @@ impl<T: Object> IndexerPart<T> {
         match change {
             EntryChange::Delete(key, gone, _) => {
                 let old = old.map(|old| old.object);
-                notify(key, Notification::deleted(gone, old), false)
+                notify(key, Notification::deleted(gone, old), false);
             }
             EntryChange::Add(new, _) | EntryChange::Update(new, _) => {
-                self.notify_object(old, new, is_in_initial_list, notify)
+                self.notify_object(old, new, is_in_initial_list, notify);
             }
             EntryChange::Bookmark(_) => {}
         }
@@ -380,7 +380,7 @@ impl<T: Object> IndexerPart<T> {
             return notify(key, added(new), false);
         }
         let is_sync = is_same_version && !is_other_content;
-        notify(key, Notification::Modified { old, new }, is_sync)
+        notify(key, Notification::Modified { old, new }, is_sync);
     }
 
     /// Returns the accessor for the queue of this part. The accessor rejects the keys of other

@@ -193,8 +193,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! To write as another manager, use a [`Client`](https://docs.rs/k8s-informer/0.1/k8s_informer/struct.Client.html), or
-//! pass an object with other `managedFields`: the methods of the server store them as they are.
+//! To write as another manager, use a client, or pass an object with other `managedFields`: the
+//! methods of the server store them as they are.
 //!
 //! ## Limitations
 //!

@@ -323,7 +323,8 @@ fn gzip_bomb_in_one_object_ends_at_the_object_limit() {
     let (errors, reported) = channel();
     let mut options = ReflectorOptions::default();
     options.watch_list = false;
-    options.limits.object_bytes = 1 << 20;
+    // The rest of a larger object is skipped, up to 64 times the limit: here to a megabyte.
+    options.limits.object_bytes = 16 << 10;
     options.watch_error_handler = Some(Arc::new(move |error: &Error| {
         let _ = errors.send(error.clone());
     }));

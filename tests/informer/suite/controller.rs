@@ -551,22 +551,40 @@ fn object_with_panicking_decode_is_skipped() {
 }
 
 #[test]
-fn reflector_survives_panicking_accessors() {
+fn object_with_panicking_accessor_is_skipped() {
     let feed = Feed::new("mines");
     feed.list("10", &[("a", "1")]);
     let (informer, running, names) = explosives(&feed);
     feed.event("ADDED", "mine", "11");
-    feed.list("20", &[("a", "1"), ("b", "12")]);
+    feed.event("ADDED", "b", "12");
+    let status = || informer.status();
     assert_eq!(
         names.recv_timeout(SOON),
         Ok("b".to_owned()),
         "{:?}",
-        informer.status()
+        status()
     );
-    let error = informer.status().last_error.unwrap().to_string();
+    until("status updated", || status().resource_version == "12");
+    assert_eq!((status().unreadable, status().complete), (1, false));
+    let requests = (status().lists, status().watches);
+    assert_eq!(requests, (1, 1), "the watch continues");
+    let error = status().last_error.unwrap().to_string();
     assert!(
-        error.contains("panicked") && error.contains("boom"),
+        error.contains("mines: mine: ") && error.contains("panicked") && error.contains("boom"),
         "{error}"
+    );
+
+    // The rest of a list reaches the handler as well.
+    feed.expire();
+    feed.list(
+        "20",
+        &[("a", "1"), ("b", "12"), ("mine", "11"), ("c", "13")],
+    );
+    assert_eq!(
+        names.recv_timeout(SOON),
+        Ok("c".to_owned()),
+        "{:?}",
+        status()
     );
     running.end().unwrap();
 }

@@ -154,35 +154,9 @@ pub(super) fn source_of<'a, C: Object + DeserializeOwned>(
     }
     let kind = GroupVersionKind::of(text(child, "apiVersion"), text(child, "kind"));
     let namespace = text(&child["metadata"], "namespace");
-    let mut found: Vec<_> = sources.to_vec();
-    found.retain(|(_, source)| {
-        let (resource, known) = (&source.resource, &source.kind);
-        let may_be_kind = known.as_ref().is_none_or(|known| *known == kind);
-        (&resource.group, &resource.version) == (&kind.group, &kind.version)
-            && may_be_kind
-            && !kind.kind.is_empty()
-            && source.covers_namespace(namespace)
-    });
-    // Only the server knows which of several dynamic resources has the kind. The plural name of a
-    // resource does not tell: it need not begin like the kind.
-    if has_several_resources(&found) {
-        let (client, stop) = (&call.of.client, &call.stop);
-        client.discover_kind(&kind, stop)?;
-        let discovery = client.discovery(stop)?;
-        let has_kind = |source: &InformerSource<C>| {
-            let served = discovery.by_resource(&source.resource);
-            served.is_some_and(|served| served.kind == kind)
-        };
-        found.retain(|(_, source)| has_kind(source));
-    }
-    if let [(_, first), .., (_, last)] = found[..]
-        && has_several_resources(&found)
-    {
-        return Err(Failure::terminal(ambiguous(
-            &kind.to_string(),
-            [first, last],
-        )));
-    }
+    let mut found = of_kind(call, sources, &kind)?;
+    // After the kind: an optional kind that is missing covers nothing, and its children go nowhere.
+    found.retain(|(_, source)| source.covers_namespace(namespace));
     found.first().copied().ok_or_else(|| {
         let of = std::any::type_name::<C>();
         Failure::terminal(format!(
@@ -192,11 +166,53 @@ pub(super) fn source_of<'a, C: Object + DeserializeOwned>(
     })
 }
 
-/// Whether the sources have different resources. Several sources can select objects of one.
-fn has_several_resources<C>(sources: &[(usize, &InformerSource<C>)]) -> bool {
-    sources
-        .windows(2)
-        .any(|pair| pair[0].1.resource != pair[1].1.resource)
+/// Returns the sources of a kind, which have the same resource.
+fn of_kind<'a, C: Object + DeserializeOwned>(
+    call: &Call,
+    sources: &[(usize, &'a InformerSource<C>)],
+    kind: &GroupVersionKind,
+) -> Result<Vec<(usize, &'a InformerSource<C>)>, Failure> {
+    let mut found: Vec<_> = sources.to_vec();
+    found.retain(|(_, source)| {
+        let resource = &source.resource;
+        (&resource.group, &resource.version) == (&kind.group, &kind.version)
+            && !kind.kind.is_empty()
+    });
+    let is_known = |source: &InformerSource<C>| source.kind.as_ref() == Some(kind);
+    if found.iter().any(|(_, source)| is_known(source)) {
+        found.retain(|(_, source)| is_known(source));
+        return Ok(found);
+    }
+    found.retain(|(_, source)| source.kind.is_none());
+    if other_resource(&found).is_none() {
+        return Ok(found);
+    }
+    // Only the server knows which of several dynamic resources has the kind. The plural name of a
+    // resource does not tell: it need not begin like the kind.
+    let (client, stop) = (&call.of.client, &call.stop);
+    match client.discover_kind(kind, stop) {
+        Err(error) if !error.is_no_match() => return Err(error.into()),
+        _ => {}
+    }
+    let discovery = client.discovery(stop)?;
+    found.retain(|(_, source)| {
+        let served = discovery.by_resource(&source.resource);
+        served.is_some_and(|served| served.kind == *kind)
+    });
+    match other_resource(&found) {
+        Some(pair) => Err(Failure::terminal(ambiguous(&kind.to_string(), pair))),
+        None => Ok(found),
+    }
+}
+
+/// Returns two sources with different resources. Several sources can select objects of one.
+fn other_resource<'a, C: Object + DeserializeOwned>(
+    sources: &[(usize, &'a InformerSource<C>)],
+) -> Option<[&'a dyn AnySource; 2]> {
+    let (_, first) = sources.first()?;
+    let mut others = sources.iter();
+    let (_, other) = others.find(|(_, source)| source.resource != first.resource)?;
+    Some([*first, *other])
 }
 
 /// Describes two sources between which an apply could not choose.

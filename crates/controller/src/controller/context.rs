@@ -422,8 +422,8 @@ impl Context {
     /// dynamic source, the child needs an `apiVersion` and a `kind`. If several dynamic sources of
     /// the type have its group and version, discovery tells which resource has the kind. To choose
     /// it by the type, give each a custom struct with
-    /// [`Source::dynamic_as`](k8s_informer::informer::Source::dynamic_as). Fields that the last apply had
-    /// and this one lacks are removed, unless another manager owns them. Leave out the status: the
+    /// [`Source::dynamic_as`](k8s_informer::informer::Source::dynamic_as). Fields that the last
+    /// apply had and this one lacks are removed, unless another manager owns them. Leave out the status: the
     /// server ignores it if it is a subresource. The field manager is that of the
     /// [builder](super::ControllerBuilder::field_manager).
     ///

@@ -590,6 +590,30 @@ fn child_of_an_irregular_plural_goes_to_its_resource() {
 }
 
 #[test]
+fn child_of_a_missing_optional_kind_goes_nowhere() {
+    let server = server_with(&[("jobs", "Job")]);
+    let test = ControllerTest::with_server(server, Source::of::<Deployment>(), |builder| {
+        let builder = builder.owns(dynamic("jobs"));
+        builder.owns_optional(dynamic("analyses")).by(|cx, _| {
+            let api_version = format!("{GROUP}/v1");
+            let child =
+                json!({"apiVersion": api_version, "kind": "Analysis", "metadata": {"name": "m"}});
+            cx.apply::<DynamicObject>(child)?;
+            Ok(Next::Done)
+        })
+    });
+    let mut test = test.unwrap();
+    let web = json!({"metadata": {"name": "web"}});
+    test.server().create(DEPLOYMENTS, web).unwrap();
+    test.run_until_idle().unwrap();
+    let failure = test.controller().last_failure("default/web").unwrap();
+    let text = failure.failure.to_string();
+    assert!(text.contains("no source of `owns`"), "{text}");
+    let is_patch = |request: &RequestRecord| request.verb() == Verb::Patch;
+    assert!(!test.server().requests().iter().any(is_patch));
+}
+
+#[test]
 fn child_of_another_kind_than_its_source_is_refused() {
     let (mut test, results) = run(maps, |cx| {
         Ok(["Secret", ""].map(|kind| {
