@@ -432,7 +432,7 @@ impl Shared {
                     shard: shards.own().map(|(shard, _)| *shard),
                     count: shards.options.count,
                     with_holder: view.held,
-                    other_division: view.other,
+                    other_division: view.other.map(|term| term.lease),
                     last_error: view.last_error.as_ref().map(status_page::short),
                 })
             }
@@ -553,7 +553,8 @@ impl ManagerBuilder {
     /// [`run`](Manager::run) with an error: exit, so that the Pod restarts and takes a free one.
     ///
     /// If `count` or `by` changes, a replica waits until no Lease of the other division has a holder.
-    /// So an object is never in the shards of two replicas, whatever the rollout strategy.
+    /// So an object is never in the shards of two replicas, whatever the rollout strategy. [The
+    /// guide](crate::guide::sharding#another-number-of-shards) has the conditions.
     ///
     /// All sources of the controllers are divided, as [`ShardBy`] describes; those that can't be
     /// divided are refused by [`by`](ControllerBuilder::by). An informer of the

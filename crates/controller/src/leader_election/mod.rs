@@ -47,12 +47,15 @@
 //! - No machine is suspended and has its wall clock set back in the same term. The leader measures
 //!   with the larger of the monotonic and the wall clock, because the monotonic clock does not
 //!   advance while a machine is suspended. A wall clock that jumps forward can end a term early.
+//! - No machine is paused together with all of its clocks, as a virtual machine can be. A leader that
+//!   was learns of another one with its next renewal.
 //!
 //! The work runs on a separate thread, and is joined before the Lease is released. On a stop, the
 //! elector goes on renewing the Lease until the work has ended. If the Lease is lost, for example
 //! because the API server can't be reached, the work is stopped *retry period* + *renew deadline*
 //! after the start of the last successful request: 12 s by default, 3 s before another candidate
-//! can take over. [`Leading::ensure`] fails earlier, after the renew deadline.
+//! can take over. [`Leading::ensure`] fails earlier, after the renew deadline. A renewal whose
+//! response arrives after the end of the term does not continue it.
 //!
 //! A separate thread watches this deadline. A [`Lock`], a logger, metrics or a callback that blocks
 //! can delay renewals, so that the Lease is lost, but not the end of the term. The exception is a

@@ -93,7 +93,7 @@ pub enum Event {
     Renewed,
     /// The attempt has failed. The next one may succeed.
     Failed,
-    /// The term has ended: the Lease names another holder, or none.
+    /// The term has ended: the Lease names another holder, or none, or it was not renewed in time.
     Lost,
     /// The last attempt to release has ended. This candidate does not hold the Lease, or could not
     /// release it.
@@ -105,7 +105,7 @@ pub enum Event {
 pub struct TermId {
     pub uid: String,
     pub transitions: i32,
-    acquire_time: Option<i64>,
+    pub acquire_time: Option<i64>,
 }
 
 impl TermId {
@@ -127,17 +127,29 @@ pub struct Term {
     /// When the last successful request was sent. The server cannot have handled it earlier, so no
     /// other candidate can have begun to wait for its expiry earlier.
     renewed: Now,
-    /// Whether an age beyond the renew deadline was seen since the last renewal. After that, only a
-    /// renewal makes the term valid again, even if the wall clock is set back.
-    is_expired: bool,
-    has_ended: bool,
+    validity: Validity,
+}
+
+/// How far a term has come, as seen on the clocks of the candidate since the last renewal. It never
+/// goes back on its own, even if the wall clock is set back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Validity {
+    Valid,
+    /// The renew deadline has passed. A renewal makes the term valid again.
+    Expired,
+    /// The time after which the term is lost has passed. No renewal makes it valid again: other
+    /// candidates need not write this Lease to take over the work, for example those of another
+    /// division of shards, so a renewal that succeeds does not prove that none of them has.
+    Over,
+    /// The term has ended for good, and the caller knows it.
+    Ended,
 }
 
 impl Term {
     /// Whether no other candidate can hold the Lease at this time.
     pub fn is_valid(&mut self, now: Now) -> bool {
-        self.is_expired |= self.age(now) >= self.times.renew_deadline;
-        !self.has_ended && !self.is_expired
+        self.look(now);
+        self.validity == Validity::Valid
     }
 
     /// The time since the last successful request was sent.
@@ -150,16 +162,49 @@ impl Term {
     /// round, which is never earlier than a retry period after that request. `None` if the term has
     /// ended.
     pub fn left(&self, now: Now) -> Option<Duration> {
-        let times = self.times;
-        let limit = times.retry_period.saturating_add(times.renew_deadline);
-        (!self.has_ended).then(|| limit.saturating_sub(self.age(now)))
+        match self.validity {
+            Validity::Valid | Validity::Expired => Some(self.limit().saturating_sub(self.age(now))),
+            Validity::Over => Some(Duration::ZERO),
+            Validity::Ended => None,
+        }
     }
 
     /// Ends the term if it was not renewed in time. Returns whether it has ended now.
     pub fn expire(&mut self, now: Now) -> bool {
-        let is_over = self.left(now) == Some(Duration::ZERO);
-        self.has_ended |= is_over;
-        is_over
+        self.look(now);
+        let is_over = self.validity == Validity::Over;
+        is_over && self.end()
+    }
+
+    /// Ends the term. Returns whether it had not ended before.
+    fn end(&mut self) -> bool {
+        std::mem::replace(&mut self.validity, Validity::Ended) != Validity::Ended
+    }
+
+    /// Renews the term with a request that was sent at this time, unless it is over.
+    fn renew(&mut self, sent: Now) {
+        self.renewed = sent;
+        if self.validity == Validity::Expired {
+            self.validity = Validity::Valid;
+        }
+    }
+
+    /// Remembers which limits have passed.
+    fn look(&mut self, now: Now) {
+        let age = self.age(now);
+        let seen = if age >= self.limit() {
+            Validity::Over
+        } else if age >= self.times.renew_deadline {
+            Validity::Expired
+        } else {
+            Validity::Valid
+        };
+        self.validity = self.validity.max(seen);
+    }
+
+    fn limit(&self) -> Duration {
+        let times = self.times;
+        times.retry_period.saturating_add(times.renew_deadline)
     }
 }
 
@@ -305,8 +350,7 @@ impl Steps {
 
     /// Ends the term for good. Returns whether there was one that had not ended.
     pub fn end_term(&mut self) -> bool {
-        let term = self.term.as_mut();
-        term.is_some_and(|term| !std::mem::replace(&mut term.has_ended, true))
+        self.term.as_mut().is_some_and(Term::end)
     }
 
     /// Ends the term, and starts to release the Lease if this candidate may hold it. The caller has
@@ -329,8 +373,24 @@ impl Steps {
         };
     }
 
-    /// Passes the response to a request that was sent at `sent`.
+    /// Passes the response to a request that was sent at `sent`. `now` was read after the response
+    /// had arrived, so the server has handled the request before.
+    ///
+    /// A term that was over before this response ends, whatever the response is: the process can
+    /// have been paused from before the end of the term until now. The Lease is renewed all the
+    /// same, until the work of the term has been joined.
     pub fn answer(&mut self, sent: Now, now: Now, response: Result<&Lease, &Error>) -> Event {
+        // First, because a late renewal must not make a term valid again. client-go has no terms.
+        let is_over =
+            self.policy.has_terms && self.term.as_mut().is_some_and(|term| term.expire(now));
+        let event = self.apply(sent, now, response);
+        match is_over {
+            true => Event::Lost,
+            false => event,
+        }
+    }
+
+    fn apply(&mut self, sent: Now, now: Now, response: Result<&Lease, &Error>) -> Event {
         if let (State::Create | State::Update, false, Err(_)) = (self.state, self.holds, response) {
             self.keep_unconfirmed();
         }
@@ -424,8 +484,7 @@ impl Steps {
     /// Begins or renews the term with this Lease.
     fn hold(&mut self, sent: Now, lease: &Lease) -> Event {
         if let (true, Some(term)) = (self.holds, &mut self.term) {
-            term.renewed = sent;
-            term.is_expired = false;
+            term.renew(sent);
             return Event::Renewed;
         }
         let id = TermId::of(lease);
@@ -434,8 +493,7 @@ impl Steps {
             id: id.clone(),
             times: self.times,
             renewed: sent,
-            is_expired: false,
-            has_ended: false,
+            validity: Validity::Valid,
         });
         Event::Acquired(id)
     }

@@ -1,5 +1,6 @@
 //! The election in virtual time: its decisions need neither threads nor a server.
 
+mod rules;
 mod simulation;
 
 use simulation::{Faults, Mutant, Run, run};
@@ -12,21 +13,24 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     0..seeds.unwrap_or(default)
 }
 
-fn first_overlap(
+fn first_problem(
     faults: Faults,
     mutant: Mutant,
     seeds: std::ops::Range<u64>,
 ) -> Option<(u64, String)> {
     seeds.into_iter().find_map(|seed| {
-        let Run { overlap, .. } = run(seed, faults, mutant);
-        overlap.map(|overlap| (seed, overlap))
+        let Run {
+            overlap, revived, ..
+        } = run(seed, faults, mutant);
+        let revived = revived.map(|revived| format!("a term is valid again: {revived}"));
+        overlap.or(revived).map(|problem| (seed, problem))
     })
 }
 
 #[test]
 fn no_two_candidates_pass_ensure_at_one_time() {
     assert_eq!(
-        first_overlap(Faults::Severe, Mutant::None, seeds(2_000)),
+        first_problem(Faults::Severe, Mutant::None, seeds(2_000)),
         None
     );
 }
@@ -34,7 +38,15 @@ fn no_two_candidates_pass_ensure_at_one_time() {
 #[test]
 fn no_two_candidates_work_while_user_code_blocks_elections() {
     assert_eq!(
-        first_overlap(Faults::Blocked, Mutant::None, seeds(2_000)),
+        first_problem(Faults::Blocked, Mutant::None, seeds(2_000)),
+        None
+    );
+}
+
+#[test]
+fn frozen_clocks_overlap_for_a_renew_deadline_at_most() {
+    assert_eq!(
+        first_problem(Faults::Frozen, Mutant::None, seeds(2_000)),
         None
     );
 }
@@ -62,12 +74,15 @@ fn planted_faults_are_found() {
     for (faults, mutant, within) in [
         (Faults::Severe, Mutant::ValidFromAnswer, 100),
         (Faults::Severe, Mutant::ValidForWholeLease, 500),
-        (Faults::Severe, Mutant::TextComparison, 500),
+        (Faults::Severe, Mutant::TextComparison, 2_000),
         (Faults::Severe, Mutant::ReleaseWithoutComparison, 100),
+        (Faults::Severe, Mutant::LateAnswer, 2_000),
+        (Faults::Frozen, Mutant::ReleaseWithoutComparison, 500),
         (Faults::Blocked, Mutant::NoWatchdog, 100),
         (Faults::Blocked, Mutant::StartWithoutCheck, 500),
     ] {
-        let found = first_overlap(faults, mutant, 0..within);
+        let found = first_problem(faults, mutant, 0..within);
+        println!("{faults:?} {mutant:?}: {found:?}");
         assert!(
             found.is_some(),
             "{mutant:?} was not found in {within} seeds"

@@ -27,6 +27,9 @@ pub(super) enum Faults {
     /// User code blocks the threads of elections, beside other severe faults. All clocks have the
     /// same rate and none is suspended, so the work itself must not overlap.
     Blocked,
+    /// As severe ones, but all clocks of a paused machine stand still, so that its candidate can't
+    /// notice the pause. Its term can be valid beside another one for a renew deadline.
+    Frozen,
 }
 
 /// A fault that is planted in the policy.
@@ -41,12 +44,16 @@ pub(super) enum Mutant {
     NoWatchdog,
     /// Work starts although its term is over.
     StartWithoutCheck,
+    /// A response counts from the time of its request, also if the term was over when it arrived.
+    LateAnswer,
 }
 
 /// The result of a run.
 pub(super) struct Run {
     /// Two candidates whose terms were valid at one time, or whose work ran at one time.
     pub(super) overlap: Option<String>,
+    /// A term that is valid again after it was over on the clocks of its candidate.
+    pub(super) revived: Option<String>,
     /// A token that two terms had.
     pub(super) repeated_token: Option<String>,
     /// The share of the time in which a candidate had a valid term.
@@ -152,6 +159,12 @@ struct Program {
     /// User code blocks the thread of the election until then.
     blocked_until: Micros,
     partitioned_until: Micros,
+    /// Until when the candidate can't have noticed that its clocks stood still.
+    unaware_until: Micros,
+    /// The server refuses its requests until then.
+    refused_until: Micros,
+    /// The process is paused for this time when the server has handled its next request.
+    pause_at_response: Option<Micros>,
 }
 
 /// The clocks of a machine.
@@ -160,6 +173,8 @@ struct LocalClock {
     rate: f64,
     /// The time for which the monotonic clock stood still.
     suspended: Micros,
+    /// The time for which both clocks stood still.
+    frozen: Micros,
     wall_step: i64,
     /// Whether the machine is one that is suspended at times. The wall clock of such a machine is
     /// never set back: if both happen in one term, no clock shows the true time.
@@ -169,6 +184,7 @@ struct LocalClock {
 impl LocalClock {
     fn now(&self, time: Micros) -> Now {
         let elapsed = |time: Micros| (time as f64 * self.rate) as Micros;
+        let time = time.saturating_sub(self.frozen);
         let wall = self.offset + elapsed(time);
         Now {
             elapsed: Duration::from_micros(elapsed(time.saturating_sub(self.suspended))),
@@ -229,6 +245,7 @@ impl World {
             tokens: BTreeSet::new(),
             result: Run {
                 overlap: None,
+                revived: None,
                 repeated_token: None,
                 led: 0.0,
             },
@@ -296,6 +313,7 @@ impl World {
             offset: self.random.up_to(1_000 * SECOND) + 1_000 * SECOND,
             rate,
             suspended: 0,
+            frozen: 0,
             wall_step: 0,
             is_laptop: self.random.chance(0.5) && self.faults != Faults::Blocked,
         };
@@ -311,6 +329,9 @@ impl World {
             paused_until: 0,
             blocked_until: 0,
             partitioned_until: 0,
+            unaware_until: 0,
+            refused_until: 0,
+            pause_at_response: None,
         }
     }
 
@@ -418,15 +439,18 @@ impl World {
                 let limit = (limit.as_micros() as f64 / program.clock.rate) as Micros + 1;
                 self.next += 1;
                 let request = self.next;
+                let is_refused = program.refused_until > self.now;
                 program.flight = Some(Flight {
                     request,
                     sent: now,
                     what,
-                    answer: None,
+                    answer: is_refused.then(|| Err(refused(503))),
                 });
                 let cut = program.partitioned_until > self.now || self.random.chance(self.loss);
                 let delay = self.random.up_to(self.delay);
-                if !cut {
+                if is_refused {
+                    self.at(delay, Happening::Answered { candidate, request });
+                } else if !cut {
                     self.at(delay, Happening::Arrives { candidate, request });
                 }
                 self.at(limit, Happening::TimesOut { candidate, request });
@@ -466,6 +490,11 @@ impl World {
         let program = &mut self.programs[candidate];
         let cut = program.partitioned_until > self.now;
         program.flight.as_mut().unwrap().answer = Some(answer);
+        let pause = program.pause_at_response.take_if(|_| !cut);
+        if let Some(pause) = pause.filter(|_| program.paused_until <= self.now) {
+            program.paused_until = self.now + pause;
+            self.at(pause, Happening::Resumes { candidate });
+        }
         if !cut && !self.random.chance(self.loss) {
             let delay = self.random.up_to(self.delay);
             self.at(delay, Happening::Answered { candidate, request });
@@ -497,7 +526,23 @@ impl World {
         } else {
             flight.sent
         };
-        match program.steps.answer(sent, now, answer.as_ref()) {
+        let applied = match self.mutant {
+            Mutant::LateAnswer => flight.sent,
+            _ => now,
+        };
+        // The response can have arrived during a pause, and be handled before the watchdog has run.
+        let mut term = program.steps.term();
+        let was_over = term.as_mut().is_some_and(|term| {
+            let left = term.left(now);
+            left.is_none_or(|left| left.is_zero())
+        });
+        let event = program.steps.answer(sent, applied, answer.as_ref());
+        let is_valid = program.steps.term().is_some_and(|term| term.is_valid(now));
+        if was_over && is_valid && event == Event::Renewed {
+            let revived = format!("{candidate} at {} µs", self.now);
+            self.result.revived.get_or_insert(revived);
+        }
+        match event {
             Event::Acquired(id) => {
                 self.began(&id.uid, id.transitions);
                 let is_valid = self.leaders().any(|leader| leader == candidate);
@@ -537,7 +582,8 @@ impl World {
 
     /// Checks that no other candidate has a valid term, after one has become valid.
     fn compare(&mut self, candidate: usize) {
-        let leaders: Vec<usize> = self.leaders().collect();
+        let mut leaders: Vec<usize> = self.leaders().collect();
+        leaders.retain(|leader| self.programs[*leader].unaware_until <= self.now);
         if leaders.len() > 1 && leaders.contains(&candidate) {
             let overlap = format!("{leaders:?} at {} µs", self.now);
             self.result.overlap.get_or_insert(overlap);
@@ -636,15 +682,22 @@ impl World {
             program.blocked_until = now + duration;
             return;
         }
-        match self.random.up_to(if self.faults == Faults::Destructive {
-            9
-        } else {
-            7
-        }) {
+        let most = match self.faults {
+            Faults::Destructive => 10,
+            _ => 8,
+        };
+        match self.random.up_to(most) {
             0 => program.partitioned_until = now + duration,
             1 if program.paused_until <= now => {
                 program.paused_until = now + duration;
-                if program.clock.is_laptop && duration.is_multiple_of(2) {
+                if self.faults == Faults::Frozen {
+                    program.clock.frozen += duration;
+                    // The server has not handled a later request of this term, and its clocks are
+                    // at least as fast as true time.
+                    let unaware = self.times.renew_deadline.as_micros() as Micros;
+                    program.unaware_until = program.paused_until + unaware;
+                    self.at(duration + unaware, Happening::Resumes { candidate });
+                } else if program.clock.is_laptop && duration.is_multiple_of(2) {
                     program.clock.suspended += duration;
                 }
                 self.at(duration, Happening::Resumes { candidate });
@@ -677,7 +730,15 @@ impl World {
                     self.write(Some(lease.uid), record);
                 }
             }
-            8 => self.lease = None,
+            8 => {
+                // Requests fail until about the end of the term. The response to the first one that
+                // succeeds arrives during a pause.
+                let term = self.times.retry_period + self.times.renew_deadline;
+                let outage = self.random.up_to(term.as_micros() as Micros);
+                program.refused_until = now + outage;
+                program.pause_at_response = Some(duration);
+            }
+            9 => self.lease = None,
             _ => {
                 if let Some(lease) = self.lease.take() {
                     let mut record = lease.record;

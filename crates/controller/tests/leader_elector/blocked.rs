@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
+use k8s_informer::time::Clock;
 use k8s_informer::{Done, Error, Stop};
 use k8s_informer_controller::events::ObjectReference;
 use k8s_informer_controller::leader_election::{Ended, LeaderElector, Lease, Lock, Record};
@@ -135,6 +137,63 @@ fn le4_lock_that_blocks_does_not_delay_the_loss() {
     assert!(leading.lost().is_stopped());
     assert!(leading.ensure().unwrap_err().is_term_ended());
     gate.open.set();
+    assert_eq!(candidate.end().unwrap(), Ended::Lost("work done"));
+}
+
+/// A clock on which the watchdog is never due, as if its thread had no CPU time.
+struct NoWatchdog(FakeClock);
+
+impl Clock for NoWatchdog {
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    fn wall_clock(&self) -> SystemTime {
+        self.0.wall_clock()
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or_default();
+        if name.ends_with("watchdog") {
+            stop.wait();
+            return false;
+        }
+        self.0.wait(duration, stop)
+    }
+}
+
+#[test]
+fn le4_late_renewal_ends_the_work_without_the_watchdog() {
+    let (server, clock) = (Server::new(), FakeClock::new());
+    let mut lock = HookedLock::new(&server, &clock);
+    let is_late = Arc::new(AtomicBool::new(false));
+    lock.on_update = Box::new({
+        let (is_late, clock) = (Arc::clone(&is_late), clock.clone());
+        move || {
+            if is_late.swap(false, Ordering::SeqCst) {
+                clock.advance(3 * SECOND);
+            }
+        }
+    });
+    let candidate = Candidate::start_lock(lock, &clock, |builder| {
+        builder.clock(Arc::new(NoWatchdog(clock.clone())))
+    });
+    let leading = candidate.leading();
+    server.fail_always(Fault::Status(500));
+    // Only pauses are waits of this clock. The renewals after 2, 4, 6 and 8 s fail.
+    for pauses in 1..=4 {
+        assert!(clock.until_waits(pauses, LIMIT));
+        clock.advance(2 * SECOND);
+    }
+    assert!(clock.until_waits(5, LIMIT));
+    server.fail_always(None);
+    is_late.store(true, Ordering::SeqCst);
+    // The next one is sent after 10 s, and its response arrives after 13 s.
+    clock.advance(2 * SECOND);
+    assert!(leading.stop().wait_timeout(LIMIT));
+    assert!(leading.lost().is_stopped());
+    assert!(leading.ensure().unwrap_err().is_term_ended());
     assert_eq!(candidate.end().unwrap(), Ended::Lost("work done"));
 }
 

@@ -86,6 +86,42 @@ fn update_of_a_lease_without_metadata_is_an_error() {
     );
 }
 
+/// The metadata are those of the last response, so a change that this candidate has not read is a
+/// conflict.
+#[test]
+fn le16_update_keeps_metadata_and_sets_its_labels() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let server = ApiServer::start().unwrap();
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let metadata = || server.get(&format!("{LEASES}/a")).unwrap()["metadata"].take();
+    let foreign = json!({
+        "name": "a", "labels": {"foreign": "x", "team": "b"}, "annotations": {"note": "y"},
+    });
+    server.create(LEASES, json!({"metadata": foreign})).unwrap();
+    let plain = LeaseLock::new(&client, "default", "a");
+    let labelled = LeaseLock::new(&client, "default", "a").label("team", "a");
+    for (lock, team) in [(&plain, "b"), (&labelled, "a")] {
+        let read = lock.get(&Stop::new()).unwrap();
+        let mut record = Record::default();
+        record.lease_duration_seconds = 15;
+        let written = lock.update(&record, &read, &Stop::new()).unwrap();
+        // The next update is based on the response to this one.
+        lock.update(&record, &written, &Stop::new()).unwrap();
+        let metadata = metadata();
+        assert_eq!(metadata["labels"], json!({"foreign": "x", "team": team}));
+        assert_eq!(metadata["annotations"], json!({"note": "y"}));
+        let error = lock.update(&record, &read, &Stop::new()).unwrap_err();
+        assert!(error.is_conflict(), "{error}");
+    }
+    // A label that was removed is set again.
+    let removed = json!({"metadata": {"labels": {"team": null}}});
+    server.patch(&format!("{LEASES}/a"), removed).unwrap();
+    let read = labelled.get(&Stop::new()).unwrap();
+    assert_eq!(read.record.lease_duration_seconds, 15);
+    labelled.update(&read.record, &read, &Stop::new()).unwrap();
+    assert_eq!(metadata()["labels"], json!({"foreign": "x", "team": "a"}));
+}
+
 /// client-go always sends both times, and its zero time is `null`.
 #[test]
 fn el12_times_that_are_not_set_are_written_as_null() {

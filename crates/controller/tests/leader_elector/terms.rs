@@ -13,7 +13,7 @@ use super::{Candidate, LIMIT, SECOND, Steps};
 use crate::events::sink::Sink;
 
 #[test]
-fn renewal_needs_one_request_and_keeps_the_term() {
+fn le5_renewal_needs_one_request_and_keeps_the_term() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let candidate = Candidate::start(&server, &clock, "a");
     candidate.leading();
@@ -34,7 +34,7 @@ fn renewal_needs_one_request_and_keeps_the_term() {
 }
 
 #[test]
-fn renewal_after_a_change_of_metadata_reads_first() {
+fn le5_renewal_after_a_change_of_metadata_reads_first() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let candidate = Candidate::start(&server, &clock, "a");
     let leading = candidate.leading();

@@ -135,6 +135,47 @@ impl Replica {
         assert!(expected.contains(&took), "{took:?}");
     }
 
+    /// Lets a second pass on the clock of a holder, which renews its Lease in it.
+    fn pass_second(&self) {
+        let waits = || {
+            let waits = self.clock.waits();
+            waits.iter().filter(|wait| **wait == SECOND).count()
+        };
+        let before = waits();
+        self.clock.advance(SECOND);
+        until("the holder renews or ends", || {
+            waits() > before || self.running.thread.is_finished()
+        });
+    }
+
+    /// Returns the number of lists of Leases that this holder has waited for.
+    fn observations(&self) -> usize {
+        let is_observation = |wait: &&Duration| **wait >= LEASE_DURATION / 2;
+        self.clock.waits().iter().filter(is_observation).count()
+    }
+
+    /// Lets time pass until the holder lists the Leases again, or ends.
+    fn observe(&self) {
+        let before = self.observations();
+        for _ in 0..36 {
+            self.pass_second();
+            if self.observations() > before || self.running.thread.is_finished() {
+                return;
+            }
+        }
+        // The last list can still be running.
+        until("the holder lists the Leases", || {
+            self.observations() > before || self.running.thread.is_finished()
+        });
+    }
+
+    /// Returns the error with which a holder ends.
+    #[track_caller]
+    fn end_of_term(self) -> ControllerError {
+        until("the holder ends", || self.running.thread.is_finished());
+        self.running.thread.join().unwrap().unwrap_err()
+    }
+
     /// Receives the keys of calls until each of these was called.
     #[track_caller]
     fn expect_calls(&self, keys: &BTreeSet<String>) {
@@ -504,6 +545,153 @@ fn replica_releases_its_lease_if_it_is_not_alone() {
     server.delete(&format!("{LEASES}/{other}")).unwrap();
     replica.take();
     replica.expect_calls(&set(["default/a"]));
+    replica.end();
+}
+
+/// A paused machine, whose clocks stood still, can't notice that its Lease has expired. Its renewal
+/// succeeds, because the other division has other Leases.
+#[test]
+fn earlier_of_two_divisions_at_work_ends() {
+    let server = ApiServer::start().unwrap();
+    for (old, new) in [
+        ((1, ShardBy::Uid), (2, ShardBy::Uid)),
+        ((2, ShardBy::Uid), (1, ShardBy::Uid)),
+        ((1, ShardBy::Uid), (1, ShardBy::Namespace)),
+    ] {
+        let old = Replica::start(&server, "old", old);
+        old.take();
+        let new = Replica::start(&server, "new", new);
+        new.assert_takes_after_expiry(2 * PAUSE);
+        for replica in [&old, &new] {
+            assert!(replica.running.manager.elector().unwrap().is_leader());
+        }
+        // The later one sees that the earlier one has renewed its Lease, and goes on.
+        old.pass_second();
+        new.observe();
+        assert!(!new.running.thread.is_finished());
+        assert!(new.shards_status()["otherDivision"].is_string());
+        old.observe();
+        let error = old.end_of_term();
+        assert!(
+            matches!(error, ControllerError::LeadershipLost { .. }),
+            "{error}"
+        );
+        new.observe();
+        assert_eq!(new.shards_status()["otherDivision"], Value::Null);
+        assert!(new.running.manager.elector().unwrap().is_leader());
+        new.end();
+    }
+}
+
+/// For example, it is one of a program that does not know the rule.
+#[test]
+fn later_division_ends_if_the_earlier_one_does_not() {
+    let server = ApiServer::start().unwrap();
+    let replica = Replica::start(&server, "a", (1, ShardBy::Uid));
+    replica.take();
+    let other = "team-1-of-2-by-uid";
+    hold(&server, other);
+    let earlier = json!({"spec": {"acquireTime": "2020-01-02T03:04:05.000000Z"}});
+    server.patch(&format!("{LEASES}/{other}"), earlier).unwrap();
+    for renewals in 1..=3 {
+        replica.observe();
+        assert!(!replica.running.thread.is_finished());
+        assert_eq!(replica.shards_status()["otherDivision"], other);
+        let time = format!("2020-01-02T03:04:0{renewals}.000000Z");
+        let renewal = json!({"spec": {"renewTime": time}});
+        server.patch(&format!("{LEASES}/{other}"), renewal).unwrap();
+    }
+    replica.observe();
+    let error = replica.end_of_term();
+    assert!(
+        matches!(error, ControllerError::LeadershipLost { .. }),
+        "{error}"
+    );
+    assert_eq!(holder(&server, "team-0-of-1-by-uid"), "");
+    assert_eq!(holder(&server, other), "other");
+}
+
+/// A server that carried out a request late has written it, but its sender is gone.
+#[test]
+fn holder_goes_on_beside_an_earlier_lease_that_expires() {
+    let server = ApiServer::start().unwrap();
+    let replica = Replica::start(&server, "a", (1, ShardBy::Uid));
+    replica.take();
+    let other = "team-1-of-2-by-uid";
+    hold(&server, other);
+    let earlier = json!({"spec": {"acquireTime": "2020-01-02T03:04:05.000000Z"}});
+    server.patch(&format!("{LEASES}/{other}"), earlier).unwrap();
+    for _ in 0..5 {
+        replica.observe();
+        assert!(!replica.running.thread.is_finished());
+    }
+    assert_eq!(replica.shards_status()["otherDivision"], Value::Null);
+    replica.end();
+}
+
+/// All holders together read a limited number of Leases each second.
+#[test]
+fn holder_of_one_of_1000_shards_lists_rarely() {
+    let server = ApiServer::start().unwrap();
+    let others: Vec<_> = (1..1000).collect();
+    for shard in &others {
+        create_lease(&server, &format!("team-{shard}-of-1000-by-uid"), json!({}));
+    }
+    let replica = Replica::start(&server, "a", (1000, ShardBy::Uid));
+    replica.take();
+    until("the holder waits for its next list", || {
+        replica.observations() == 1
+    });
+    let waits = replica.clock.waits();
+    let period = waits.iter().find(|wait| **wait >= LEASE_DURATION / 2);
+    let expected = 99 * SECOND..120 * SECOND;
+    assert!(expected.contains(period.unwrap()), "{period:?}");
+    replica.end();
+}
+
+/// It was edited, or restored from a backup without labels. Lists do not have it.
+#[test]
+fn lease_without_its_label_is_taken_after_it_expires() {
+    for by in [ShardBy::Namespace, ShardBy::Uid] {
+        let server = ApiServer::start().unwrap();
+        create_map(&server, "a");
+        let lease = format!("team-0-of-1-by-{}", name_of(by));
+        hold(&server, &lease);
+        let path = format!("{LEASES}/{lease}");
+        let label =
+            |value: Value| json!({"metadata": {"labels": {"k8s-informer/shards-of": value}}});
+        server.patch(&path, label(Value::Null)).unwrap();
+        server.clear_requests();
+        let replica = Replica::start(&server, "a", (1, by));
+        replica.assert_takes_after_expiry(2 * PAUSE);
+        assert!(server.requests().len() < 200, "a flood of requests");
+        let labels = &server.get(&path).unwrap()["metadata"]["labels"];
+        assert_eq!(labels, &json!({"k8s-informer/shards-of": "team"}));
+        replica.expect_calls(&set(["default/a"]));
+        replica.end();
+    }
+}
+
+fn name_of(by: ShardBy) -> &'static str {
+    match by {
+        ShardBy::Namespace => "namespace",
+        ShardBy::Uid => "uid",
+    }
+}
+
+/// The label can also get lost while replicas wait.
+#[test]
+fn lease_that_loses_its_label_is_taken_after_it_expires() {
+    let server = ApiServer::start().unwrap();
+    let lease = "team-0-of-1-by-uid";
+    hold(&server, lease);
+    let replica = Replica::start(&server, "a", (1, ShardBy::Uid));
+    (0..3).for_each(|_| replica.look());
+    let removed = json!({"metadata": {"labels": null}});
+    server.patch(&format!("{LEASES}/{lease}"), removed).unwrap();
+    server.clear_requests();
+    replica.assert_takes_after_expiry(4 * PAUSE);
+    assert!(server.requests().len() < 200, "a flood of requests");
     replica.end();
 }
 

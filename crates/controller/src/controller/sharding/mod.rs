@@ -3,9 +3,14 @@
 //! Each shard has a Lease. A replica takes one that is free, and leads for as long as it holds it.
 //! The name of a Lease contains the number of shards and the kind of division, because others divide
 //! the objects in another way: a replica starts only while no Lease of another division has a holder.
+//! If two divisions have holders nevertheless, for example because a machine was paused together
+//! with its clocks, those with the earlier terms end.
 
 mod claim;
 mod leases;
+mod seen;
+#[cfg(test)]
+mod simulation_tests;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +19,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use self::claim::Claim;
-use self::leases::{LABEL, Leases, View};
+use self::leases::{LABEL, Leases};
+use self::seen::{Rivalry, TermOrder, View};
 use super::division::{Division, ShardBy};
 use super::error::ControllerError;
 use super::runner::Runner;
@@ -30,7 +36,7 @@ use k8s_informer::reflector::Shard;
 use k8s_informer::selector::Selector;
 use k8s_informer::stop::Stop;
 
-/// Each waiting replica reads all Leases from time to time.
+/// Each waiting replica reads all Leases every 1 to 1.2 retry periods.
 const MAX_SHARDS: u32 = 1000;
 
 /// What [`ManagerBuilder::one_shard_of`](super::ManagerBuilder::one_shard_of) describes.
@@ -138,15 +144,17 @@ impl Shards {
                 }
                 let work = work.lock().take()?;
                 let _ = this.own.set((shard, of));
-                Some(this.observe_during(&leading, || work(&part, &leading)))
+                Some(this.observe_during(shard, &leading, || work(&part, &leading)))
             });
             let ended = ended.map_err(ControllerError::LeaderElection)?;
             match ended {
                 Ended::Stopped(Some(Some(result))) => return Ok(Ended::Stopped(Some(result))),
                 Ended::Lost(Some(result)) => return Ok(Ended::Lost(result)),
                 Ended::Finished(Some(result)) => return Ok(Ended::Finished(result)),
-                // Another replica was faster. Another shard may be free.
-                Ended::Stopped(_) if elector.last_error().is_none() => {}
+                // Another replica was faster, or the Lease that was free in the list is not. Another
+                // shard may be free. No attempt follows at once, because the next one could fail for
+                // the same reason.
+                Ended::Stopped(_) if elector.last_error().is_none() => self.pause(0.2, stop),
                 // If another division has done the same, one of both must be faster next time.
                 _ => self.pause(2.0, stop),
             }
@@ -159,8 +167,8 @@ impl Shards {
     fn wait_for_free(&self, stop: &Stop) -> Option<u32> {
         while !stop.is_stopped() {
             match self.observe(stop) {
-                Ok(View { other: Some(other), .. }) => self.log_once(format!(
-                    "waiting: the Lease {other} of another number of shards or kind of division has a holder"
+                Ok(View { other: Some(TermOrder { lease, .. }), .. }) => self.log_once(format!(
+                    "waiting: the Lease {lease} of another number of shards or kind of division has a holder"
                 )),
                 Ok(View { free, .. }) if !free.is_empty() => {
                     return Some(free[random() as usize % free.len()]);
@@ -186,19 +194,20 @@ impl Shards {
         false
     }
 
-    /// Keeps the numbers current while the work runs.
-    fn observe_during<R>(self: &Arc<Self>, leading: &Leading, work: impl FnOnce() -> R) -> R {
+    /// Lists the Leases while the work runs. This keeps the numbers current, and ends the term if
+    /// another division has a holder, too, and this one must end.
+    fn observe_during<R>(
+        self: &Arc<Self>,
+        shard: u32,
+        leading: &Leading,
+        work: impl FnOnce() -> R,
+    ) -> R {
         let (threads, ended) = (Threads::new(Owner::new()), leading.stop().child());
-        let (this, stop) = (Arc::clone(self), ended.clone());
-        let observe = move || {
-            let period = this.elector.times.lease_duration / 2;
-            while this.elector.clock.wait(period, &stop) {
-                let _ = this.observe(&stop);
-            }
-        };
+        let (this, stop, term) = (Arc::clone(self), ended.clone(), leading.clone());
+        let observe = move || this.observe_until(&stop, shard, &term);
         if let Err(error) = threads.spawn("shards".to_owned(), None, observe) {
             log::error!(
-                "shards {}: the numbers stay old: {error}",
+                "shards {}: the numbers stay old, and other divisions are not seen: {error}",
                 self.options.name
             );
         }
@@ -206,6 +215,36 @@ impl Shards {
         ended.stop();
         threads.join();
         result
+    }
+
+    fn observe_until(&self, stop: &Stop, shard: u32, leading: &Leading) {
+        let own = TermOrder::new(leading.acquired(), &self.leases.lease_name(shard));
+        let mut rivalry = Rivalry::new(own);
+        loop {
+            let ShardOptions { name, count, .. } = &self.options;
+            let period = self
+                .view()
+                .period(*count, self.elector.times.lease_duration);
+            // The jitter keeps holders that started together apart.
+            let period = period.saturating_add(period.mul_f64(0.2 * fraction()));
+            if !self.elector.clock.wait(period, stop) {
+                return;
+            }
+            // A failed list is repeated after the same time, because all holders may fail at once.
+            let Ok(view) = self.observe(stop) else {
+                continue;
+            };
+            if let Some(other) = rivalry.yields_to(&view) {
+                // First, because a logger can block.
+                leading.end_term();
+                log::warn!(
+                    "shards {name}: the Lease {} of another number of shards or kind of division has a holder at the same \
+                     time; shard {shard} is given up",
+                    other.lease
+                );
+                return;
+            }
+        }
     }
 
     fn observe(&self, stop: &Stop) -> Result<View, k8s_informer::error::Error> {
@@ -217,9 +256,8 @@ impl Shards {
 
     /// Waits for a retry period and up to `jitter` times as long.
     fn pause(&self, jitter: f64, stop: &Stop) {
-        let random = (random() >> 11) as f64 / (1_u64 << 53) as f64;
         let retry: Duration = self.elector.times.retry_period;
-        let wait = retry.saturating_add(retry.mul_f64(jitter * random));
+        let wait = retry.saturating_add(retry.mul_f64(jitter * fraction()));
         self.elector.clock.wait(wait, stop);
     }
 
@@ -231,6 +269,11 @@ impl Shards {
             log::info!("shards {}: {text}", self.options.name);
         }
     }
+}
+
+/// Returns a random number in [0, 1).
+fn fraction() -> f64 {
+    (random() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 fn invalid(problem: String) -> ControllerError {

@@ -110,6 +110,23 @@ impl Leading {
         self.shared.status.lock().is_stuck = true;
     }
 
+    /// When the Lease was acquired, as it is written there.
+    pub(crate) fn acquired(&self) -> Option<i64> {
+        self.id.acquire_time
+    }
+
+    /// Ends the term and its work, as if the Lease was lost. The Lease is renewed until the work has
+    /// been joined, and then released.
+    pub(crate) fn end_term(&self) {
+        let mut status = self.shared.status.lock();
+        let is_current = status.term(&self.id).is_some();
+        let has_ended = is_current && status.steps.end_term();
+        drop(status);
+        if has_ended {
+            self.end_work();
+        }
+    }
+
     /// Returns the time until the term is lost if it is not renewed, or `None` if it has ended.
     /// Ends it if the time is over: first for [`ensure`](Self::ensure), then for the work.
     fn left(&self, now: Now) -> Option<Duration> {
