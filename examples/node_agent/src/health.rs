@@ -184,8 +184,8 @@ mod tests {
     use k8s_informer_testing::ApiServer;
     use serde_json::json;
 
-    use super::*;
     use super::super::agent;
+    use super::*;
 
     /// Whoever may create a Pod must not be able to take all agents out of service.
     #[test]

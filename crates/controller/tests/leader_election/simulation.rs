@@ -281,7 +281,7 @@ impl World {
     /// The candidates that run and have a valid term.
     fn leaders(&mut self) -> impl Iterator<Item = usize> {
         let now = self.now;
-        let (mutant, lease_duration) = (self.mutant, self.times.lease_duration);
+        let (mutant, times) = (self.mutant, self.times);
         let running = self.programs.iter_mut().enumerate();
         let running = running.filter(move |(_, program)| program.paused_until <= now);
         running.filter_map(move |(at, program)| {
@@ -289,7 +289,11 @@ impl World {
             let term = program.steps.term()?;
             let is_valid = match mutant {
                 Mutant::ValidForWholeLease => {
-                    term.left(local).is_some() && term.age(local) < lease_duration
+                    term.left(local).is_some() && term.age(local) < times.lease_duration
+                }
+                // A term remembers that it was seen when it was over.
+                Mutant::LateAnswer => {
+                    term.left(local).is_some() && term.age(local) < times.renew_deadline
                 }
                 _ => term.is_valid(local),
             };
