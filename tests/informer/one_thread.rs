@@ -441,7 +441,8 @@ fn late_handler_is_called_while_no_response_arrives() {
         Answer::body(list.to_string())
     };
     // What each namespace waits for after its first list. Without a response, a request blocks.
-    let phases: [(&str, usize, fn() -> Vec<Answer>); 3] = [
+    type Answers = fn() -> Vec<Answer>;
+    let phases: [(&str, usize, Answers); 3] = [
         ("a watch has no response", 2, Vec::new),
         ("a list has no response", 3, || vec![Answer::body(EXPIRED)]),
         ("a list is incomplete", 3, || {
