@@ -147,7 +147,7 @@ impl Owners {
 /// address space is limited (`ulimit -v`, `ulimit -d`, 32-bit systems), if all memory is locked,
 /// and if your code recurses deeply.
 ///
-/// A size below 256 KiB counts as 256 KiB, because a stack that overflows ends the process. Starting
+/// A size below 512 KiB counts as 512 KiB, because a stack that overflows ends the process. Starting
 /// a thread fails if the size exceeds what the system can provide, or if the stack cannot hold the
 /// thread-local variables.
 ///
@@ -218,10 +218,10 @@ impl StackSizes {
 /// Returns a builder for a thread with this name, and with this stack size or the default. Names
 /// come from users, and the standard library panics at a NUL byte. It also panics, instead of
 /// returning an error, at sizes that no system can provide, so sizes are limited to an eighth of
-/// the address space. The minimum is five times what the tests of informers need in a debug
-/// build.
+/// the address space. The minimum is twice what a debug build needs to decode a `Pod` of
+/// k8s-openapi; an optimized build needs a small part of that.
 pub fn named(name: String, stack: Option<usize>) -> Builder {
-    const MIN_STACK: usize = 256 << 10;
+    const MIN_STACK: usize = 512 << 10;
     const MAX_STACK: usize = usize::MAX / 8;
     let thread = Builder::new().name(if name.contains('\0') {
         name.replace('\0', "?")

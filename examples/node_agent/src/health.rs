@@ -177,37 +177,3 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
         body.trim_end()
     ))
 }
-
-#[cfg(test)]
-mod tests {
-    use k8s_informer::{Client, Config};
-    use k8s_informer_testing::ApiServer;
-    use serde_json::json;
-
-    use super::super::agent;
-    use super::*;
-
-    /// Whoever may create a Pod must not be able to take all agents out of service.
-    #[test]
-    fn unreadable_object_does_not_end_readiness() -> Result<(), Box<dyn std::error::Error>> {
-        let server = ApiServer::start()?;
-        for (name, phase) in [
-            ("good", json!("Running")),
-            ("bad", json!({"not": "a text"})),
-        ] {
-            let pod = json!({
-                "metadata": {"name": name},
-                "spec": {"nodeName": "worker-1", "containers": [{"name": "main", "image": "busybox"}]},
-                "status": {"phase": phase},
-            });
-            server.create("/api/v1/namespaces/default/pods", pod)?;
-        }
-        let client = Client::new(Config::new(server.url()))?;
-        let pods = agent::watch_node(client, "worker-1", |_| {})?;
-        pods.wait_for_sync(&Stop::new(), None)?;
-        assert!(!pods.status().complete);
-        let (status, body) = Health::new(Duration::from_secs(60)).reply("/readyz", &pods);
-        assert_eq!(status, "200 OK", "{body}");
-        Ok(())
-    }
-}

@@ -289,8 +289,9 @@ fn liveness_probes_pass_without_a_server() {
     );
 }
 
+/// Whoever may create a Pod must not be able to take all agents out of service.
 #[test]
-fn readyz_fails_while_an_object_is_missing() {
+fn readyz_succeeds_while_an_object_is_unreadable() {
     let server = ApiServer::start().unwrap();
     for (name, phase) in [("good", json!("Running")), ("bad", json!(7))] {
         let pod = json!({"metadata": {"name": name}, "spec": {"nodeName": "one"}, "status": {"phase": phase}});
@@ -306,10 +307,8 @@ fn readyz_fails_while_an_object_is_missing() {
         .unwrap_or_else(|error| panic!("{error}"));
     let health = Health::new(PATIENCE);
     let response = probe(&health, &pods, "/readyz");
-    assert!(
-        response.starts_with("503 ") && response.contains("; incomplete; unreadable "),
-        "{response}"
-    );
+    assert!(response.starts_with("200 OK: "), "{response}");
+    assert!(response.contains("; incomplete; unreadable "), "{response}");
     assert!(probe(&health, &pods, "/healthz").starts_with("200 OK: "));
 }
 
