@@ -394,7 +394,7 @@ fn wl12_changes_without_the_bookmark_fall_back_to_list() {
 /// kube-apiserver 1.30 and 1.31 send changes of a busy kind before the bookmark.
 #[test]
 fn wl12_changes_before_the_bookmark_are_no_failure() {
-    let changes = TICK.repeat(1) + &event("MODIFIED", "a", "2") + &bookmark("3", "{}");
+    let changes = TICK.to_owned() + &event("MODIFIED", "a", "2") + &bookmark("3", "{}");
     let stream = event("ADDED", "a", "1") + &changes.repeat(4) + TICK;
     let it = Running::watch_list([Answer::open(
         stream + &event("DELETED", "a", "4") + &initial_events_end("10") + &TICK.repeat(60),
