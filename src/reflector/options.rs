@@ -41,8 +41,7 @@ pub struct ReflectorOptions {
     #[doc(hidden)]
     pub should_resync: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
     /// Whether the server may lack the kind. A 404 is then expected and no warning.
-    #[doc(hidden)]
-    pub is_optional_kind: bool,
+    pub(crate) is_optional_kind: bool,
     /// The number of objects on a page of a LIST.
     ///
     /// `None`, the default, requests pages of 500 objects, except when relisting from the last seen
