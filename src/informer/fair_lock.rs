@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_ends_the_waits_and_nobody_gets_the_lock() {
+    fn stop_ends_the_waits_without_the_lock() {
         let stop = Stop::new();
         let lock = FairLock::new(stop.clone());
         let guard = lock.lock().unwrap();

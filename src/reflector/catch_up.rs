@@ -10,7 +10,7 @@ use crate::resource_version::{compare_resource_versions, is_at_least};
 use crate::stop::{Done, Stop};
 use crate::wire::ListMeta;
 
-/// What is known about the age of the objects, and who waits for newer ones.
+/// The age of the objects, and the waits for newer ones.
 #[derive(Default)]
 pub(super) struct CatchUp {
     /// Innermost lock: nothing is called while it is held.

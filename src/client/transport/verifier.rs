@@ -250,7 +250,7 @@ impl Verifier {
         use webpki::Error as Webpki;
         match error {
             // webpki also returns these errors if it can't use the certificate or the key of the
-            // right authority, which would read as if somebody else had signed.
+            // right authority. Without this check, the error would name a wrong signer.
             Webpki::UnknownIssuer | Webpki::InvalidSignatureForPublicKey => self
                 .unsupported_authority(chain, algorithms)
                 .unwrap_or_else(|| self.unknown_issuer(chain)),

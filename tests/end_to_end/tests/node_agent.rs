@@ -289,7 +289,7 @@ fn liveness_probes_pass_without_a_server() {
     );
 }
 
-/// Whoever may create a Pod must not be able to take all agents out of service.
+/// A user who may create Pods must not be able to take all agents out of service.
 #[test]
 fn readyz_succeeds_while_an_object_is_unreadable() {
     let server = ApiServer::start().unwrap();

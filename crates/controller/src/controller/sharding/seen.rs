@@ -334,7 +334,7 @@ mod tests {
             let found = rivalry.yields_to(&view(Some(2))).is_some();
             assert_eq!(found, yields, "{acquired} {lease}");
         }
-        // A Lease that nobody has acquired by the rules.
+        // A Lease whose term was not begun by the rules.
         let mut other = view(Some(0));
         other.other = Some(TermOrder::new(None, "m"));
         assert!(rivalry(2, "z").yields_to(&other).is_some());
