@@ -26,6 +26,7 @@ pub mod delta_fifo;
 pub mod dynamic_object;
 #[cfg(feature = "kubeconfig")]
 pub mod exec_credential;
+pub mod expiration_cache;
 pub mod fifo;
 pub mod indexer;
 pub mod keys;
@@ -61,6 +62,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("delta_fifo", delta_fifo::run),
     ("dynamic_object", dynamic_object::run),
     ("exec_credential", exec_credential::run),
+    ("expiration_cache", expiration_cache::run),
     ("fifo", fifo::run),
     ("indexer", indexer::run),
     ("keys", keys::run),

@@ -29,7 +29,7 @@ pub enum StoreError {
         /// The message of the error or panic.
         message: Arc<str>,
     },
-    /// A custom store or another of your functions failed.
+    /// A custom store or policy failed.
     Other(Arc<str>),
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::{
     AddIndexersError, Change, Door, Entry, EntryChange, Gaps, IndexError, Indexers, KnownObjects,
-    ReflectorStore, Staging, StoreError, ThreadSafeStore, TransactionError, Transform,
+    ReflectorStore, Staging, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
 };
 use crate::base::derive::debug_fields;
 use crate::base::digest::Digest;
@@ -331,6 +331,24 @@ impl<T: Send + Sync> KnownObjects<T> for Indexer<T> {
 
     fn entry(&self, key: &str) -> Option<Entry<T>> {
         self.store.entry(key)
+    }
+}
+
+impl<T: Send + Sync> Store<T> for Indexer<T> {
+    fn list(&self) -> Vec<Arc<T>> {
+        self.list()
+    }
+
+    fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError> {
+        self.get(object)
+    }
+
+    fn last_store_sync_resource_version(&self) -> String {
+        self.last_store_sync_resource_version()
+    }
+
+    fn transaction(&self, changes: Vec<Change<T>>) -> Result<(), TransactionError> {
+        self.transaction(changes)
     }
 }
 

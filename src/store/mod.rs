@@ -4,8 +4,11 @@
 //! |---|---|---|
 //! | [`Indexer`] | stores objects by key, with indexes; the cache of an informer | `Indexer`, `cache` |
 //! | [`Lister`], [`NamespaceLister`] | read an indexer | generated listers |
-//! | [`ReflectorStore`] | the operations that a reflector needs: caches and queues implement it | `ReflectorStore` |
 //! | [`ThreadSafeStore`] | an indexer without a key function | `ThreadSafeStore` |
+//! | [`ExpirationCache`] | stores objects that expire some time after their last write | `ExpirationCache`, `NewTTLStore` |
+//! | [`Store`] | the operations that an [`Indexer`] and an [`ExpirationCache`] have in common | `Store` |
+//! | [`ReflectorStore`] | the operations that a reflector needs: stores and queues implement it | `ReflectorStore` |
+//! | [`KnownObjects`] | the operations that a queue needs of the store behind it | `KeyListerGetter` |
 //!
 //! ```
 //! use k8s_informer::Indexer;
@@ -25,6 +28,7 @@
 
 pub(crate) mod entry;
 mod error;
+mod expiration_cache;
 mod index;
 mod indexer;
 mod lister;
@@ -45,6 +49,7 @@ use crate::object::{Deleted, Key};
 
 pub(crate) use entry::{Door, Entry, EntryChange};
 pub use error::{AddIndexersError, IndexError, StoreError, TransactionError};
+pub use expiration_cache::{ExpirationCache, ExpirationCacheBuilder, TimestampedEntry};
 use index::NAMESPACE_INDEX;
 pub use index::{IndexFunc, Indexers};
 pub use indexer::Indexer;
@@ -204,7 +209,7 @@ pub trait ReflectorStore<T>: Send + Sync {
 
 /// Read access of a queue to the store that its consumer fills. client-go's `KeyListerGetter`.
 ///
-/// Every store of this crate implements it. Implement it if the consumer keeps its objects
+/// An [`Indexer`] is the usual one. Implement it if the consumer keeps its objects
 /// elsewhere. The queue uses it to find objects that are missing from a list, and to deliver all
 /// objects again at a resync.
 ///
@@ -250,7 +255,8 @@ pub trait KnownObjects<T>: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The implementation defines when this fails. The stores of this crate never return an error.
+    /// Returns an error if the lookup fails. Among the stores of this crate, only an
+    /// [`ExpirationCache`] can fail: when its policy panics.
     fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError>;
 
     /// Returns the entry of the object stored under `key`.
@@ -265,7 +271,88 @@ pub trait KnownObjects<T>: Send + Sync {
     }
 }
 
-/// One change of a store, for [`Indexer::transaction`] and [`ReflectorStore::replace_partly`].
+/// A store that a reflector or controller writes to and any thread reads. client-go's `Store`.
+///
+/// Use an `Arc<dyn Store<T>>` where the kind of store does not matter: an [`Indexer`], an
+/// [`ExpirationCache`] or a custom one. Its methods are those of [`ReflectorStore`], which write,
+/// those of [`KnownObjects`], which read keys, and the ones below. A custom store of a
+/// [`Reflector`](crate::reflector::Reflector) need not be readable; it implements only
+/// [`ReflectorStore`].
+///
+/// The stores of this crate have these properties:
+///
+/// - Add and update do the same.
+/// - Deleting an object that is not stored is not an error.
+/// - A replace that fails changes nothing.
+/// - A resync does nothing.
+/// - Objects are shared, not copied. Lists have no particular order.
+/// - No user code runs under their locks, so locks are held only briefly. No call waits until the
+///   content changes.
+///
+/// ```
+/// use k8s_informer::{Deleted, Indexer};
+/// use k8s_informer::object::Accessor;
+/// use k8s_informer::store::{Change, Indexers, Store};
+/// use std::sync::Arc;
+///
+/// let accessor = Accessor::new(|word: &String| Ok(word.as_str().into()));
+/// let store: Arc<dyn Store<String>> = Arc::new(Indexer::new(accessor, Indexers::new()));
+/// let (pod, node) = (Arc::new("pod".to_owned()), Arc::new("node".to_owned()));
+/// store.add(Arc::clone(&pod))?;
+/// store.transaction(vec![Change::Add(Arc::clone(&node)), Change::Delete(Deleted::Final(pod))])?;
+/// assert_eq!(store.list(), [Arc::clone(&node)]);
+/// assert_eq!(store.list_keys(), ["node".into()]);
+/// assert_eq!(store.get_by_key("node")?, store.get(&node)?);
+/// store.bookmark("7")?;
+/// assert_eq!(store.last_store_sync_resource_version(), "7");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
+    /// Returns all objects in no particular order.
+    fn list(&self) -> Vec<Arc<T>>;
+
+    /// Returns the object stored under the key of `object`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if `object` has no key. Otherwise as for
+    /// [`get_by_key`](Self::get_by_key).
+    fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError>;
+
+    /// Returns the object stored under `key`. The same as [`lookup`](KnownObjects::lookup), under the
+    /// name that stores have.
+    ///
+    /// # Errors
+    ///
+    /// As for [`lookup`](KnownObjects::lookup).
+    fn get_by_key(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
+        self.lookup(key)
+    }
+
+    /// Returns the resource version of the newest write that has one. The store defines which writes
+    /// have one. It is empty before the first such write. The default is always empty, for a store
+    /// that does not track versions.
+    fn last_store_sync_resource_version(&self) -> String {
+        String::new()
+    }
+
+    /// Applies several changes in order, as one atomic step. A read sees all of them or none.
+    /// client-go's `TransactionStore`.
+    ///
+    /// # Errors
+    ///
+    /// [`TransactionError`] lists the changes that failed. The others have been applied. The
+    /// default implementation, for stores without transactions, applies none.
+    fn transaction(&self, changes: Vec<Change<T>>) -> Result<(), TransactionError> {
+        Err(TransactionError {
+            successful: Vec::new(),
+            total: changes.len(),
+            errors: vec![StoreError::other("transaction not supported")],
+        })
+    }
+}
+
+/// One change of a store, for [`Store::transaction`] and [`ReflectorStore::replace_partly`].
 /// client-go's `Transaction`.
 #[derive(Debug)]
 pub enum Change<T> {

@@ -3,6 +3,7 @@
 
 mod delta_fifo;
 mod deltas;
+mod expiration_cache;
 mod fifo;
 mod filtering_handler;
 mod informer;
@@ -25,6 +26,12 @@ const SUITES: &[Suite] = &[
         name: "delta_fifo",
         build: delta_fifo::build,
         info: &["done_during"],
+        floor: 100.0,
+    },
+    Suite {
+        name: "expiration_cache",
+        build: expiration_cache::build,
+        info: &[],
         floor: 100.0,
     },
     Suite {

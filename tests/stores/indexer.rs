@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::metrics::InformerMetrics;
-use k8s_informer::object::{Accessor, KeyError};
+use k8s_informer::object::{Accessor, Key, KeyError};
 use k8s_informer::store::{
-    AddIndexersError, Change, IndexError, IndexFunc, Indexers, ReflectorStore, StoreError,
-    ThreadSafeStore, TransactionError, Transform,
+    AddIndexersError, Change, ExpirationCache, IndexError, IndexFunc, Indexers, KnownObjects,
+    ReflectorStore, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
 };
 use k8s_informer::{Deleted, Indexer};
 
@@ -304,6 +304,86 @@ fn s6_transaction_reports_failures_and_applies_the_rest() {
     ));
     assert_eq!(keys(&store.list()), ["a", "c"]);
     assert_eq!(store.last_store_sync_resource_version(), "rv-3");
+}
+
+/// A custom store that implements only the required methods.
+struct Words(Indexer<Thing>);
+
+impl ReflectorStore<Thing> for Words {
+    fn add(&self, thing: Arc<Thing>) -> Result<(), StoreError> {
+        self.0.add(thing)
+    }
+    fn update(&self, thing: Arc<Thing>) -> Result<(), StoreError> {
+        self.0.update(thing)
+    }
+    fn delete(&self, gone: Deleted<Thing>) -> Result<(), StoreError> {
+        self.0.delete(gone)
+    }
+    fn replace(&self, things: Vec<Arc<Thing>>, rv: &str) -> Result<(), StoreError> {
+        self.0.replace(things, rv)
+    }
+}
+
+impl KnownObjects<Thing> for Words {
+    fn list_keys(&self) -> Vec<Key> {
+        self.0.list_keys()
+    }
+    fn lookup(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+        Ok(self.0.get_by_key(key))
+    }
+}
+
+impl Store<Thing> for Words {
+    fn list(&self) -> Vec<Arc<Thing>> {
+        self.0.list()
+    }
+    fn get(&self, thing: &Thing) -> Result<Option<Arc<Thing>>, StoreError> {
+        self.0.get(thing)
+    }
+}
+
+#[test]
+fn s7_default_transaction_fails_and_changes_nothing() {
+    let store: Box<dyn Store<Thing>> = Box::new(Words(by_words()));
+    let error = store
+        .transaction(vec![Change::Add(thing("a", "x"))])
+        .unwrap_err();
+    assert_eq!(
+        (error.successful.len(), error.total, error.errors.len()),
+        (0, 1, 1)
+    );
+    assert_eq!(error.errors[0].to_string(), "transaction not supported");
+    assert!(store.list().is_empty());
+    assert_eq!(store.last_store_sync_resource_version(), "");
+}
+
+/// The operations of client-go's `Store`, through the trait.
+#[test]
+fn s2_s8_stores_have_the_operations_of_client_go() {
+    let stores: [Arc<dyn Store<Thing>>; 3] = [
+        Arc::new(by_words()),
+        Arc::new(ExpirationCache::builder(accessor()).build()),
+        Arc::new(Words(by_words())),
+    ];
+    for store in stores {
+        store.add(thing("a", "x")).unwrap();
+        store.update(thing("b", "y")).unwrap();
+        store.resync().unwrap();
+        let mut keys = store.list_keys();
+        keys.sort();
+        assert_eq!(
+            (keys, store.list().len()),
+            (vec!["a".into(), "b".into()], 2)
+        );
+        store.delete(Deleted::Final(thing("a", ""))).unwrap();
+        assert!(store.get_by_key("a").unwrap().is_none());
+        assert_eq!(
+            store.get(&thing("b", "")).unwrap(),
+            store.get_by_key("b").unwrap()
+        );
+        store.replace(vec![thing("c", "z")], "7").unwrap();
+        assert_eq!(store.list(), [thing("c", "z")]);
+    }
 }
 
 #[test]
@@ -735,7 +815,7 @@ fn x1_key_is_allocated_once() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
     let accessor = Accessor::new(move |_: &u32| {
-        let key: k8s_informer::object::Key = "k".into();
+        let key: Key = "k".into();
         sink.lock().unwrap().push(Arc::clone(&key));
         Ok(key)
     });

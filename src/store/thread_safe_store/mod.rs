@@ -188,7 +188,11 @@ impl<T> ThreadSafeStore<T> {
     }
 
     /// Removes and returns an entry, and records the resource version of its deletion.
-    fn delete_at(&self, key: &str, resource_version: Option<ResourceVersion>) -> Option<Entry<T>> {
+    pub(super) fn delete_at(
+        &self,
+        key: &str,
+        resource_version: Option<ResourceVersion>,
+    ) -> Option<Entry<T>> {
         let removed = {
             let mut state = self.state.write();
             state.set_resource_version(resource_version);
@@ -210,6 +214,19 @@ impl<T> ThreadSafeStore<T> {
                 Ok(None)
             }
         }
+    }
+
+    /// Removes `object` only if it is still the stored one. Returns whether it was removed.
+    pub(super) fn delete_same(&self, key: &str, object: &Arc<T>) -> bool {
+        let removed = {
+            let mut state = self.state.write();
+            let same = state
+                .slots
+                .get(key)
+                .is_some_and(|slot| Arc::ptr_eq(&slot.entry.object, object));
+            same.then(|| state.slots.remove(key))
+        };
+        removed.is_some()
     }
 
     /// Replaces all objects and sets the resource version. If several objects have the same key,

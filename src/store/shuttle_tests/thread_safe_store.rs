@@ -1,29 +1,15 @@
-//! Interleaving tests of the lists and indexes of `ThreadSafeStore`. Here, a page has two slots, and
-//! a list of more than two objects shares the pages with the store.
+//! Interleaving tests of lists and indexes. Here, a page has two slots, and a list of more than two
+//! objects shares the pages with the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::{Item, item, key};
 use crate::base::sync::{any, check, join_all, thread};
 use crate::object::{Deleted, Key};
 use crate::store::{Change, IndexError, IndexFunc, Indexers, ThreadSafeStore};
 
 type Store = ThreadSafeStore<Item>;
-
-/// An object. Different versions of one key are different objects.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Item {
-    key: usize,
-    version: usize,
-}
-
-fn key(of: usize) -> Key {
-    of.to_string().into()
-}
-
-fn item(key: usize, version: usize) -> Arc<Item> {
-    Arc::new(Item { key, version })
-}
 
 /// Returns objects with these keys, all of one version.
 fn generation(keys: std::ops::Range<usize>, version: usize) -> Vec<(Key, Arc<Item>)> {
