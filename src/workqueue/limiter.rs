@@ -167,6 +167,60 @@ impl<T: Item> RateLimiter<T> for ItemExponentialFailureRateLimiter<T> {
     }
 }
 
+/// Delays the first failures of an item briefly and later ones longer. client-go's
+/// `TypedItemFastSlowRateLimiter`.
+///
+/// Use it if most failures are over soon, and the others only after a long time.
+///
+/// ```
+/// use k8s_informer::workqueue::{ItemFastSlowRateLimiter, RateLimiter};
+/// use std::time::Duration;
+///
+/// let limiter = ItemFastSlowRateLimiter::new(Duration::from_millis(5), Duration::from_secs(10), 2);
+/// let waits: Vec<u128> = (0..3).map(|_| limiter.when(&"a").as_millis()).collect();
+/// assert_eq!(waits, [5, 5, 10_000]);
+/// limiter.forget(&"a");
+/// assert_eq!(limiter.when(&"a").as_millis(), 5);
+/// ```
+#[derive(Debug)]
+pub struct ItemFastSlowRateLimiter<T> {
+    failures: Failures<T>,
+    fast: Duration,
+    slow: Duration,
+    max_fast: usize,
+}
+
+impl<T: Clone + Eq + Hash> ItemFastSlowRateLimiter<T> {
+    /// Creates a limiter with the short delay, the long delay, and the number of short delays of each
+    /// item.
+    pub fn new(fast: Duration, slow: Duration, max_fast: usize) -> Self {
+        Self {
+            failures: Failures::new(),
+            fast,
+            slow,
+            max_fast,
+        }
+    }
+}
+
+impl<T: Item> RateLimiter<T> for ItemFastSlowRateLimiter<T> {
+    fn when(&self, item: &T) -> Duration {
+        if self.failures.count(item) < self.max_fast {
+            self.fast
+        } else {
+            self.slow
+        }
+    }
+
+    fn forget(&self, item: &T) {
+        self.failures.forget(item);
+    }
+
+    fn num_requeues(&self, item: &T) -> usize {
+        self.failures.of(item)
+    }
+}
+
 /// Returns the longest delay of several limiters. client-go's `TypedMaxOfRateLimiter`.
 ///
 /// Every limiter counts every failure. If one of them is a bucket, more items than its burst can
@@ -219,6 +273,48 @@ impl<T: 'static> RateLimiter<T> for MaxOfRateLimiter<T> {
 }
 
 debug_fields!(MaxOfRateLimiter<T>, this, limiters: this.limiters.len());
+
+/// Limits the delay of another limiter to a maximum. client-go's `TypedWithMaxWaitRateLimiter`.
+///
+/// The other limiter counts each failure as usual. Use it around a
+/// [`BucketRateLimiter`](super::BucketRateLimiter), whose delays grow without bound if items are
+/// added faster than it refills. The items then exceed the rate of the bucket.
+///
+/// ```
+/// use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, WithMaxWaitRateLimiter};
+/// use std::time::Duration;
+///
+/// let limiter = ItemExponentialFailureRateLimiter::new(Duration::from_secs(1), Duration::from_secs(1000));
+/// let limiter = WithMaxWaitRateLimiter::new(limiter, Duration::from_secs(3));
+/// let waits: Vec<u64> = (0..3).map(|_| limiter.when(&"a").as_secs()).collect();
+/// assert_eq!((waits, limiter.num_requeues(&"a")), (vec![1, 2, 3], 3));
+/// ```
+#[derive(Clone, Debug)]
+pub struct WithMaxWaitRateLimiter<L> {
+    limiter: L,
+    most: Duration,
+}
+
+impl<L> WithMaxWaitRateLimiter<L> {
+    /// Wraps `limiter` so that no delay exceeds `most`.
+    pub fn new(limiter: L, most: Duration) -> Self {
+        Self { limiter, most }
+    }
+}
+
+impl<T, L: RateLimiter<T>> RateLimiter<T> for WithMaxWaitRateLimiter<L> {
+    fn when(&self, item: &T) -> Duration {
+        self.limiter.when(item).min(self.most)
+    }
+
+    fn forget(&self, item: &T) {
+        self.limiter.forget(item);
+    }
+
+    fn num_requeues(&self, item: &T) -> usize {
+        self.limiter.num_requeues(item)
+    }
+}
 
 /// Returns the usual limiter for a controller. client-go's `DefaultTypedControllerRateLimiter`.
 ///

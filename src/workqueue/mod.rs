@@ -151,10 +151,9 @@
 //! | `Queue` | [`Order`] |
 //! | `MetricsProvider`, `SetProvider` | [`WorkQueueMetrics`], set with [`WorkQueueBuilder::metrics`] or returned by a [`MetricsProvider`](crate::metrics::MetricsProvider) |
 //! | `TypedRateLimiter` | [`RateLimiter`] |
-//! | `TypedItemExponentialFailureRateLimiter` | [`ItemExponentialFailureRateLimiter`] |
+//! | `TypedItemExponentialFailureRateLimiter`, `TypedItemFastSlowRateLimiter` | [`ItemExponentialFailureRateLimiter`], [`ItemFastSlowRateLimiter`] |
 //! | `TypedBucketRateLimiter` and `rate.Limiter` | [`BucketRateLimiter`] |
-//! | `TypedMaxOfRateLimiter` | [`MaxOfRateLimiter`] |
-//! | `TypedItemFastSlowRateLimiter`, `TypedWithMaxWaitRateLimiter` | your own [`RateLimiter`] |
+//! | `TypedMaxOfRateLimiter`, `TypedWithMaxWaitRateLimiter` | [`MaxOfRateLimiter`], [`WithMaxWaitRateLimiter`] |
 //! | `DefaultTypedControllerRateLimiter` | [`default_controller_rate_limiter`] |
 //! | `DefaultTypedItemBasedRateLimiter` | an [`ItemExponentialFailureRateLimiter`] from 1 ms to 1,000 s |
 
@@ -178,8 +177,9 @@ pub use delaying::DelayingQueue;
 pub use item::Item;
 pub use limiter::bucket::BucketRateLimiter;
 pub use limiter::{
-    ItemExponentialFailureRateLimiter, MaxOfRateLimiter, RateLimiter,
-    default_controller_rate_limiter, default_controller_rate_limiter_with_clock,
+    ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter, MaxOfRateLimiter, RateLimiter,
+    WithMaxWaitRateLimiter, default_controller_rate_limiter,
+    default_controller_rate_limiter_with_clock,
 };
 pub use order::Order;
 pub use priority_queue::{AddOptions, PriorityQueue};

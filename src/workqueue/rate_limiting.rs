@@ -50,7 +50,7 @@ impl<T: Item> RateLimitingQueue<T> {
     /// As in client-go, the limiter counts each call, also for an item that already waits. With a
     /// [`BucketRateLimiter`](super::BucketRateLimiter), each call takes a token. An item that is
     /// added faster than the bucket refills therefore waits longer and longer. To bound the wait,
-    /// write a [`RateLimiter`] that calls another one and shortens its delay.
+    /// wrap the limiter in a [`WithMaxWaitRateLimiter`](super::WithMaxWaitRateLimiter).
     pub fn add_rate_limited(&self, item: T) {
         let delay = self.limiter.when(&item);
         self.queue.add_after(item, delay);

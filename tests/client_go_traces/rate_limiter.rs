@@ -1,9 +1,9 @@
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::workqueue::{
-    BucketRateLimiter, ItemExponentialFailureRateLimiter, MaxOfRateLimiter, RateLimiter,
+    BucketRateLimiter, ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter,
+    MaxOfRateLimiter, RateLimiter, WithMaxWaitRateLimiter,
     default_controller_rate_limiter_with_clock,
 };
 use k8s_informer_testing::FakeClock;
@@ -32,12 +32,11 @@ pub(crate) fn limiter(config: &Value, clock: &FakeClock) -> Box<dyn RateLimiter<
             // The count in this crate cannot be negative. Zero has the same effect as a negative
             // count in client-go.
             let max_fast = config["max_fast"].as_i64().unwrap().try_into().unwrap_or(0);
-            Box::new(FastSlow {
-                failures: Mutex::default(),
-                fast: time("fast_ns"),
-                slow: time("slow_ns"),
+            Box::new(ItemFastSlowRateLimiter::new(
+                time("fast_ns"),
+                time("slow_ns"),
                 max_fast,
-            })
+            ))
         }
         "bucket" => {
             let burst = config["burst"].as_i64().unwrap().try_into().unwrap_or(0);
@@ -53,42 +52,16 @@ pub(crate) fn limiter(config: &Value, clock: &FakeClock) -> Box<dyn RateLimiter<
                     .collect(),
             ))
         }
+        "with_max_wait" => Box::new(WithMaxWaitRateLimiter::new(
+            limiter(&config["limiter"], clock),
+            time("max_ns"),
+        )),
         "default_controller" => Box::new(default_controller_rate_limiter_with_clock(clock_of_it())),
         "default_item" => Box::new(ItemExponentialFailureRateLimiter::new(
             Duration::from_millis(1),
             Duration::from_secs(1000),
         )),
         other => panic!("limiter {other}"),
-    }
-}
-
-/// client-go's `ItemFastSlowRateLimiter`, which this crate does not have.
-struct FastSlow {
-    failures: Mutex<HashMap<String, usize>>,
-    fast: Duration,
-    slow: Duration,
-    max_fast: usize,
-}
-
-impl RateLimiter<String> for FastSlow {
-    fn when(&self, item: &String) -> Duration {
-        let mut failures = self.failures.lock().unwrap();
-        let failures = failures.entry(item.clone()).or_default();
-        *failures += 1;
-        if *failures <= self.max_fast {
-            self.fast
-        } else {
-            self.slow
-        }
-    }
-
-    fn forget(&self, item: &String) {
-        self.failures.lock().unwrap().remove(item);
-    }
-
-    fn num_requeues(&self, item: &String) -> usize {
-        let failures = self.failures.lock().unwrap();
-        failures.get(item).copied().unwrap_or_default()
     }
 }
 

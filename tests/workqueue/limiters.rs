@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::workqueue::{
-    BucketRateLimiter, ItemExponentialFailureRateLimiter, MaxOfRateLimiter, RateLimiter,
+    BucketRateLimiter, ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter,
+    MaxOfRateLimiter, RateLimiter, WithMaxWaitRateLimiter,
     default_controller_rate_limiter_with_clock,
 };
 use k8s_informer_testing::FakeClock;
@@ -78,6 +79,18 @@ fn q16_default_limiter_doubles_the_delay_up_to_1000_s() {
 }
 
 #[test]
+fn q17_fast_slow_limiter_is_fast_for_first_failures_only() {
+    let limiter = ItemFastSlowRateLimiter::new(millis(5), millis(100), 3);
+    assert_eq!(waits(&limiter, "a", 5), [5, 5, 5, 100, 100].map(millis));
+    assert_eq!(waits(&limiter, "b", 1), [millis(5)]);
+    assert_eq!(limiter.num_requeues(&"a"), 5);
+    limiter.forget(&"a");
+    assert_eq!(waits(&limiter, "a", 1), [millis(5)]);
+    let never_fast = ItemFastSlowRateLimiter::new(millis(5), millis(100), 0);
+    assert_eq!(waits(&never_fast, "a", 1), [millis(100)]);
+}
+
+#[test]
 fn q17_bucket_delays_after_its_burst_and_refills_over_time() {
     let clock = FakeClock::new();
     let bucket = BucketRateLimiter::new(2.0, 2).with_clock(Arc::new(clock.clone()));
@@ -133,4 +146,27 @@ fn q17_max_of_limiter_uses_the_longest_delay() {
         (waits(&none, "a", 1), none.num_requeues(&"a")),
         (vec![Duration::ZERO], 0)
     );
+}
+
+#[test]
+fn q17_max_of_limiter_shares_a_limiter_with_others() {
+    let fast_slow = Arc::new(ItemFastSlowRateLimiter::new(millis(3), millis(5), 2));
+    let exponential = ItemExponentialFailureRateLimiter::new(millis(1), millis(1000));
+    let both = MaxOfRateLimiter::new(vec![
+        Box::new(Arc::clone(&fast_slow)),
+        Box::new(exponential),
+    ]);
+    assert_eq!(waits(&both, "a", 5), [3, 3, 5, 8, 16].map(millis));
+    fast_slow.forget(&"a");
+    assert_eq!(both.num_requeues(&"a"), 5, "the other one still counts");
+}
+
+#[test]
+fn q17_max_wait_limiter_caps_the_delay() {
+    let exponential = ItemExponentialFailureRateLimiter::new(millis(1), millis(1000));
+    let limiter = WithMaxWaitRateLimiter::new(exponential, millis(3));
+    assert_eq!(waits(&limiter, "a", 4), [1, 2, 3, 3].map(millis));
+    assert_eq!(limiter.num_requeues(&"a"), 4);
+    limiter.forget(&"a");
+    assert_eq!(waits(&limiter, "a", 1), [millis(1)]);
 }

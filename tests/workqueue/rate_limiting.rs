@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::workqueue::{
-    BucketRateLimiter, ItemExponentialFailureRateLimiter, RateLimiter, RateLimitingQueue, WorkQueue,
+    BucketRateLimiter, ItemExponentialFailureRateLimiter, RateLimiter, RateLimitingQueue,
+    WithMaxWaitRateLimiter, WorkQueue,
 };
 use k8s_informer_testing::FakeClock;
 
@@ -64,6 +65,10 @@ fn q15_each_add_of_a_waiting_item_takes_a_token() {
     clock.advance(millis(1799));
     assert_eq!(queue.len(), 0);
     clock.advance(millis(1));
+    assert_eq!(queue.len(), 1);
+    let limited = WithMaxWaitRateLimiter::new(bucket(), millis(300));
+    let queue = add_ten(Box::new(limited));
+    clock.advance(millis(300));
     assert_eq!(queue.len(), 1);
 }
 

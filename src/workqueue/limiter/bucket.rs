@@ -10,7 +10,9 @@ use crate::time::{Clock, RealClock, TokenBucket};
 /// Each item takes one token from a bucket that refills at a constant rate. If the bucket is empty,
 /// the item reserves the next free token and waits for it. A reservation is never cancelled, not
 /// even that of an item which already waits in the queue. If items are added faster than the bucket
-/// refills, the delays grow without bound. Items are not counted, so `forget` has no effect.
+/// refills, the delays grow without bound; limit them with a
+/// [`WithMaxWaitRateLimiter`](crate::workqueue::WithMaxWaitRateLimiter). Items are not counted, so
+/// `forget` has no effect.
 ///
 /// ```
 /// use k8s_informer::workqueue::{BucketRateLimiter, RateLimiter};
