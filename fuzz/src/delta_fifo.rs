@@ -1,6 +1,6 @@
 //! [`DeltaFifo`] compared with its [`Model`] (D1 to D13), with and without known objects. The
 //! consumer and others write to the known objects, and lookups can fail. Consumers write to the
-//! queue, fail and panic.
+//! queue, fail, panic and request their items again.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use k8s_informer::object::Key;
 use k8s_informer::queue::{Delta, DeltaFifo, Deltas, PopError, ProcessError, Queue};
 use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore, StoreError};
 
-use super::delta_fifo_model::{Change, Flight, Lookup, Model, Options, Write, list_version};
+use super::delta_fifo_model::{Change, Flight, Given, Lookup, Model, Options, Write, list_version};
 use super::item::{
     Held, Item, Numbering, Refusal, accessor, few, name, read, tombstone, transform,
 };
@@ -70,6 +70,8 @@ struct Harness {
     known: Arc<Known>,
     model: Model,
     numbering: Numbering,
+    /// The deltas of the last pop, with their key and changes in the model.
+    popped: Option<(Deltas<Held>, Flight)>,
 }
 
 impl Harness {
@@ -117,6 +119,7 @@ impl Harness {
             }
             Write::Replace(items) => Write::Replace(self.numbering.number_all(items)),
             Write::Resync => Write::Resync,
+            Write::AddIfNotPresent(given) => return self.add_if_not_present(given),
         };
         let result = match &write {
             Write::Add(item) => self.queue.add(item.held()),
@@ -127,7 +130,7 @@ impl Harness {
                 items.iter().map(|item| item.held()).collect(),
                 list_version(items),
             ),
-            Write::Resync => self.queue.resync(),
+            Write::Resync | Write::AddIfNotPresent(_) => self.queue.resync(),
         };
         assert_eq!(
             result.map_err(|error| Refusal::of(&error)),
@@ -140,6 +143,31 @@ impl Harness {
             self.queue.bookmark(self.model.bookmark()).unwrap();
             self.check();
         }
+    }
+
+    fn add_if_not_present(&mut self, given: &Given) {
+        let (key, changes, deltas) = match (given, self.popped.take()) {
+            (Given::LastPopped, Some((deltas, flight))) => {
+                (Some(flight.key), flight.changes, deltas)
+            }
+            (Given::LastPopped, None) => return,
+            (Given::Made(changes), _) => {
+                let number = |change: &Change| change.numbered(&mut self.numbering);
+                let changes: Vec<_> = changes.iter().map(number).collect();
+                let deltas: Vec<_> = changes.iter().map(|change| change.delta()).collect();
+                (None, changes, deltas.into())
+            }
+        };
+        let added = self.queue.add_if_not_present(deltas);
+        let expected = self.model.add_if_not_present(key, &changes);
+        match added {
+            Ok(added) => assert_eq!(Ok(added), expected),
+            Err(error) => assert!(
+                matches!(error, StoreError::Key(_)) && expected == Err(Refusal::Key),
+                "{error:?}"
+            ),
+        }
+        self.check();
     }
 
     /// Pops if the queue has items or is closed. A pop of an empty open queue would block.
@@ -183,6 +211,7 @@ impl Harness {
         for (flight, deltas) in flights.iter().zip(&popped) {
             assert_same(&flight.changes, deltas);
         }
+        self.popped = popped.into_iter().zip(flights).next();
         self.check();
     }
 
@@ -255,6 +284,7 @@ pub fn run(input: &[u8]) {
         known,
         model: Model::new(options, spoilt),
         numbering: Numbering::default(),
+        popped: None,
     };
     for operation in &operations {
         match operation {

@@ -6,7 +6,7 @@ use arbitrary::Arbitrary;
 use k8s_informer::Deleted;
 use k8s_informer::queue::Delta;
 
-use super::item::{Held, Item, Refusal, VersionTracker, few, name};
+use super::item::{Held, Item, Numbering, Refusal, VersionTracker, few, name, tombstone};
 use super::processing::End;
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -24,6 +24,15 @@ pub enum Write {
     Tombstone(#[arbitrary(with = name)] &'static str, Option<Item>),
     Replace(#[arbitrary(with = few)] Vec<Item>),
     Resync,
+    AddIfNotPresent(Given),
+}
+
+/// The deltas that are added if their key does not wait.
+#[derive(Arbitrary, Debug)]
+pub enum Given {
+    LastPopped,
+    /// Deltas without a key.
+    Made(#[arbitrary(with = few)] Vec<Change>),
 }
 
 /// The result of looking up a listed key.
@@ -34,17 +43,41 @@ pub enum Lookup {
     Fails,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
 pub enum Change {
     Added(Item),
     Updated(Item),
     Replaced(Item),
     Sync(Item),
     Deleted(Item),
-    Tombstone(&'static str, Option<Item>),
+    Tombstone(#[arbitrary(with = name)] &'static str, Option<Item>),
 }
 
 impl Change {
+    /// Returns the change with an object that no other change has.
+    pub fn numbered(self, numbering: &mut Numbering) -> Self {
+        let mut number = |item| numbering.number(item);
+        match self {
+            Self::Added(item) => Self::Added(number(item)),
+            Self::Updated(item) => Self::Updated(number(item)),
+            Self::Replaced(item) => Self::Replaced(number(item)),
+            Self::Sync(item) => Self::Sync(number(item)),
+            Self::Deleted(item) => Self::Deleted(number(item)),
+            Self::Tombstone(key, item) => Self::Tombstone(key, item.map(number)),
+        }
+    }
+
+    pub fn delta(self) -> Delta<Held> {
+        match self {
+            Self::Added(item) => Delta::Added(item.held()),
+            Self::Updated(item) => Delta::Updated(item.held()),
+            Self::Replaced(item) => Delta::Replaced(item.held()),
+            Self::Sync(item) => Delta::Sync(item.held()),
+            Self::Deleted(item) => Delta::Deleted(item.gone()),
+            Self::Tombstone(key, item) => Delta::Deleted(tombstone(key, item)),
+        }
+    }
+
     pub fn item(self) -> Option<Item> {
         match self {
             Self::Added(item)
@@ -364,7 +397,7 @@ impl Model {
                 .and_then(|key| self.delete(key, Change::Deleted(*item))),
             Write::Tombstone(key, item) => self.delete(key, Change::Tombstone(key, *item)),
             Write::Replace(items) => self.replace(items),
-            Write::Resync => self.resync(),
+            Write::Resync | Write::AddIfNotPresent(_) => self.resync(),
         };
         self.settle();
         result
@@ -416,12 +449,55 @@ impl Model {
     pub fn finish_pop(&mut self, end: End) {
         self.versions.now += 1;
         for flight in std::mem::take(&mut self.flight) {
+            let newer = self.slots.iter_mut().find(|slot| slot.key == flight.key);
+            // A resync of the same state is nothing newer.
+            let resync = flight.left().map(|item| vec![Change::Sync(item)]);
+            match newer {
+                Some(same)
+                    if end.requeues()
+                        && resync.is_some()
+                        && self.changes.get(flight.key) == resync.as_ref() =>
+                {
+                    same.since = same.since.min(flight.since);
+                    self.changes.insert(flight.key, flight.changes);
+                    continue;
+                }
+                // What is popped next has the version of both.
+                Some(newer) if end.requeues() => newer.since = newer.since.min(flight.since),
+                None if end.requeues() => {
+                    let mut changes = flight.changes;
+                    let missed = flight.missed.into_iter();
+                    missed.for_each(|gone| append(&mut changes, gone));
+                    self.put_back(flight.key, &changes, flight.since);
+                    continue;
+                }
+                _ => {}
+            }
             let known = self.lookup(flight.key) != Ok(None);
             if end != End::Succeeds && known && !flight.missed.is_empty() {
                 self.put_back(flight.key, &flight.missed, flight.missed_since);
             }
         }
         self.settle();
+    }
+
+    /// Queues changes unless others of their key wait. Returns whether they are queued. A given key
+    /// is that of popped changes.
+    pub fn add_if_not_present(
+        &mut self,
+        key: Option<&'static str>,
+        changes: &[Change],
+    ) -> Result<bool, Refusal> {
+        let newest = changes.last().ok_or(Refusal::Key)?;
+        let key = key.map_or_else(|| newest.key(), Ok)?;
+        self.versions.now += 1;
+        self.populated = true;
+        let is_absent = !self.changes.contains_key(key);
+        if is_absent {
+            self.put_back(key, changes, self.versions.now);
+        }
+        self.settle();
+        Ok(is_absent)
     }
 
     /// Applies a processed change to the known objects, as the consumer does.

@@ -1,4 +1,5 @@
-//! [`Fifo`] compared with slots and newest objects (F1 to F8): a deleted key keeps its slot.
+//! [`Fifo`] compared with slots and newest objects (F1 to F8): a deleted key keeps its slot. Consumers
+//! write to the queue, fail, panic and request their object again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ enum Write {
     Tombstone(#[arbitrary(with = name)] &'static str, Option<Item>),
     Replace(#[arbitrary(with = few)] Vec<Item>),
     Resync,
+    AddIfNotPresent(Item),
 }
 
 #[derive(Default)]
@@ -37,6 +39,8 @@ struct Model {
     initial: usize,
     /// The number of slots of the first replace that the current pop has taken (F8).
     initial_in_flight: usize,
+    /// The popped key, until it is written or deleted, or the content replaced.
+    in_flight: Option<&'static str>,
     populated: bool,
     synced: bool,
     closed: bool,
@@ -51,10 +55,27 @@ impl Model {
     fn put(&mut self, item: Item) -> Result<(), Refusal> {
         let key = item.key().map_err(|_| Refusal::Key)?;
         self.populated = true;
+        self.supersede(key);
         if self.objects.insert(key, item).is_none() {
             self.order.push(key);
         }
         Ok(())
+    }
+
+    /// Stores the object unless one with its key waits. Returns whether it is stored.
+    fn add_if_not_present(&mut self, item: Item) -> Result<bool, Refusal> {
+        let key = item.key().map_err(|_| Refusal::Key)?;
+        self.populated = true;
+        let is_absent = !self.objects.contains_key(key);
+        if is_absent {
+            self.put(item)?;
+        }
+        self.settle();
+        Ok(is_absent)
+    }
+
+    fn supersede(&mut self, key: &str) {
+        self.in_flight = self.in_flight.filter(|in_flight| *in_flight != key);
     }
 
     fn write(&mut self, write: &Write) -> Result<(), Refusal> {
@@ -69,6 +90,7 @@ impl Model {
                 Ok(())
             }
             Write::Replace(items) => self.replace(items),
+            Write::AddIfNotPresent(item) => self.add_if_not_present(*item).map(drop),
             Write::Resync => Ok(()),
         };
         self.settle();
@@ -78,6 +100,7 @@ impl Model {
     /// Removes the object and keeps the slot (F2).
     fn delete(&mut self, key: &str) {
         self.populated = true;
+        self.supersede(key);
         self.objects.remove(key);
     }
 
@@ -86,6 +109,7 @@ impl Model {
     fn replace(&mut self, items: &[Item]) -> Result<(), Refusal> {
         let keys: Result<Vec<_>, _> = items.iter().map(Item::key).collect();
         let mut order = keys.map_err(|_| Refusal::Key)?;
+        self.in_flight = None;
         self.objects = order.iter().copied().zip(items.iter().copied()).collect();
         let mut first = BTreeMap::new();
         order.retain(|key| first.insert(*key, ()).is_none());
@@ -112,16 +136,23 @@ impl Model {
             let key = self.order.remove(0);
             self.initial_in_flight += usize::from(self.initial > self.initial_in_flight);
             taken = self.objects.remove(key);
+            self.in_flight = taken.map(|_| key);
         }
         if taken.is_none() {
-            self.finish_pop();
+            self.finish_pop(None);
         }
         taken
     }
 
-    fn finish_pop(&mut self) {
+    /// Ends a pop. `again` is the object that its callback requests again. It goes to the end, and
+    /// does not count for the initial list.
+    fn finish_pop(&mut self, again: Option<Item>) {
         self.initial -= self.initial_in_flight;
         self.initial_in_flight = 0;
+        if let (Some(key), Some(item)) = (self.in_flight.take(), again) {
+            self.objects.insert(key, item);
+            self.order.push(key);
+        }
         self.settle();
     }
 }
@@ -169,6 +200,15 @@ impl Harness {
             }
             Write::Replace(items) => Write::Replace(self.numbering.number_all(items)),
             Write::Resync => Write::Resync,
+            Write::AddIfNotPresent(item) => {
+                let item = self.numbering.number(*item);
+                let added = self.queue.add_if_not_present(item.held());
+                assert_eq!(
+                    added.map_err(|error| Refusal::of(&error)),
+                    self.model.add_if_not_present(item)
+                );
+                return self.check();
+            }
         };
         let result = match &write {
             Write::Add(item) => self.queue.add(item.held()),
@@ -178,7 +218,7 @@ impl Harness {
             Write::Replace(items) => self
                 .queue
                 .replace(items.iter().map(|item| item.held()).collect(), "7"),
-            Write::Resync => self.queue.resync(),
+            Write::Resync | Write::AddIfNotPresent(_) => self.queue.resync(),
         };
         assert_eq!(
             result.map_err(|error| Refusal::of(&error)),
@@ -205,7 +245,7 @@ impl Harness {
             writes.iter().for_each(|write| self.write(write));
             end.trigger()
         });
-        self.model.finish_pop();
+        self.model.finish_pop(end.requeues().then_some(item));
         assert_eq!(end.popped(popped).0, item);
         self.check();
     }

@@ -1,7 +1,7 @@
 //! The ways in which a consumer's callback ends, and the matching results of a pop.
 
 use arbitrary::Arbitrary;
-use k8s_informer::queue::{PopError, ProcessError};
+use k8s_informer::queue::{PopError, ProcessError, Requeue};
 
 use super::item::Failure;
 
@@ -10,6 +10,8 @@ pub enum End {
     Succeeds,
     Fails,
     Panics,
+    Requeues,
+    RequeuesBecause,
 }
 
 impl End {
@@ -19,14 +21,24 @@ impl End {
             Self::Succeeds => Ok(()),
             Self::Fails => Err(Failure::Message.trigger().into()),
             Self::Panics => Err(Failure::Panics.trigger().into()),
+            Self::Requeues => Err(Requeue::new().into()),
+            Self::RequeuesBecause => Err(Requeue::because(Failure::Message.trigger()).into()),
         }
+    }
+
+    /// Whether the callback requests its items again.
+    pub fn requeues(self) -> bool {
+        matches!(self, Self::Requeues | Self::RequeuesBecause)
     }
 
     /// Checks that the result of a pop reports this end. Returns what was popped.
     pub fn popped<P>(self, result: Result<P, PopError<P>>) -> P {
         match (result, self) {
-            (Ok(popped), Self::Succeeds) => popped,
-            (Err(PopError::Process { popped, error }), Self::Fails | Self::Panics) => {
+            (Ok(popped), Self::Succeeds | Self::Requeues) => popped,
+            (
+                Err(PopError::Process { popped, error }),
+                Self::Fails | Self::Panics | Self::RequeuesBecause,
+            ) => {
                 let message = if self == Self::Panics {
                     "panicked: boom"
                 } else {

@@ -1,5 +1,5 @@
 //! [`RealFifo`] compared with its [`Model`] (R1 to R24). Consumers pop one item or a batch, write to
-//! the queue, fail and panic.
+//! the queue, fail, panic and request their items again.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -132,7 +132,7 @@ impl Harness {
                 vec![processing.end.popped(queue.pop(&mut single))]
             }
         };
-        self.model.finish_pop();
+        self.model.finish_pop(processing.end);
         assert_same(&taken, &popped);
         self.check();
     }

@@ -7,6 +7,7 @@ use k8s_informer::queue::{Delta, Deltas};
 
 use super::delta_fifo_model::Change;
 use super::item::{Held, Item, Refusal, VersionTracker, few, name, version_text};
+use super::processing::End;
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Options {
@@ -206,8 +207,17 @@ impl Model {
         self.flight.clone()
     }
 
-    pub fn finish_pop(&mut self) {
-        self.flight.clear();
+    /// Ends a pop. Entries that the callback requests again go to the front. They belong to the
+    /// initial list if entries behind them do.
+    pub fn finish_pop(&mut self, end: End) {
+        let mut flight = std::mem::take(&mut self.flight);
+        if end.requeues() {
+            let precedes = self.items.iter().any(|entry| entry.initial);
+            flight
+                .iter_mut()
+                .for_each(|entry| entry.initial |= precedes);
+            self.items.splice(0..0, flight);
+        }
         self.settle();
     }
 }

@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -16,7 +16,7 @@ use crate::base::threads::{self, Owners};
 use crate::error::Error;
 use crate::log;
 use crate::object::{Key, Object};
-use crate::queue::{BatchError, Delta, Deltas, PopError, ProcessError, Queue};
+use crate::queue::{Delta, Deltas, Failure, PopError, ProcessError, Queue, Requeue};
 use crate::reflector::{
     Consumer, ListerWatcher, OnFailure, Reclaim, Reflector, ReflectorOptions, ReflectorState,
     ReflectorStatus, undecodable,
@@ -26,6 +26,8 @@ use crate::store::StoreError;
 
 /// The pause of the process loop after a panic in the queue.
 const PAUSE: Duration = Duration::from_secs(1);
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A callback that processes the changes of one object. The second argument is whether they belong
 /// to the initial list. client-go's `ProcessFunc`.
@@ -42,13 +44,17 @@ pub struct ControllerConfig<T> {
     pub queue: Arc<dyn Queue<T>>,
     /// The source of the objects.
     pub lister_watcher: Arc<dyn ListerWatcher>,
-    /// Called with the changes that the process loop pops from the queue.
+    /// Called with the changes that the process loop pops from the queue. To receive them again, it
+    /// returns a [`Requeue`]. The process loop does not pause: if nothing else waits, the next call
+    /// follows at once. A reason is logged at the level `debug`.
     pub process: ProcessFn<T>,
     /// Called with the changes of several objects, if the queue returns them together. If `None`,
     /// `process` is called for each object.
     pub process_batch: Option<ProcessBatchFn<T>>,
     /// The options of the reflector.
     pub reflector: ReflectorOptions,
+    /// Receives the signal that stops the controller, when it starts to run.
+    pub(super) started: Option<Arc<OnceLock<Stop>>>,
     /// A source of unused objects that the reflector thread frees.
     pub(super) reclaim: Option<Arc<dyn Reclaim>>,
     /// Called with each failure of the reflector.
@@ -83,6 +89,7 @@ impl<T> ControllerConfig<T> {
             process,
             process_batch: None,
             reflector,
+            started: None,
             reclaim: None,
             on_failure: None,
             in_place: InPlace::Nothing,
@@ -128,6 +135,8 @@ pub struct Controller<T> {
     queue: Arc<dyn Queue<T>>,
     reflector: Reflector<T>,
     has_started: AtomicBool,
+    /// See [`ControllerConfig::started`].
+    started: Option<Arc<OnceLock<Stop>>>,
     /// `None` while a callback runs, and after `run`. The queue lets one thread in at a time.
     process: Mutex<Option<ProcessLoop<T>>>,
     has_batch: bool,
@@ -147,6 +156,8 @@ enum Lost {
     Object(Error),
     /// The cache lacks no object, for example because it has a newer state.
     Other(String),
+    /// The event is processed again.
+    Requeued(String),
 }
 
 struct ProcessLoop<T> {
@@ -165,6 +176,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             queue: config.queue,
             reflector: reflector.with_consumer(config.reclaim, config.on_failure),
             has_started: AtomicBool::new(false),
+            started: config.started,
             has_batch: config.process_batch.is_some(),
             process: Mutex::new(Some(ProcessLoop {
                 one: config.process,
@@ -189,6 +201,9 @@ impl<T: Object> Controller<T> {
         if self.has_started.swap(true, Ordering::Relaxed) {
             let name = Arc::clone(&self.name);
             return Err(InformerError::AlreadyStarted { name });
+        }
+        if let Some(started) = &self.started {
+            started.get_or_init(|| stop.clone());
         }
         let queue = Arc::clone(&self.queue);
         let _closes_queue = stop.on_stop(move || queue.close());
@@ -235,7 +250,10 @@ impl<T: Object> Controller<T> {
     /// informer that owns the controller; this reference cycle would leak both.
     pub(super) fn drop_callbacks(&self) {
         let process = self.process.lock().take();
-        drop(process);
+        // Its destructors are user code.
+        if let Err(panic) = panic::catch(|| drop(process)) {
+            log::error!("{}: the destructor of a callback {panic}", self.name);
+        }
     }
 
     /// Returns a builder for the thread that calls [`run`](Self::run).
@@ -368,6 +386,8 @@ impl<T: Object> Controller<T> {
             match event {
                 Lost::Object(error) => self.reflector.notify_rejected(&error),
                 Lost::Other(text) => log::error!("{}: {text}", self.name),
+                // A callback may request its items again and again, without a pause.
+                Lost::Requeued(text) => log::debug!("{}: {text}", self.name),
             }
         }
     }
@@ -392,6 +412,11 @@ impl<T: Object> Controller<T> {
         processed: Result<Result<(), ProcessError>, String>,
     ) -> Result<(), ProcessError> {
         let result = processed.unwrap_or_else(|panic| Err(panic.into()));
+        if let Err(ProcessError(Failure::Requeue(requeue))) = &result {
+            // The items have been neither processed nor rejected.
+            self.record_requeue(items, requeue);
+            return result;
+        }
         let has_accepted = self.has_accepted.load(Ordering::Relaxed);
         if result.is_ok() && has_accepted && self.reflector.missing().is_empty() {
             return result;
@@ -422,8 +447,20 @@ impl<T: Object> Controller<T> {
         result
     }
 
+    /// Records why the callback requests its items again. [`report_lost`](Self::report_lost) logs it
+    /// after the pop.
+    fn record_requeue(&self, items: &[Deltas<T>], requeue: &Requeue) {
+        let Some(reason) = &requeue.reason else {
+            return;
+        };
+        let key = items.first().and_then(Deltas::key);
+        let first = key.map_or("an event", |key| key);
+        let text = format!("{first} is processed again: {reason}");
+        self.lost.lock().push(Lost::Requeued(text));
+    }
+
     /// Records an error. [`report_lost`](Self::report_lost) reports the result after the pop.
-    fn record_error(&self, deltas: &Deltas<T>, error: &ProcessError) -> Lost {
+    fn record_error(&self, deltas: &Deltas<T>, error: &BoxError) -> Lost {
         let key = rejected_key(error).or_else(|| deltas.key().cloned());
         let text = match &key {
             Some(key) if !error.is::<StoreError>() => format!("{key}: {error}"),
@@ -450,7 +487,7 @@ impl<T: Object> Controller<T> {
     }
 
     /// Records the outcome of a list, unless an unknown part of it failed.
-    fn record_list(&self, errors: &[&ProcessError]) {
+    fn record_list(&self, errors: &[&BoxError]) {
         let mut rejected = HashSet::new();
         for error in errors {
             if !error.is::<StoreError>() {
@@ -511,18 +548,16 @@ impl<T: Object> Drop for ReservedPop<'_, T> {
 }
 
 /// Returns the errors of the item at this position of a batch.
-fn errors_of(at: usize, result: &Result<(), ProcessError>) -> Vec<&ProcessError> {
-    let Err(error) = result else {
-        return Vec::new();
-    };
-    match error.downcast_ref::<BatchError>() {
-        Some(failed) => failed.of(at).collect(),
-        None => vec![error],
+fn errors_of(at: usize, result: &Result<(), ProcessError>) -> Vec<&BoxError> {
+    match result {
+        Err(ProcessError(Failure::All(error))) => vec![error],
+        Err(ProcessError(Failure::Some(failed))) => failed.of(at).collect(),
+        Ok(()) | Err(ProcessError(Failure::Requeue(_))) => Vec::new(),
     }
 }
 
 /// Returns the key of the object that the store rejected.
-fn rejected_key(error: &ProcessError) -> Option<Key> {
+fn rejected_key(error: &BoxError) -> Option<Key> {
     match error.downcast_ref::<StoreError>() {
         Some(StoreError::Index { key, .. }) => Some(Key::clone(key)),
         _ => None,

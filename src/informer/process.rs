@@ -12,10 +12,12 @@ use crate::base::panic;
 use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
-use crate::queue::{BatchError, Delta, Deltas, Origin, ProcessError, ReplacedAll};
+use crate::queue::{BatchError, Delta, Deltas, Failure, Origin, ProcessError, ReplacedAll};
 use crate::store::{
     Entry, EntryChange, Gaps, Indexer, KnownObjects, Outcome, SlowTransaction, StoreError,
 };
+
+type BoxError = Box<dyn Error + Send + Sync>;
 
 const NO_KEY: &str = "the change is not one of an object with a key";
 
@@ -132,10 +134,13 @@ impl<T: Object> IndexerPart<T> {
     ) -> Result<(), ProcessError> {
         let mut errors = BatchError::default();
         for (position, deltas) in batch.iter().enumerate() {
-            match panic::catch(|| self.process(deltas, is_in_initial_list, notify)) {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => errors.add(position, error),
-                Err(panic) => errors.add(position, panic),
+            let error = match panic::catch(|| self.process(deltas, is_in_initial_list, notify)) {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => error.into_error(),
+                Err(panic) => Some(panic.into()),
+            };
+            if let Some(error) = error {
+                errors.add(position, error);
             }
         }
         errors.into_result()
@@ -325,7 +330,7 @@ impl<T: Object> IndexerPart<T> {
     }
 
     /// Returns the error of a change that the cache rejected.
-    fn rejection(&self, error: StoreError, change: &EntryChange<T>) -> ProcessError {
+    fn rejection(&self, error: StoreError, change: &EntryChange<T>) -> BoxError {
         // A resync or a list delivers the cached object again.
         let is_cached = |new: &Entry<T>| {
             let cached = self.cache.get_by_key(&new.key);
@@ -426,7 +431,11 @@ pub(super) fn merge_results(
     let mut result = Ok(());
     for processed in results {
         result = match (result, processed) {
-            (Err(before), Ok(())) => Err(Superseded::by_newer(before)),
+            (Err(ProcessError(Failure::All(before))), Ok(())) => {
+                Err(Superseded::by_newer(before).into())
+            }
+            // The errors of a list, which is alone in its item.
+            (Err(before), Ok(())) => Err(before),
             (_, processed) => processed,
         };
     }
@@ -469,10 +478,10 @@ fn change<T: Object>(deltas: &Deltas<T>, at: usize) -> Result<EntryChange<T>, St
 /// The error of a rejected state, although the cache has a newer state of the object, or has this
 /// one already.
 #[derive(Debug)]
-pub(super) struct Superseded(ProcessError);
+pub(super) struct Superseded(BoxError);
 
 impl Superseded {
-    fn by_newer(rejected: ProcessError) -> ProcessError {
+    fn by_newer(rejected: BoxError) -> BoxError {
         match rejected.is::<Self>() {
             true => rejected,
             false => Box::new(Self(rejected)),

@@ -81,6 +81,14 @@ impl<A: Accumulator> State<A> {
         self.populated && self.initial_population == 0
     }
 
+    /// Counts items that went back to the front of the queue. They belong to the initial list if
+    /// they did before, or if the initial list arrived behind them.
+    pub(super) fn returned_to_front(&mut self, items: usize, flight: &Flight) {
+        if flight.initial > 0 || self.initial_population > 0 {
+            self.initial_population += items;
+        }
+    }
+
     /// Completes a replace. If the queue was not populated, all waiting items form the initial list
     /// (R8).
     pub(super) fn replaced(&mut self) {
@@ -276,7 +284,7 @@ impl<T, A: DeltaAccumulator<T>> Body<T, A> {
     pub(super) fn pop<R>(
         &self,
         process: &mut Process<'_, T>,
-        finish: impl FnOnce(&mut State<A>, &Processed) -> R,
+        finish: impl FnOnce(&mut State<A>, Popped<'_, T>) -> R,
     ) -> Result<Deltas<T>, PopError<Deltas<T>>> {
         let take = |waiting: &mut A, _| Some([waiting.take_one()?]);
         let process = |deltas: &[_], is_in_initial_list| process(&deltas[0], is_in_initial_list);
@@ -290,7 +298,7 @@ impl<T, A: DeltaAccumulator<T>> Body<T, A> {
         most: usize,
         process_batch: &mut ProcessBatch<'_, T>,
         process: &mut Process<'_, T>,
-        finish: impl FnOnce(&mut State<A>, &Processed) -> R,
+        finish: impl FnOnce(&mut State<A>, Popped<'_, T>) -> R,
     ) -> Result<Vec<Deltas<T>>, PopError<Vec<Deltas<T>>>> {
         let take = |waiting: &mut A, most| Some(waiting.take(most));
         let process = |deltas: &[_], is_in_initial_list| match deltas {
@@ -300,13 +308,14 @@ impl<T, A: DeltaAccumulator<T>> Body<T, A> {
         self.pop_some(most, take, process, finish)
     }
 
-    /// Takes deltas, runs the callback without the lock, and ends the flight.
+    /// Takes deltas, runs the callback without the lock, and ends the flight. `finish` runs under the
+    /// lock. It queues requested deltas again; all others have been processed.
     fn pop_some<P: AsRef<[Deltas<T>]>, R>(
         &self,
         most: usize,
         take: impl Fn(&mut A, usize) -> Option<P>,
         process: impl FnOnce(&[Deltas<T>], bool) -> Result<(), ProcessError>,
-        finish: impl FnOnce(&mut State<A>, &Processed) -> R,
+        finish: impl FnOnce(&mut State<A>, Popped<'_, T>) -> R,
     ) -> Result<P, PopError<P>> {
         let (popped, flight) = self.take(most, take).ok_or(PopError::Closed)?;
         let deltas = popped.as_ref();
@@ -314,11 +323,28 @@ impl<T, A: DeltaAccumulator<T>> Body<T, A> {
         let run = || catch(|| process(deltas, flight.is_in_initial_list));
         let processed = Processed::from(self.timing.run(deltas.len(), key, flight.depth, run));
         self.finish(&flight, |state| {
-            for deltas in deltas {
-                state.versions.end(deltas.since);
+            if !processed.is_requeued() {
+                for deltas in deltas {
+                    state.versions.end(deltas.since);
+                }
             }
-            finish(state, &processed)
+            let (flight, processed) = (&flight, &processed);
+            finish(
+                state,
+                Popped {
+                    deltas,
+                    flight,
+                    processed,
+                },
+            )
         });
         processed.into_result(popped)
     }
+}
+
+/// Deltas whose callback has returned.
+pub(super) struct Popped<'a, T> {
+    pub(super) deltas: &'a [Deltas<T>],
+    pub(super) flight: &'a Flight,
+    pub(super) processed: &'a Processed,
 }

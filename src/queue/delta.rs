@@ -168,6 +168,15 @@ impl<T> Deltas<T> {
         }
     }
 
+    /// Returns the deltas as those that a queue received under this key.
+    pub(super) fn queued_as(self, key: Key, since: u64) -> Self {
+        Self {
+            key: Some(key),
+            since,
+            ..self
+        }
+    }
+
     /// Returns the newest object as an entry.
     pub(super) fn entry(&self) -> Option<Entry<T>> {
         Some(Entry {

@@ -1,25 +1,157 @@
 use std::error::Error;
 use std::fmt;
 
-/// The error of a process callback. The item is not queued again.
-pub type ProcessError = Box<dyn Error + Send + Sync>;
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// The error of a process callback: processing failed, or a [`Requeue`].
+///
+/// Create it with `?` or `into`. Everything that converts into a `Box<dyn Error + Send + Sync>`, an
+/// error or a text, becomes a failure: the item is not queued again, and the pop returns the error as
+/// [`PopError::Process`]. Like that box, this type does not implement [`Error`].
+///
+/// ```
+/// use k8s_informer::queue::{ProcessError, Requeue};
+///
+/// fn process(port: &str) -> Result<u16, ProcessError> {
+///     if port.is_empty() {
+///         return Err(Requeue::new().into()); // not known yet
+///     }
+///     Ok(port.parse()?)
+/// }
+/// assert_eq!(process("").unwrap_err().to_string(), "requeued");
+/// assert_eq!(process("x").unwrap_err().to_string(), "invalid digit found in string");
+/// ```
+pub struct ProcessError(pub(crate) Failure);
+
+/// The kinds of [`ProcessError`].
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// No item has been processed.
+    All(BoxError),
+    /// Some items of a batch have not been processed.
+    Some(BatchError),
+    /// The callback requests all items again.
+    Requeue(Requeue),
+}
+
+impl ProcessError {
+    /// Returns the error of the pop, or `None` if the callback gave no reason for its [`Requeue`].
+    pub(crate) fn into_error(self) -> Option<BoxError> {
+        match self.0 {
+            Failure::All(error) => Some(error),
+            Failure::Some(errors) => Some(errors.into()),
+            Failure::Requeue(Requeue { reason }) => reason,
+        }
+    }
+}
+
+impl<E: Into<BoxError>> From<E> for ProcessError {
+    fn from(error: E) -> Self {
+        Self(Failure::All(error.into()))
+    }
+}
+
+impl From<Requeue> for ProcessError {
+    fn from(requeue: Requeue) -> Self {
+        Self(Failure::Requeue(requeue))
+    }
+}
+
+impl fmt::Display for ProcessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Failure::All(error) => error.fmt(f),
+            Failure::Some(errors) => errors.fmt(f),
+            Failure::Requeue(Requeue { reason: None }) => f.write_str("requeued"),
+            Failure::Requeue(Requeue {
+                reason: Some(reason),
+            }) => write!(f, "requeued: {reason}"),
+        }
+    }
+}
+
+impl fmt::Debug for ProcessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Returned by a process callback to receive the same item again. client-go's `ErrRequeue`, which
+/// existed until 1.32.
+///
+/// | queue | the item |
+/// |---|---|
+/// | [`Fifo`](super::Fifo) | goes to the end, unless its key was written or deleted, or the queue replaced, during processing |
+/// | [`DeltaFifo`](super::DeltaFifo) | goes to the end, unless newer changes of its key wait; a resync of the same state is none |
+/// | [`RealFifo`](super::RealFifo) | goes to the front, because this queue keeps the order and drops no change |
+///
+/// The first two count the item as processed for their `has_synced`, as in client-go: it counts
+/// once. A callback that receives it after the queue has synced is not notified that it belongs to the
+/// initial list. A [`RealFifo`](super::RealFifo) counts it when it has been processed. For the
+/// [watermark](super::Queue::processed), no queue counts it before.
+///
+/// If nothing else waits, the next pop returns the item at once. To wait before a retry, use a
+/// [work queue](crate::workqueue).
+///
+/// ```
+/// use k8s_informer::object::{Accessor, KeyError};
+/// use k8s_informer::queue::{Fifo, Requeue};
+/// use k8s_informer::store::ReflectorStore;
+/// use std::sync::Arc;
+///
+/// let queue = Fifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word[..1].into())));
+/// queue.add(Arc::new("a1".to_owned()))?;
+/// queue.pop(&mut |_, _| Err(Requeue::new().into()))?;
+/// assert_eq!(queue.list(), [Arc::new("a1".to_owned())]);
+///
+/// // The pop fails with the reason. The item is in the queue again.
+/// assert!(queue.pop(&mut |_, _| Err(Requeue::because("not today").into())).is_err());
+/// assert_eq!(queue.list_keys(), ["a".into()]);
+///
+/// // Something newer waits, so the item does not come back.
+/// queue.pop(&mut |_, _| {
+///     queue.add(Arc::new("a2".to_owned()))?;
+///     Err(Requeue::new().into())
+/// })?;
+/// assert_eq!(queue.list(), [Arc::new("a2".to_owned())]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+#[doc(alias = "ErrRequeue")]
+pub struct Requeue {
+    pub(crate) reason: Option<BoxError>,
+}
+
+impl Requeue {
+    /// Requests the item again. The pop succeeds.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Requests the item again. The pop fails with `reason`.
+    pub fn because(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            reason: Some(reason.into()),
+        }
+    }
+}
 
 /// The error of a batch callback that failed on some items only. Any other error of a batch
 /// callback applies to all items of the batch.
 #[derive(Debug, Default)]
 pub(crate) struct BatchError {
-    errors: Vec<(usize, ProcessError)>,
+    errors: Vec<(usize, BoxError)>,
 }
 
 impl BatchError {
     /// Returns the errors of the item at this position of the batch.
-    pub(crate) fn of(&self, position: usize) -> impl Iterator<Item = &ProcessError> {
+    pub(crate) fn of(&self, position: usize) -> impl Iterator<Item = &BoxError> {
         let errors = self.errors.iter().filter(move |(at, _)| *at == position);
         errors.map(|(_, error)| error)
     }
 
     /// Adds the error of the item at this position of the batch.
-    pub(crate) fn add(&mut self, position: usize, error: impl Into<ProcessError>) {
+    pub(crate) fn add(&mut self, position: usize, error: impl Into<BoxError>) {
         self.errors.push((position, error.into()));
     }
 
@@ -28,7 +160,7 @@ impl BatchError {
         if self.errors.is_empty() {
             return Ok(());
         }
-        Err(self.into())
+        Err(ProcessError(Failure::Some(self)))
     }
 }
 
@@ -59,19 +191,25 @@ impl Processed {
         Self(caught.unwrap_or_else(|panic| Err(panic.into())))
     }
 
-    /// Whether the item at this position of the batch failed.
-    pub(super) fn failed(&self, position: usize) -> bool {
-        self.0.as_ref().is_err_and(|error| {
-            let failed = error.downcast_ref::<BatchError>();
-            failed.is_none_or(|failed| failed.of(position).next().is_some())
-        })
+    /// Whether the callback requests its items again.
+    pub(super) fn is_requeued(&self) -> bool {
+        matches!(&self.0, Err(ProcessError(Failure::Requeue(_))))
+    }
+
+    /// Whether the item at this position of the batch has been processed without an error.
+    pub(super) fn is_done(&self, position: usize) -> bool {
+        match &self.0 {
+            Ok(()) => true,
+            Err(ProcessError(Failure::Some(errors))) => errors.of(position).next().is_none(),
+            Err(ProcessError(Failure::All(_) | Failure::Requeue(_))) => false,
+        }
     }
 
     /// Returns the result of the pop.
     pub(super) fn into_result<P>(self, popped: P) -> Result<P, PopError<P>> {
-        match self.0 {
-            Ok(()) => Ok(popped),
-            Err(error) => Err(PopError::Process { popped, error }),
+        match self.0.err().and_then(ProcessError::into_error) {
+            None => Ok(popped),
+            Some(error) => Err(PopError::Process { popped, error }),
         }
     }
 }
@@ -101,12 +239,13 @@ impl Processed {
 pub enum PopError<P> {
     /// The queue is closed and empty. client-go's `ErrFIFOClosed`.
     Closed,
-    /// The callback failed or panicked. The item or batch is no longer in the queue.
+    /// The callback failed or panicked. The item or batch is no longer in the queue, unless the
+    /// callback returned a [`Requeue`] with a reason.
     Process {
         /// The item or batch that the callback received.
         popped: P,
-        /// The error of the callback.
-        error: ProcessError,
+        /// The error of the callback, or the reason of its [`Requeue`].
+        error: Box<dyn Error + Send + Sync>,
     },
 }
 
@@ -164,12 +303,12 @@ mod tests {
         errors.add(2, "last");
         let processed = Processed::from(Ok(errors.into_result()));
         assert_eq!(
-            [0, 1, 2].map(|at| processed.failed(at)),
-            [true, false, true]
+            [0, 1, 2].map(|at| processed.is_done(at)),
+            [false, true, false]
         );
         let error = processed.into_result(()).unwrap_err();
         assert_eq!(error.to_string(), "processing failed: first; last");
-        assert!(Processed::from(Ok(Err("all".into()))).failed(1));
-        assert!(Processed::from(Err("panicked".to_owned())).failed(1));
+        assert!(!Processed::from(Ok(Err("all".into()))).is_done(1));
+        assert!(!Processed::from(Err("panicked".to_owned())).is_done(1));
     }
 }

@@ -59,6 +59,9 @@ struct Newest<T> {
     /// The keys of `items`, and deleted keys that a pop skips. A key may occur more than once if it
     /// was deleted (F2).
     order: VecDeque<Key>,
+    /// The key of the pop that is in flight, until the key is written or deleted, or the content
+    /// replaced. After that, the popped object is not the newest state, and does not go back.
+    in_flight: Option<Key>,
 }
 
 impl<T> Accumulator for Newest<T> {
@@ -75,6 +78,7 @@ impl<T> Fifo<T> {
         let waiting = Newest {
             items: HashMap::new(),
             order: VecDeque::new(),
+            in_flight: None,
         };
         Self {
             body: Body::new(accessor, "Fifo", waiting),
@@ -83,7 +87,8 @@ impl<T> Fifo<T> {
 
     /// Blocks until an object is available, removes it from the queue and passes it to `process`.
     /// The second argument of `process` is whether the object belongs to the initial list. No lock
-    /// is held while `process` runs, so it may write to the queue. It must not pop.
+    /// is held while `process` runs, so it may write to the queue. It must not pop. To receive the
+    /// object again, it returns a [`Requeue`](super::Requeue).
     ///
     /// # Errors
     ///
@@ -92,9 +97,54 @@ impl<T> Fifo<T> {
     pub fn pop(&self, process: &mut Process<'_, T>) -> Result<Arc<T>, PopError<Arc<T>>> {
         let take = |waiting: &mut Newest<T>, _| waiting.take();
         let (object, flight) = self.body.take(1, take).ok_or(PopError::Closed)?;
-        let processed = catch(|| process(&object, flight.is_in_initial_list));
-        self.body.finish(&flight, |_| {});
-        Processed::from(processed).into_result(object)
+        // No lock is held: other threads and the callback may write meanwhile.
+        let processed = Processed::from(catch(|| process(&object, flight.is_in_initial_list)));
+        self.body.finish(&flight, |state| {
+            // The key is still there if the object is the newest state.
+            let key = state.waiting.in_flight.take();
+            let key = key.filter(|_| processed.is_requeued());
+            key.map(|key| state.waiting.put(key, Arc::clone(&object)))
+        });
+        processed.into_result(object)
+    }
+
+    /// Queues an object at the end of the queue, unless an object with its key waits. Returns whether
+    /// it is queued. client-go's `AddIfNotPresent`, which existed until 1.32.
+    ///
+    /// Use it to queue a popped object again, if the thread that pops is also the only one that
+    /// writes. Otherwise a newer object may have been popped in the meantime. A callback that returns
+    /// a [`Requeue`](super::Requeue) has no such gap.
+    ///
+    /// The call counts as a write: an unpopulated queue is synced afterwards. It never blocks for
+    /// long, and it wakes one pop.
+    ///
+    /// ```
+    /// use k8s_informer::object::{Accessor, KeyError};
+    /// use k8s_informer::queue::Fifo;
+    /// use k8s_informer::store::ReflectorStore;
+    /// use std::sync::Arc;
+    ///
+    /// let queue = Fifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word[..1].into())));
+    /// queue.add(Arc::new("a2".to_owned()))?;
+    /// assert!(!queue.add_if_not_present(Arc::new("a1".to_owned()))?);
+    /// assert_eq!(*queue.pop(&mut |_, _| Ok(()))?, "a2");
+    /// assert!(queue.add_if_not_present(Arc::new("a2".to_owned()))?);
+    /// assert_eq!(queue.len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StoreError::Key`] if the object has no key. Then nothing has changed.
+    #[doc(alias = "AddIfNotPresent")]
+    pub fn add_if_not_present(&self, object: Arc<T>) -> Result<bool, StoreError> {
+        let key = self.body.door.accessor().key(&object)?;
+        let mut state = self.body.lock();
+        state.populated = true;
+        let is_absent = !state.waiting.items.contains_key(&key);
+        let older = is_absent.then(|| state.waiting.put(key, Arc::clone(&object)));
+        self.body.unlock(state);
+        Ok(older.is_some())
     }
 
     /// Whether all objects of the first replace have been processed or skipped. If another write
@@ -140,7 +190,7 @@ impl<T> Fifo<T> {
     }
 
     fn list_of<R>(&self, of: impl Fn(&Key, &Arc<T>) -> R) -> Vec<R> {
-        let Newest { items, order } = &self.body.lock().waiting;
+        let Newest { items, order, .. } = &self.body.lock().waiting;
         let mut seen = HashSet::new();
         let keys = order.iter().filter(|key| seen.insert(*key));
         let waiting = keys.filter_map(|key| Some(of(key, items.get(key)?)));
@@ -159,11 +209,37 @@ impl<T> Fifo<T> {
 impl<T> Newest<T> {
     /// Removes the next waiting object and the deleted keys before it.
     fn take(&mut self) -> Option<Arc<T>> {
-        let keys = std::iter::from_fn(|| self.order.pop_front());
-        let next = { keys }.find_map(|key| self.items.remove(&key));
+        let next = loop {
+            let Some(key) = self.order.pop_front() else {
+                break None;
+            };
+            if let Some(object) = self.items.remove(&key) {
+                self.in_flight = Some(key);
+                break Some(object);
+            }
+        };
         self.order.shrink_after_peak();
         self.items.shrink_after_peak();
         next
+    }
+
+    /// Stores an object and returns the older one with its key. A waiting key keeps its position
+    /// (F1).
+    #[must_use]
+    fn put(&mut self, key: Key, object: Arc<T>) -> Option<Arc<T>> {
+        self.supersede(&key);
+        let older = self.items.insert(Key::clone(&key), object);
+        if older.is_none() {
+            self.order.push_back(key);
+        }
+        older
+    }
+
+    /// Records that the object in flight is no longer the newest state of this key.
+    fn supersede(&mut self, key: &Key) {
+        if self.in_flight.as_ref() == Some(key) {
+            self.in_flight = None;
+        }
     }
 }
 
@@ -178,11 +254,7 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
         let key = self.body.door.accessor().key(&object)?;
         self.write(|state| {
             state.populated = true;
-            let older = state.waiting.items.insert(Arc::clone(&key), object);
-            if older.is_none() {
-                state.waiting.order.push_back(key);
-            }
-            older
+            state.waiting.put(key, object)
         });
         Ok(())
     }
@@ -205,6 +277,7 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
         let key = self.body.door.accessor().key_of_deleted(&gone)?;
         self.write(|state| {
             state.populated = true;
+            state.waiting.supersede(&key);
             state.waiting.items.remove(&key)
         });
         Ok(())
@@ -220,6 +293,7 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
         let mut new = Newest {
             items: HashMap::with_capacity(objects.len()),
             order: VecDeque::with_capacity(objects.len()),
+            in_flight: None,
         };
         for object in objects {
             let key = self.body.door.accessor().key(&object)?;

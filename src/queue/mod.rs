@@ -63,6 +63,9 @@
 //! | `Replace` | `RealFifo::replace` |
 //! | `Resync` | `RealFifo::resync` |
 //! | `Transformer` | `RealFifo::transformer` |
+//!
+//! Until 1.32, client-go also had `AddIfNotPresent` and `ErrRequeue`. They are
+//! [`Fifo::add_if_not_present`], [`DeltaFifo::add_if_not_present`] and [`Requeue`].
 
 mod body;
 mod delta;
@@ -81,8 +84,8 @@ mod watermark;
 pub(crate) use delta::Origin;
 pub use delta::{Delta, Deltas, ReplacedAll};
 pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};
-pub(crate) use error::BatchError;
-pub use error::{PopError, ProcessError};
+pub(crate) use error::{BatchError, Failure};
+pub use error::{PopError, ProcessError, Requeue};
 pub use fifo::Fifo;
 pub use real_fifo::{RealFifo, RealFifoBuilder};
 pub use watermark::{WaitError, Watermark};
@@ -109,7 +112,8 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
     /// Blocks until an item is available, removes it from the queue and passes it to `process`. The
     /// second argument of `process` is whether the item belongs to the initial list.
     ///
-    /// No lock is held while `process` runs, so it may write to the queue. It must not pop.
+    /// No lock is held while `process` runs, so it may write to the queue. It must not pop. To receive
+    /// the item again, it returns a [`Requeue`].
     ///
     /// # Errors
     ///
@@ -137,7 +141,8 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
     }
 
     /// Whether all items of the first [`replace`](ReflectorStore::replace) have been processed. If
-    /// another write came before it, the queue is synced at once.
+    /// another write came before it, the queue is synced at once. See [`Requeue`] for an item that is
+    /// requested again.
     fn has_synced(&self) -> bool {
         self.synced().is_done()
     }
@@ -149,7 +154,9 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
     /// queue received has been processed. Each call returns the same watermark. The default
     /// implementation returns `None`, for a queue that does not track versions.
     ///
-    /// A change has been processed when its callback has returned, even with an error.
+    /// A change has been processed when its callback has returned, even with an error. If the callback
+    /// returned a [`Requeue`], the change counts as processed together with the state that the
+    /// consumer receives instead: the same one, or a newer one.
     ///
     /// The following holds for all queues of this crate, regardless of their order of delivery:
     ///
@@ -207,8 +214,8 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
 pub type Process<'a, T> = dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + 'a;
 
 /// A callback that processes several items, each of a different object. The second argument is
-/// whether they belong to the initial list. An error applies to all of them. client-go's
-/// `ProcessBatchFunc`.
+/// whether they belong to the initial list. An error or a [`Requeue`] applies to all of them.
+/// client-go's `ProcessBatchFunc`.
 pub type ProcessBatch<'a, T> = dyn FnMut(&[Deltas<T>], bool) -> Result<(), ProcessError> + 'a;
 
 #[cfg(test)]

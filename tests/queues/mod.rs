@@ -10,6 +10,7 @@ mod fifo_threads;
 mod lists;
 mod metrics;
 mod real_fifo;
+mod requeue;
 mod settled;
 mod things;
 mod watermark;

@@ -10,9 +10,8 @@ pub use builder::DeltaFifoBuilder;
 
 use self::known::{KnownSnapshot, call_known};
 use self::state::Grouped;
-use super::body::{self, Body};
+use super::body::{self, Body, Popped};
 use super::delta::Origin;
-use super::error::Processed;
 use super::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Watermark};
 use crate::base::derive::debug_fields;
 use crate::base::digest::Digest;
@@ -46,7 +45,11 @@ const BATCH: usize = if cfg!(shuttle) { 2 } else { 64 };
 /// key counts as known with its newest state, whatever the known objects contain at that moment. So
 /// no deletion gets lost between queue and store, and none is delivered twice.
 /// [`synced`](super::Queue::synced) is set after the last item of the initial list has been
-/// *processed*.
+/// *processed*, or requested again.
+///
+/// **Requeue.** A callback that returns a [`Requeue`](super::Requeue) receives its deltas again, unless
+/// newer changes of the object wait. Then it receives only these: an older state, or a deletion before
+/// a new addition, can be missing.
 ///
 /// **User code.** Key functions and transforms run without any lock.
 /// [`KnownObjects`](crate::store::KnownObjects) is called under the lock of the queue, so an
@@ -106,6 +109,53 @@ impl<T> DeltaFifo<T> {
     /// Returns the transform, if there is one. client-go's `Transformer`.
     pub fn transformer(&self) -> Option<&Transform<T>> {
         self.body.door.transform()
+    }
+
+    /// Queues popped deltas again, at the end of the queue, unless other deltas of their key wait.
+    /// Returns whether they are queued. client-go's `AddIfNotPresent`, which existed until 1.32.
+    ///
+    /// Use it if the thread that pops is also the only one that writes. Otherwise newer deltas may
+    /// have been popped in the meantime, and the consumer receives an older state after a newer one.
+    /// A callback that returns a [`Requeue`](super::Requeue) has no such gap.
+    ///
+    /// The deltas are not transformed again. The call counts as a write: an unpopulated queue is
+    /// synced afterwards. It never blocks for long, and it wakes one pop.
+    ///
+    /// ```
+    /// use k8s_informer::object::{Accessor, KeyError};
+    /// use k8s_informer::queue::{DeltaFifo, Queue};
+    /// use k8s_informer::store::ReflectorStore;
+    /// use std::sync::Arc;
+    ///
+    /// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word[..1].into())));
+    /// queue.add(Arc::new("a1".to_owned()))?;
+    /// let popped = queue.pop(&mut |_, _| Ok(()))?;
+    /// assert!(queue.add_if_not_present(popped.clone())?);
+    /// assert!(!queue.add_if_not_present(popped)?, "they wait already");
+    /// assert_eq!(queue.list_keys(), ["a".into()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StoreError::Key`] if there are no deltas, if they have no key, or if one of them is
+    /// about no single object. Then nothing has changed.
+    #[doc(alias = "AddIfNotPresent")]
+    pub fn add_if_not_present(&self, deltas: Deltas<T>) -> Result<bool, StoreError> {
+        // Only a `RealFifo` has deltas that are about no single object.
+        let is_of_object =
+            |delta: &Delta<T>| matches!(delta, Delta::Deleted(_)) || delta.object().is_some();
+        let key = match self.key_of(&deltas)? {
+            Some(key) if deltas.iter().all(is_of_object) => key,
+            _ => return Err(KeyError::new("deltas of one object are needed").into()),
+        };
+        // A later version is not reached before these deltas have been processed again.
+        let mut state = self.body.lock();
+        state.populated = true;
+        let since = state.versions.begin();
+        let unused = state.put_back(deltas.queued_as(key, since));
+        self.body.unlock(state);
+        Ok(unused.is_none())
     }
 
     /// Returns the number of waiting keys, without those that are being processed.
@@ -260,7 +310,7 @@ impl<T> Sealed for DeltaFifo<T> {
 impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
     fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>> {
         self.body
-            .pop(process, |state, processed| self.settle(state, processed))
+            .pop(process, |state, popped| self.settle(state, &popped))
     }
 
     /// Removes up to 64 keys. Either all of them belong to the initial list or none.
@@ -270,8 +320,8 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
         process: &mut Process<'_, T>,
     ) -> Result<Vec<Deltas<T>>, PopError<Vec<Deltas<T>>>> {
         self.body
-            .pop_batch(BATCH, process_batch, process, |state, processed| {
-                self.settle(state, processed)
+            .pop_batch(BATCH, process_batch, process, |state, popped| {
+                self.settle(state, &popped)
             })
     }
 
@@ -338,19 +388,28 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
 }
 
 impl<T> DeltaFifo<T> {
-    /// Settles the deferred deletions of a pop that has been processed. Returns what must be dropped
-    /// without the lock.
-    fn settle(&self, state: &mut State<T>, processed: &Processed) -> impl Sized + use<T> {
+    /// Queues requested deltas again, and settles the deferred deletions of a pop whose callback has
+    /// returned. The result must be dropped without the lock.
+    fn settle(&self, state: &mut State<T>, popped: &Popped<'_, T>) -> impl Sized + use<T> {
         let in_flight = std::mem::take(&mut state.waiting.in_flight);
         let (mut dropped, mut found) = (Vec::new(), Vec::new());
         for (at, taken) in in_flight.iter().enumerate() {
+            let is_back =
+                popped.processed.is_requeued() && state.requeue(popped.deltas[at].clone());
             let Some((gone, since)) = &taken.deferred_deletion else {
                 continue;
             };
-            // Deliver the deferred deletion only if the deletion in flight failed and the consumer
-            // may still have the object.
+            // The deletion in flight waits again, so the deferred one merges with it.
+            if is_back {
+                let gone = Delta::Deleted(gone.clone());
+                state.push(&taken.key, gone, Origin::default(), &mut dropped);
+                state.versions.end(*since);
+                continue;
+            }
+            // Deliver the deferred deletion only if the deletion in flight was not processed and the
+            // consumer may still have the object.
             let known = self.body.known_objects.as_ref();
-            let known = known.filter(|_| processed.failed(at));
+            let known = known.filter(|_| !popped.processed.is_done(at));
             let known = known.map(|known| call_known(|| known.lookup(&taken.key)));
             if matches!(known, None | Some(Ok(Ok(None)))) {
                 state.versions.end(*since);

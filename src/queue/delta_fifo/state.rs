@@ -147,6 +147,38 @@ impl<T> State<T> {
         dropped.extend(unused.object().cloned());
     }
 
+    /// Queues deltas again whose callback requests them. Returns false if newer ones wait instead.
+    pub(super) fn requeue(&mut self, popped: Deltas<T>) -> bool {
+        // A resync during the callback has queued the state that the callback did not process. That
+        // is nothing newer, so the popped deltas take its place.
+        let waiting = popped.key().and_then(|key| self.waiting.items.get_mut(key));
+        if let Some(waiting) = waiting.filter(|waiting| is_resync_of(waiting, &popped)) {
+            let since = waiting.since.min(popped.since);
+            self.versions.end(waiting.since.max(popped.since));
+            // The object of the resync is also in `popped`, so no destructor runs here.
+            *waiting = popped;
+            waiting.since = since;
+            return true;
+        }
+        self.put_back(popped).is_none()
+    }
+
+    /// Queues popped deltas at the end. If others of their key wait, returns the popped ones instead.
+    /// The waiting ones then count for the versions of both: the consumer has not processed the
+    /// popped ones.
+    pub(super) fn put_back(&mut self, popped: Deltas<T>) -> Option<Deltas<T>> {
+        let Some(key) = popped.key() else {
+            unreachable!("deltas have a key once they are queued");
+        };
+        if let Some(waiting) = self.waiting.items.get_mut(key) {
+            self.versions.end(popped.since.max(waiting.since));
+            waiting.since = popped.since.min(waiting.since);
+            return Some(popped);
+        }
+        self.waiting.order.push_back(Key::clone(key));
+        self.waiting.items.insert(Key::clone(key), popped)
+    }
+
     /// Queues a deferred deletion, before newer deltas of its key.
     pub(super) fn push_deferred(
         &mut self,
@@ -169,6 +201,18 @@ impl<T> State<T> {
             }
         }
         self.waiting.items.insert(Key::clone(key), all);
+    }
+}
+
+/// Whether `waiting` is a resync of the newest object in `popped`.
+fn is_resync_of<T>(waiting: &Deltas<T>, popped: &Deltas<T>) -> bool {
+    let newest = match popped.newest() {
+        Some(Delta::Deleted(_)) | None => None,
+        Some(delta) => delta.object(),
+    };
+    match (&waiting[..], newest) {
+        ([Delta::Sync(resynced)], Some(newest)) => Arc::ptr_eq(resynced, newest),
+        _ => false,
     }
 }
 

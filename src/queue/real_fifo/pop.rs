@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{BATCH, InOrder, RealFifo, State};
 use crate::base::shrink::Shrink;
-use crate::queue::body::DeltaAccumulator;
+use crate::queue::body::{DeltaAccumulator, Popped};
 use crate::queue::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Watermark};
 use crate::stop::Done;
 
@@ -50,7 +50,14 @@ impl<T> InOrder<T> {
 }
 
 impl<T> RealFifo<T> {
-    fn end_flight(&self, state: &mut State<T>) {
+    /// Puts changes that the callback requests again back to the front, in their order.
+    fn end_flight(&self, state: &mut State<T>, popped: &Popped<'_, T>) {
+        if popped.processed.is_requeued() {
+            for deltas in popped.deltas.iter().rev() {
+                state.waiting.items.push_front(deltas.clone());
+            }
+            state.returned_to_front(popped.deltas.len(), popped.flight);
+        }
         state.waiting.is_exclusive = false;
         self.flight_ended.notify_all();
     }
@@ -64,7 +71,8 @@ impl<T> Sealed for RealFifo<T> {
 
 impl<T: Send + Sync> Queue<T> for RealFifo<T> {
     fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>> {
-        self.body.pop(process, |state, _| self.end_flight(state))
+        self.body
+            .pop(process, |state, popped| self.end_flight(state, &popped))
     }
 
     /// Removes up to 1000 changes, each of a different object. Either all of them belong to the
@@ -74,7 +82,7 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         process_batch: &mut ProcessBatch<'_, T>,
         process: &mut Process<'_, T>,
     ) -> Result<Vec<Deltas<T>>, PopError<Vec<Deltas<T>>>> {
-        let end = |state: &mut State<T>, _: &_| self.end_flight(state);
+        let end = |state: &mut State<T>, popped: Popped<'_, T>| self.end_flight(state, &popped);
         self.body.pop_batch(BATCH, process_batch, process, end)
     }
 

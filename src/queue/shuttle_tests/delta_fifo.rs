@@ -1,7 +1,7 @@
 //! Tests of [`DeltaFifo`](crate::queue::DeltaFifo) without known objects. The interleaving tests of
 //! informers cover queues with known objects.
 
-use super::Guarantee::InOrderPerKey;
+use super::Guarantee::{InOrderPerKey, Newest};
 use super::delta_fifo;
 use crate::base::sync::check;
 
@@ -23,6 +23,11 @@ fn every_item_wakes_a_pop() {
 #[test]
 fn close_at_any_point_loses_no_item() {
     check(|| super::close_at_any_point_loses_no_item(delta_fifo(), InOrderPerKey));
+}
+
+#[test]
+fn requeued_items_keep_the_guarantee() {
+    check(|| super::requeued_items_keep_the_guarantee(delta_fifo(), Newest));
 }
 
 #[test]

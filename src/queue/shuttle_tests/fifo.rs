@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::Guarantee::Newest;
 use super::{fifo, is_popped};
-use crate::base::sync::{check, join_all, thread};
+use crate::base::sync::atomic::{AtomicBool, Ordering};
+use crate::base::sync::{any, check, join_all, thread};
 use crate::object::Deleted;
+use crate::queue::Requeue;
 use crate::store::ReflectorStore;
 
 #[test]
@@ -29,8 +31,42 @@ fn close_at_any_point_loses_no_item() {
 }
 
 #[test]
+fn requeued_items_keep_the_guarantee() {
+    check(|| super::requeued_items_keep_the_guarantee(fifo(), Newest));
+}
+
+#[test]
 fn process_callback_can_add_items() {
     check(|| super::callback_can_add_items(fifo(), Newest));
+}
+
+/// A callback may receive the deleted object once more if the object went back before the deletion.
+#[test]
+fn deleted_item_does_not_go_back() {
+    check(|| {
+        let queue = fifo();
+        queue.add(Arc::new(("a", 1))).unwrap();
+        let deleted = Arc::new(AtomicBool::new(false));
+        let consumer = thread::spawn({
+            let (queue, deleted) = (Arc::clone(&queue), Arc::clone(&deleted));
+            move || {
+                let mut was_deleted = false;
+                while is_popped(queue.pop(&mut |_, _| {
+                    assert!(!was_deleted, "popped again after the deletion");
+                    was_deleted = deleted.load(Ordering::SeqCst);
+                    Err(Requeue::new().into())
+                })) {}
+            }
+        });
+        match any(2) {
+            0 => queue.delete(Deleted::Final(Arc::new(("a", 2)))).unwrap(),
+            _ => queue.replace(Vec::new(), "2").unwrap(),
+        }
+        deleted.store(true, Ordering::SeqCst);
+        queue.close();
+        consumer.join().unwrap();
+        assert!(queue.is_empty());
+    });
 }
 
 /// If the objects of the initial list are deleted, the queue becomes synced without another write.

@@ -10,7 +10,7 @@ mod watermark;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::{DeltaFifo, Deltas, Fifo, PopError, ProcessError, Queue, RealFifo};
+use super::{DeltaFifo, Deltas, Fifo, PopError, ProcessError, Queue, RealFifo, Requeue};
 use crate::base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::base::sync::{Condvar, Mutex, any, join_all, thread};
 use crate::object::{Accessor, KeyError};
@@ -103,7 +103,7 @@ fn items_of(deltas: &Deltas<Item>) -> Vec<Item> {
         .collect()
 }
 
-/// The callbacks of the tests do not fail.
+/// The callbacks of the tests return no error but [`Requeue`].
 fn is_popped<R, P>(popped: Result<R, PopError<P>>) -> bool {
     match popped {
         Ok(_) => true,
@@ -151,6 +151,8 @@ struct Popped {
     items: Mutex<Vec<Item>>,
     /// Notified when `items` grows.
     more: Condvar,
+    /// Whether some of the popped items are requested again.
+    requeues: bool,
     processing: AtomicBool,
     overlaps: AtomicUsize,
 }
@@ -160,10 +162,16 @@ impl Popped {
         if self.processing.swap(true, Ordering::SeqCst) {
             self.overlaps.fetch_add(1, Ordering::SeqCst);
         }
-        self.items.lock().extend(items);
-        self.more.notify_all();
+        let requeues = self.requeues && any(3) == 0;
+        if !requeues {
+            self.items.lock().extend(items);
+            self.more.notify_all();
+        }
         self.processing.store(false, Ordering::SeqCst);
-        Ok(())
+        match requeues {
+            true => Err(Requeue::new().into()),
+            false => Ok(()),
+        }
     }
 
     /// Pops until the queue is closed and empty.
@@ -294,6 +302,20 @@ fn every_pop_gets_an_item<Q: Subject>(queue: Arc<Q>, at_once: bool, guarantee: G
     }
     join_all(consumers);
     popped.assert_is(&ITEMS.map(|item| [item]), guarantee);
+}
+
+/// Two producers, two consumers that request some items again. Every item is processed in the end, or
+/// a newer one of its key.
+fn requeued_items_keep_the_guarantee<Q: Subject>(queue: Arc<Q>, guarantee: Guarantee) {
+    let popped = Arc::new(Popped {
+        requeues: true,
+        ..Popped::default()
+    });
+    let consumers = consume::<2, _>(&queue, &popped);
+    join_all(produce(&queue));
+    queue.close();
+    join_all(consumers);
+    popped.assert_is(&ADDED, guarantee);
 }
 
 /// Callbacks add items while other threads add, pop and close.

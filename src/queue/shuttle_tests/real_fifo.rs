@@ -26,6 +26,11 @@ fn close_at_any_point_loses_no_item() {
 }
 
 #[test]
+fn requeued_items_keep_the_guarantee() {
+    check(|| super::requeued_items_keep_the_guarantee(real_fifo(), InOrder));
+}
+
+#[test]
 fn process_callback_can_add_items() {
     check(|| super::callback_can_add_items(real_fifo(), InOrder));
 }

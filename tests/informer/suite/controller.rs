@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use k8s_informer::informer::{Controller, ControllerConfig, InformerError, InformerQueue};
 use k8s_informer::object::Accessor;
-use k8s_informer::queue::{DeltaFifo, Deltas, PopError, Process, Queue, RealFifo};
+use k8s_informer::queue::{DeltaFifo, Deltas, PopError, Process, Queue, RealFifo, Requeue};
 use k8s_informer::store::{IndexFunc, Indexers, ReflectorStore, StoreError, Transform};
 use k8s_informer::time::Backoff;
 use k8s_informer::{Deleted, Done, DynamicObject, Object, SharedIndexInformer, Stop};
@@ -58,6 +58,35 @@ fn c1_run_returns_after_the_stop() {
     let (controller, running) = run_controller(Controller::new(config));
     assert!(controller.synced().wait_timeout(SOON));
     running.end().unwrap();
+}
+
+#[test]
+fn d11_controller_processes_a_requeued_item_again() {
+    logging();
+    let feed = Feed::new("requeues");
+    feed.list("10", &[("a", "1")]);
+    let (sender, calls) = mpsc::channel();
+    let mut attempts = 0;
+    let config = ControllerConfig::new(queue(), Arc::new(feed), move |deltas, _| {
+        attempts += 1;
+        sender.send(deltas.len()).unwrap();
+        match attempts {
+            1 => Err(Requeue::new().into()),
+            2 => Err(Requeue::because("the disk is full").into()),
+            _ => Ok(()),
+        }
+    });
+    let (controller, running) = run_controller(Controller::new(config));
+    for _ in 0..3 {
+        assert_eq!(calls.recv_timeout(SOON), Ok(1));
+    }
+    assert!(controller.synced().wait_timeout(SOON));
+    let line = logged(&["requeues", "is processed again: the disk is full"]);
+    assert!(!line.contains("lost"), "{line}");
+    let status = controller.status();
+    assert!(status.last_error.is_none(), "{status:?}");
+    running.end().unwrap();
+    assert!(calls.try_recv().is_err());
 }
 
 #[test]
