@@ -16,8 +16,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
+use k8s_informer::handler::HandlerFuncs;
 use k8s_informer::informer::{
-    InformerQueue, InformerScope, SharedIndexInformerOptions, SharedInformerFactoryBuilder, Source,
+    InformerOptions, InformerQueue, InformerScope, SharedIndexInformerOptions,
+    SharedInformerFactoryBuilder, Source, new_indexer_informer,
 };
 use k8s_informer::metrics::{ClientMetrics, InformerMetrics, MetricsProvider};
 use k8s_informer::object::GroupVersionResource;
@@ -297,6 +299,37 @@ fn x13_and_r22_metrics_are_reported_for_every_queue() {
         drop(informer);
         assert_eq!(*provider.recorded.ends.lock().unwrap(), 1);
     }
+}
+
+#[test]
+fn unshared_informer_reports_metrics() {
+    let provider = Arc::new(RecordingProvider::default());
+    let (sender, added) = std::sync::mpsc::channel();
+    let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| sender.send(()).unwrap());
+    let mut options = InformerOptions::new(two_pods(), handler);
+    options.metrics = Some(provider.recorded.clone());
+    let (_store, controller) = new_indexer_informer(options);
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        let _stopping = Stopping(stop.clone());
+        scope.spawn(|| controller.run(&stop).unwrap());
+        added.recv_timeout(SOON).unwrap();
+        wait_until("the version is reported", || {
+            provider.recorded.versions.lock().unwrap().last() == Some(&7)
+        });
+        wait_until("the queue is empty", || {
+            provider.recorded.levels.lock().unwrap().last() == Some(&0)
+        });
+        assert_eq!(*provider.recorded.ends.lock().unwrap(), 0);
+        stop.stop();
+    });
+    assert_eq!(*provider.recorded.ends.lock().unwrap(), 1);
+
+    // An informer that never runs ends when it is dropped.
+    let mut options = InformerOptions::new(two_pods(), HandlerFuncs::<DynamicObject>::new());
+    options.metrics = Some(provider.recorded.clone());
+    drop(new_indexer_informer(options));
+    assert_eq!(*provider.recorded.ends.lock().unwrap(), 2);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! | [`InformerScope`] | selects objects: namespaces, selectors, a shard | `WithNamespace`, `WithTweakListOptions` |
 //! | [`SharedIndexInformerOptions`] | options of one informer: queue, resync period, indexers, names | `SharedIndexInformerOptions` |
 //! | [`observe`] | closures for added, modified and deleted objects, without a factory | |
+//! | [`new_informer`], [`new_indexer_informer`] | a store and one handler, without sharing | `NewInformer`, `NewIndexerInformer` |
 //! | [`Controller`] | the layer below: a reflector, a queue and the process loop | `Controller` |
 //! | [`wait_for_cache_sync`] | waits until caches have their initial lists | `WaitForCacheSync` |
 //!
@@ -40,6 +41,7 @@ mod factory;
 mod fair_lock;
 pub(crate) mod handler;
 pub(crate) mod listener;
+mod new_informer;
 mod options;
 mod process;
 mod queue;
@@ -61,6 +63,7 @@ pub use factory::{
     Observation, Observe, SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError,
     observe,
 };
+pub use new_informer::{InformerOptions, new_indexer_informer, new_informer};
 pub use options::SharedIndexInformerOptions;
 pub use queue::InformerQueue;
 pub use scope::InformerScope;

@@ -82,7 +82,7 @@ pub trait InformerMetrics: Send + Sync + 'static {
         let _ = version;
     }
 
-    /// The shared informer has ended, or was dropped without running. You can remove its metrics.
+    /// The informer has ended, or was dropped without running. You can remove its metrics.
     fn ended(&self) {}
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::cluster::{BOTH, LIST, merge_patch, on_every_disposable_cluster};
 use crate::proxy::Proxy;
-use crate::support::{Follower, cached, shut_down, synced, wait_until};
+use crate::support::{Follower, StopOnDrop, cached, shut_down, synced, wait_until};
 
 #[test]
 fn missed_changes_are_recovered_after_compaction() {
@@ -119,14 +119,6 @@ fn l9_pages_after_a_restart_show_the_current_state() {
         assert!(status.complete && follower.known().problems.is_empty());
         shut_down(&factory, "after restarts");
     });
-}
-
-struct StopOnDrop<'a>(&'a Stop);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }
 
 /// After the restore, the server does not have the state that the informer saw. It assigns the same

@@ -57,6 +57,7 @@ mod support;
 mod takeover;
 mod tunnel;
 mod unreadable;
+mod unshared;
 mod verbs;
 mod versions;
 mod waits;

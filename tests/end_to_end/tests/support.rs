@@ -51,6 +51,15 @@ pub(crate) fn quick() -> ReflectorOptions {
     options
 }
 
+/// Sets a stop on drop, also if the test fails.
+pub(crate) struct StopOnDrop<'a>(pub(crate) &'a Stop);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 /// Shuts a factory down, which must always be quick.
 #[track_caller]
 pub(crate) fn shut_down(factory: &SharedInformerFactory, when: &str) {
