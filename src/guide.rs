@@ -6,6 +6,7 @@
 //! | [`reading_the_cache`] | Listers, indexes, what "synced" means, and how fresh the cache is |
 //! | [`object_types`] | Types for the cached objects, and what each costs |
 //! | [`custom_resources`] | Custom structs, and kube's derive macro |
+//! | [`queues_and_stores`] | The parts of an informer alone: queues, stores, work queues, rate limiters |
 //! | [`tuning`] | Memory, CPU, threads, allocators and compiler profiles, with figures |
 //! | [`operations`] | Errors and recovery, health, metrics, logs, RBAC and limits |
 //! | [`authentication`] | How a client finds its cluster, credentials, TLS and proxies |
@@ -30,6 +31,9 @@ pub mod object_types {}
 
 #[doc = include_str!("../docs/guide/custom_resources.md")]
 pub mod custom_resources {}
+
+#[doc = include_str!("../docs/guide/queues_and_stores.md")]
+pub mod queues_and_stores {}
 
 #[doc = include_str!("../docs/guide/tuning.md")]
 pub mod tuning {}
