@@ -245,7 +245,7 @@ impl Timed {
     fn lists(&self, minutes: std::ops::Range<u32>) -> usize {
         let lists = self.0.lists.lock();
         let range = MINUTE * minutes.start..MINUTE * minutes.end;
-        lists.iter().filter(|at| range.contains(at)).count()
+        lists.iter().filter(|at| range.contains(*at)).count()
     }
 
     fn advance(&self, by: Duration) {
