@@ -82,7 +82,7 @@ impl fmt::Debug for ProcessError {
 /// | queue | the item |
 /// |---|---|
 /// | [`Fifo`](super::Fifo) | goes to the end, unless its key was written or deleted, or the queue replaced, during processing |
-/// | [`DeltaFifo`](super::DeltaFifo) | goes to the end, unless newer changes of its key wait; a resync of the same state is none |
+/// | [`DeltaFifo`](super::DeltaFifo) | goes to the end, unless newer changes of its key wait; a resync of the same state does not count |
 /// | [`RealFifo`](super::RealFifo) | goes to the front, because this queue keeps the order and drops no change |
 ///
 /// The first two count the item as processed for their `has_synced`, as in client-go: it counts

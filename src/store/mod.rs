@@ -8,7 +8,7 @@
 //! | [`ExpirationCache`] | stores objects that expire some time after their last write | `ExpirationCache`, `NewTTLStore` |
 //! | [`Store`] | the operations that an [`Indexer`] and an [`ExpirationCache`] have in common | `Store` |
 //! | [`ReflectorStore`] | the operations that a reflector needs: stores and queues implement it | `ReflectorStore` |
-//! | [`KnownObjects`] | the operations that a queue needs of the store behind it | `KeyListerGetter` |
+//! | [`KnownObjects`] | the operations that a queue needs of the store of its consumer | `KeyListerGetter` |
 //!
 //! ```
 //! use k8s_informer::Indexer;
