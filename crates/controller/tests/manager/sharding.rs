@@ -156,6 +156,10 @@ impl Replica {
 
     /// Lets time pass until the holder lists the Leases again, or ends.
     fn observe(&self) {
+        // The wait for the first list must not count as the one that follows a list.
+        until("the holder waits for a list", || {
+            self.observations() > 0 || self.running.thread.is_finished()
+        });
         let before = self.observations();
         for _ in 0..36 {
             self.pass_second();
