@@ -16,7 +16,7 @@ use crate::base::threads::{self, Owners};
 use crate::error::Error;
 use crate::log;
 use crate::object::{Key, Object};
-use crate::queue::{Delta, Deltas, Failure, PopError, ProcessError, Queue, Requeue};
+use crate::queue::{BoxError, Delta, Deltas, Failure, PopError, ProcessError, Queue, Requeue};
 use crate::reflector::{
     Consumer, ListerWatcher, OnFailure, Reclaim, Reflector, ReflectorOptions, ReflectorState,
     ReflectorStatus, undecodable,
@@ -26,8 +26,6 @@ use crate::store::StoreError;
 
 /// The pause of the process loop after a panic in the queue.
 const PAUSE: Duration = Duration::from_secs(1);
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A callback that processes the changes of one object. The second argument is whether they belong
 /// to the initial list. client-go's `ProcessFunc`.

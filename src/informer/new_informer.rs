@@ -59,8 +59,8 @@ debug_fields!(InformerOptions<T>: reflector, queue);
 /// you [run](Controller::run). client-go's `NewInformer`.
 ///
 /// Use it for one kind and one handler, if the program owns the thread. The handler is called on the
-/// process loop: until a call returns, no further change reaches the store or the handler. So a call
-/// must not wait for [`synced`](Controller::synced). [`begin`](ResourceEventHandler::begin) is called
+/// process loop: until a call returns, no further change reaches the store or the handler. Therefore, a
+/// call must not wait for [`synced`](Controller::synced). [`begin`](ResourceEventHandler::begin) is called
 /// before the first notification. A panic of the handler costs one call and is logged. Once the `Stop`
 /// is set, no further call begins. A [`SharedIndexInformer`](crate::SharedIndexInformer) has several
 /// handlers with their own threads, and waits for versions and objects.
@@ -136,8 +136,10 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
         indexer = indexer.with_metrics(Arc::clone(metrics));
     }
     let indexer = Arc::new(indexer);
-    // The whole cache. A recreation that the watch missed is an update, as in client-go.
-    let (namespace, recreation_as_delete_and_add) = (None, false);
+    // One reflector fills the whole cache.
+    let namespace = None;
+    // A recreation that the watch missed is an update, as in client-go.
+    let recreation_as_delete_and_add = false;
     let part = IndexerPart::new(
         Arc::clone(&indexer),
         namespace,

@@ -12,12 +12,12 @@ use crate::base::panic;
 use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
-use crate::queue::{BatchError, Delta, Deltas, Failure, Origin, ProcessError, ReplacedAll};
+use crate::queue::{
+    BatchError, BoxError, Delta, Deltas, Failure, Origin, ProcessError, ReplacedAll,
+};
 use crate::store::{
     Entry, EntryChange, Gaps, Indexer, KnownObjects, Outcome, SlowTransaction, StoreError,
 };
-
-type BoxError = Box<dyn Error + Send + Sync>;
 
 const NO_KEY: &str = "the change is not one of an object with a key";
 

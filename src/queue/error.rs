@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::fmt;
 
-type BoxError = Box<dyn Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The error of a process callback: processing failed, or a [`Requeue`].
 ///

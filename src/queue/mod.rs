@@ -84,7 +84,7 @@ mod watermark;
 pub(crate) use delta::Origin;
 pub use delta::{Delta, Deltas, ReplacedAll};
 pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};
-pub(crate) use error::{BatchError, Failure};
+pub(crate) use error::{BatchError, BoxError, Failure};
 pub use error::{PopError, ProcessError, Requeue};
 pub use fifo::Fifo;
 pub use real_fifo::{RealFifo, RealFifoBuilder};

@@ -29,7 +29,7 @@ pub enum StoreError {
         /// The message of the error or panic.
         message: Arc<str>,
     },
-    /// A custom store or policy failed.
+    /// A custom store, an expiration policy or another of your functions failed.
     Other(Arc<str>),
 }
 
