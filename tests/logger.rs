@@ -37,6 +37,12 @@ static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 type Hook = (&'static str, Arc<dyn Fn() + Send + Sync>);
 static HOOKS: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
 
+thread_local! {
+    /// Whether the logger sends the lines of this thread with `CLIENT`. The lines of other tests do
+    /// not: their requests would read the files of the client while its test writes them.
+    static SENDS: Cell<bool> = const { Cell::new(false) };
+}
+
 struct RequestingLogger;
 
 /// Sets the logger once for all tests.
@@ -80,6 +86,7 @@ impl log::Log for RequestingLogger {
 
     fn log(&self, record: &log::Record<'_>) {
         if record.target().starts_with("k8s_informer")
+            && SENDS.get()
             && let Some(client) = CLIENT.get()
         {
             LOGGED.lock().unwrap().push(record.args().to_string());
@@ -138,6 +145,7 @@ fn logger_may_use_client_that_logs() {
         fs::write(&token, token_now).unwrap();
         let (done, answered) = channel();
         thread::spawn(move || {
+            SENDS.set(true);
             let client = CLIENT.get().unwrap();
             done.send(
                 client
