@@ -38,9 +38,9 @@ type Hook = (&'static str, Arc<dyn Fn() + Send + Sync>);
 static HOOKS: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Whether the logger sends the lines of this thread with `CLIENT`. The lines of other tests do
-    /// not: their requests would read the files of the client while its test writes them.
-    static SENDS: Cell<bool> = const { Cell::new(false) };
+    /// Whether the logger sends the lines of this thread with `CLIENT`. It does not send the lines of
+    /// other tests: such a request would read the files of the client while its test writes them.
+    static IS_SENT: Cell<bool> = const { Cell::new(false) };
 }
 
 struct RequestingLogger;
@@ -86,7 +86,7 @@ impl log::Log for RequestingLogger {
 
     fn log(&self, record: &log::Record<'_>) {
         if record.target().starts_with("k8s_informer")
-            && SENDS.get()
+            && IS_SENT.get()
             && let Some(client) = CLIENT.get()
         {
             LOGGED.lock().unwrap().push(record.args().to_string());
@@ -145,7 +145,9 @@ fn logger_may_use_client_that_logs() {
         fs::write(&token, token_now).unwrap();
         let (done, answered) = channel();
         thread::spawn(move || {
-            SENDS.set(true);
+            // The client logs on the thread that calls it, so the logger calls the client within a
+            // call of the client.
+            IS_SENT.set(true);
             let client = CLIENT.get().unwrap();
             done.send(
                 client
