@@ -509,14 +509,15 @@ impl<T: Object> Consumer for OnReflectorThread<'_, T> {
     fn write(&self, write: &mut dyn FnMut()) {
         let controller = self.controller;
         let is_first = matches!(controller.in_place, InPlace::First);
-        let _pop = (is_first && controller.queue.reserve(true)).then(|| ReservedPop(controller));
+        let _pop =
+            (is_first && controller.queue.reserve_if_empty()).then(|| ReservedPop(controller));
         write();
     }
 
     fn process(&self) {
         let controller = self.controller;
         if let InPlace::All(then) = &controller.in_place {
-            while !self.stop.is_stopped() && controller.queue.reserve(false) {
+            while !self.stop.is_stopped() && controller.queue.reserve_next() {
                 if controller.process_some().is_err() {
                     self.stop.wait_timeout(PAUSE);
                 }

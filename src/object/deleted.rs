@@ -39,6 +39,14 @@ impl<T> Deleted<T> {
         }
     }
 
+    /// Returns the object, if there is one.
+    pub(crate) fn into_object(self) -> Option<Arc<T>> {
+        match self {
+            Self::Final(object) => Some(object),
+            Self::FinalStateUnknown { last_known, .. } => last_known,
+        }
+    }
+
     /// Whether this is a tombstone.
     pub fn is_final_state_unknown(&self) -> bool {
         matches!(self, Self::FinalStateUnknown { .. })

@@ -247,14 +247,9 @@ impl<T> Deltas<T> {
         deltas.into_iter().zip(origins)
     }
 
-    /// Appends a delta. [Merges](merge_deletions) two consecutive deletions and moves the object of
-    /// the unused one to `dropped`. client-go's `dedupDeltas`.
-    pub(super) fn push_and_merge(
-        &mut self,
-        delta: Delta<T>,
-        origin: Origin,
-        dropped: &mut Vec<Arc<T>>,
-    ) {
+    /// Appends a delta. [Merges](merge_deletions) two consecutive deletions and returns the object of
+    /// the unused one. client-go's `dedupDeltas`.
+    pub(super) fn push_and_merge(&mut self, delta: Delta<T>, origin: Origin) -> Option<Arc<T>> {
         let newest = match &mut self.changes {
             Changes::One(newest) => Some(newest),
             Changes::Many(several) => several.deltas.last_mut(),
@@ -264,10 +259,12 @@ impl<T> Deltas<T> {
                 if older.is_final_state_unknown() {
                     self.origin = origin;
                 }
-                let unused = merge_deletions(older, newer);
-                dropped.extend(unused.object().cloned());
+                merge_deletions(older, newer).into_object()
             }
-            (_, delta) => self.push(delta, origin),
+            (_, delta) => {
+                self.push(delta, origin);
+                None
+            }
         }
     }
 }

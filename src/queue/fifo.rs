@@ -1,8 +1,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::body::{Accumulator, Body, State};
 use super::error::Processed;
+use super::front::{Accumulator, Front};
 use super::{PopError, ProcessError};
 use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
@@ -49,7 +49,7 @@ use crate::store::{ReflectorStore, StoreError};
 /// ```
 #[doc(alias = "FIFO")]
 pub struct Fifo<T> {
-    body: Body<T, Newest<T>>,
+    front: Front<T, Newest<T>>,
 }
 
 type Process<'a, T> = dyn FnMut(&Arc<T>, bool) -> Result<(), ProcessError> + 'a;
@@ -81,7 +81,7 @@ impl<T> Fifo<T> {
             in_flight: None,
         };
         Self {
-            body: Body::new(accessor, "Fifo", waiting),
+            front: Front::new(accessor, "Fifo", waiting),
         }
     }
 
@@ -96,14 +96,16 @@ impl<T> Fifo<T> {
     /// [`PopError::Process`] with the error and the object if `process` fails.
     pub fn pop(&self, process: &mut Process<'_, T>) -> Result<Arc<T>, PopError<Arc<T>>> {
         let take = |waiting: &mut Newest<T>, _| waiting.take();
-        let (object, flight) = self.body.take(1, take).ok_or(PopError::Closed)?;
+        let (object, flight) = self.front.take(1, take).ok_or(PopError::Closed)?;
         // No lock is held: other threads and the callback may write meanwhile.
         let processed = Processed::from(catch(|| process(&object, flight.is_in_initial_list)));
-        self.body.finish(&flight, |state| {
+        self.front.finish(&flight, |queue| {
             // The key is still there if the object is the newest state.
-            let key = state.waiting.in_flight.take();
-            let key = key.filter(|_| processed.is_requeued());
-            key.map(|key| state.waiting.put(key, Arc::clone(&object)))
+            let key = queue.waiting.in_flight.take();
+            if let Some(key) = key.filter(|_| processed.is_requeued()) {
+                let older = queue.waiting.put(key, Arc::clone(&object));
+                queue.dropped.extend(older);
+            }
         });
         processed.into_result(object)
     }
@@ -138,40 +140,43 @@ impl<T> Fifo<T> {
     /// Returns [`StoreError::Key`] if the object has no key. Then nothing has changed.
     #[doc(alias = "AddIfNotPresent")]
     pub fn add_if_not_present(&self, object: Arc<T>) -> Result<bool, StoreError> {
-        let key = self.body.door.accessor().key(&object)?;
-        let mut state = self.body.lock();
-        state.populated = true;
-        let is_absent = !state.waiting.items.contains_key(&key);
-        let older = is_absent.then(|| state.waiting.put(key, Arc::clone(&object)));
-        self.body.unlock(state);
-        Ok(older.is_some())
+        let key = self.front.door.accessor().key(&object)?;
+        let mut queue = self.front.lock_for_write();
+        queue.populated = true;
+        let is_absent = !queue.waiting.items.contains_key(&key);
+        if is_absent {
+            let older = queue.waiting.put(key, object);
+            queue.dropped.extend(older);
+        }
+        queue.unlock();
+        Ok(is_absent)
     }
 
     /// Whether all objects of the first replace have been processed or skipped. If another write
     /// came before the first replace, the queue is synced at once.
     pub fn has_synced(&self) -> bool {
-        self.body.synced().is_done()
+        self.front.synced().is_done()
     }
 
     /// Returns a handle that is done when [`has_synced`](Self::has_synced) becomes true.
     pub fn synced(&self) -> Done {
-        self.body.synced()
+        self.front.synced()
     }
 
     /// Closes the queue. From then on, [`pop`](Self::pop) returns an error instead of blocking if
     /// the queue is empty. Later writes are still queued and can be popped.
     pub fn close(&self) {
-        self.body.close();
+        self.front.close();
     }
 
     /// Whether the queue has been closed.
     pub fn is_closed(&self) -> bool {
-        self.body.is_closed()
+        self.front.is_closed()
     }
 
     /// Returns the number of waiting objects, without the one that is being processed.
     pub fn len(&self) -> usize {
-        self.body.lock().waiting.items.len()
+        self.front.lock().waiting.items.len()
     }
 
     /// Whether no object is waiting.
@@ -190,19 +195,11 @@ impl<T> Fifo<T> {
     }
 
     fn list_of<R>(&self, of: impl Fn(&Key, &Arc<T>) -> R) -> Vec<R> {
-        let Newest { items, order, .. } = &self.body.lock().waiting;
+        let Newest { items, order, .. } = &self.front.lock().waiting;
         let mut seen = HashSet::new();
         let keys = order.iter().filter(|key| seen.insert(*key));
         let waiting = keys.filter_map(|key| Some(of(key, items.get(key)?)));
         waiting.collect()
-    }
-
-    /// Writes to the queue and drops what `write` returns without the lock.
-    fn write<R>(&self, write: impl FnOnce(&mut State<Newest<T>>) -> R) {
-        let mut state = self.body.lock();
-        let old = write(&mut state);
-        self.body.unlock(state);
-        drop(old);
     }
 }
 
@@ -251,11 +248,12 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
     /// Returns [`StoreError::Key`] if the object has no key. The queue then does not count as
     /// populated.
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        let key = self.body.door.accessor().key(&object)?;
-        self.write(|state| {
-            state.populated = true;
-            state.waiting.put(key, object)
-        });
+        let key = self.front.door.accessor().key(&object)?;
+        let mut queue = self.front.lock_for_write();
+        queue.populated = true;
+        let older = queue.waiting.put(key, object);
+        queue.dropped.extend(older);
+        queue.unlock();
         Ok(())
     }
 
@@ -274,12 +272,13 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
     ///
     /// The same as `add`.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
-        let key = self.body.door.accessor().key_of_deleted(&gone)?;
-        self.write(|state| {
-            state.populated = true;
-            state.waiting.supersede(&key);
-            state.waiting.items.remove(&key)
-        });
+        let key = self.front.door.accessor().key_of_deleted(&gone)?;
+        let mut queue = self.front.lock_for_write();
+        queue.populated = true;
+        queue.waiting.supersede(&key);
+        let removed = queue.waiting.items.remove(&key);
+        queue.dropped.extend(removed);
+        queue.unlock();
         Ok(())
     }
 
@@ -296,23 +295,24 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
             in_flight: None,
         };
         for object in objects {
-            let key = self.body.door.accessor().key(&object)?;
+            let key = self.front.door.accessor().key(&object)?;
             if new.items.insert(Arc::clone(&key), object).is_none() {
                 new.order.push_back(key);
             }
         }
-        self.write(|state| {
-            let old = std::mem::replace(&mut state.waiting, new);
-            state.replaced();
-            old
-        });
+        let mut queue = self.front.lock_for_write();
+        let old = std::mem::replace(&mut queue.waiting, new);
+        queue.replaced();
+        // Unlocks before the old content is dropped.
+        queue.unlock();
+        drop(old);
         Ok(())
     }
 }
 
 debug_fields!(Fifo<T>, this,
     len: this.len(),
-    in_flight: this.body.lock().in_flight.is_some(),
+    in_flight: !this.front.lock().is_idle(),
     synced: this.has_synced(),
     closed: this.is_closed()
 );
@@ -331,7 +331,7 @@ mod tests {
         for _ in 10..100_000 {
             queue.pop(&mut |_, _| Ok(())).unwrap();
         }
-        let waiting = &queue.body.lock().waiting;
+        let waiting = &queue.front.lock().waiting;
         let capacities = [waiting.items.capacity(), waiting.order.capacity()];
         assert!(capacities.iter().all(|it| *it < 10_000), "{capacities:?}");
     }

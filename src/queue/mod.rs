@@ -33,14 +33,14 @@
 //! | `KeyOf` | `DeltaFifo::key_of` |
 //! | `Transformer` | `DeltaFifo::transformer` |
 //! | `HasSynced`, `hasSynced_locked` | `Queue::has_synced`, `DeltaFifo::synced` |
-//! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `DeltaFifo::synced`, `Body::publish` |
+//! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `DeltaFifo::synced`, `Locked::publish` |
 //! | `Add`, `Update` | `DeltaFifo::add`, `DeltaFifo::update` |
-//! | `Delete` | `DeltaFifo::delete`, `DeltaFifo::enter` |
+//! | `Delete` | `DeltaFifo::delete`, `Grouped::enter` |
 //! | `dedupDeltas`, `isDup`, `isDeletionDup` | `Deltas::push_and_merge` |
-//! | `queueActionLocked`, `queueActionInternalLocked` | `DeltaFifo::enter`, `DeltaFifo::put` |
+//! | `queueActionLocked`, `queueActionInternalLocked` | `Grouped::enter`, `Grouped::put` |
 //! | `IsClosed` | `DeltaFifo::is_closed` |
-//! | `Pop` | `DeltaFifo::pop`: `Body::pop`, `Body::take`, `Body::finish` |
-//! | `Replace` | `DeltaFifo::replace`, `DeltaFifo::replace_list` |
+//! | `Pop` | `Queue::pop`: `Front::pop`, `Front::take`, `Front::finish` |
+//! | `Replace` | `DeltaFifo::replace`, `Grouped::replace` |
 //! | `Resync`, `syncKeyLocked` | `DeltaFifo::resync` |
 //! | `Oldest`, `Newest`, `copyDeltas` | `Deltas::oldest`, `Deltas::newest`, `Deltas::clone` |
 //!
@@ -51,14 +51,14 @@
 //! | `Close` | `RealFifo::close` |
 //! | `keyOf` | `Deltas::key` |
 //! | `HasSynced`, `hasSynced_locked` | `Queue::has_synced`, `RealFifo::synced` |
-//! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `RealFifo::synced`, `Body::publish` |
-//! | `addToItems_locked` | `RealFifo::write`, `RealFifo::put`, `RealFifo::push` |
-//! | `addReplaceToItemsLocked` | `RealFifo::push_list` |
+//! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `RealFifo::synced`, `Locked::publish` |
+//! | `addToItems_locked` | `InOrder::enter`, `InOrder::put`, `InOrder::push` |
+//! | `addReplaceToItemsLocked` | `InOrder::push_list` |
 //! | `addResyncToItemsLocked` | `RealFifo::resync` |
 //! | `Add`, `Update`, `Delete` | `RealFifo::add`, `RealFifo::update`, `RealFifo::delete` |
 //! | `IsClosed` | `RealFifo::is_closed` |
-//! | `Pop`, `PopBatch` | `RealFifo::pop`, `RealFifo::pop_batch`, `RealFifo::take` |
-//! | `whileProcessing_locked` | `Body::take`, `Body::finish` |
+//! | `Pop`, `PopBatch` | `Queue::pop`, `Queue::pop_batch`, `InOrder::take` |
+//! | `whileProcessing_locked` | `Front::take`, `Front::finish` |
 //! | `Bookmark` | `RealFifo::bookmark` |
 //! | `Replace` | `RealFifo::replace` |
 //! | `Resync` | `RealFifo::resync` |
@@ -67,12 +67,12 @@
 //! Until 1.32, client-go also had `AddIfNotPresent` and `ErrRequeue`. They are
 //! [`Fifo::add_if_not_present`], [`DeltaFifo::add_if_not_present`] and [`Requeue`].
 
-mod body;
 mod delta;
 mod delta_fifo;
 mod error;
 mod fifo;
-mod options;
+mod forward;
+mod front;
 mod real_fifo;
 #[cfg(test)]
 #[cfg(shuttle)]
@@ -97,10 +97,12 @@ use crate::store::ReflectorStore;
 pub(crate) mod sealed {
     /// The seal of [`Queue`](super::Queue). Tests with queues of their own implement it.
     pub trait Sealed {
-        /// Reserves the next pop for the current thread if no pop is in flight, and if the queue is
-        /// empty or is not, as `empty` says. That pop does not block. Returns whether it is
-        /// reserved.
-        fn reserve(&self, empty: bool) -> bool;
+        /// Reserves the next pop for the current thread if the queue is empty, and if no pop is
+        /// reserved or running. That pop does not block. Returns whether it is reserved.
+        fn reserve_if_empty(&self) -> bool;
+
+        /// Like `reserve_if_empty`, but if an item waits.
+        fn reserve_next(&self) -> bool;
     }
 }
 
@@ -221,13 +223,21 @@ pub type ProcessBatch<'a, T> = dyn FnMut(&[Deltas<T>], bool) -> Result<(), Proce
 #[cfg(test)]
 mod tests {
     /// The source files of each type in the tables.
-    const SOURCES: [(&str, &[&str]); 5] = [
-        ("Body", &[include_str!("body.rs")]),
+    const SOURCES: [(&str, &[&str]); 8] = [
+        ("Front", &[include_str!("front.rs")]),
+        ("Locked", &[include_str!("front.rs")]),
         (
             "DeltaFifo",
             &[
                 include_str!("delta_fifo/mod.rs"),
                 include_str!("delta_fifo/builder.rs"),
+                include_str!("forward.rs"),
+            ],
+        ),
+        (
+            "Grouped",
+            &[
+                include_str!("delta_fifo/grouped.rs"),
                 include_str!("delta_fifo/write.rs"),
             ],
         ),
@@ -236,9 +246,10 @@ mod tests {
             &[
                 include_str!("real_fifo/mod.rs"),
                 include_str!("real_fifo/builder.rs"),
-                include_str!("real_fifo/pop.rs"),
+                include_str!("forward.rs"),
             ],
         ),
+        ("InOrder", &[include_str!("real_fifo/in_order.rs")]),
         ("Deltas", &[include_str!("delta.rs")]),
         ("Queue", &[include_str!("mod.rs")]),
     ];

@@ -69,8 +69,12 @@ impl Staging<DynamicObject> for HeldQueue {
 }
 
 impl Sealed for HeldQueue {
-    fn reserve(&self, empty: bool) -> bool {
-        self.queue.reserve(empty)
+    fn reserve_if_empty(&self) -> bool {
+        self.queue.reserve_if_empty()
+    }
+
+    fn reserve_next(&self) -> bool {
+        self.queue.reserve_next()
     }
 }
 

@@ -272,7 +272,7 @@ fn closed_queue_does_not_wait_for_a_reservation() {
         for (name, queue) in queues() {
             let reserves = {
                 let queue = Arc::clone(&queue);
-                std::thread::spawn(move || Sealed::reserve(&*queue, true))
+                std::thread::spawn(move || Sealed::reserve_if_empty(&*queue))
             };
             assert!(reserves.join().unwrap(), "{name}");
             queue.add(word("a")).unwrap();

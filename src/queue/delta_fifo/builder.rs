@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
 use super::DeltaFifo;
-use super::state::Grouped;
+use super::grouped::Grouped;
 use crate::base::derive::debug_fields;
 use crate::object::Accessor;
-use crate::queue::body::Body;
-use crate::queue::options::builder_methods;
+use crate::queue::forward::builder_methods;
+use crate::queue::front::Front;
 use crate::store::KnownObjects;
 
 /// Options for a [`DeltaFifo`]. client-go's `DeltaFIFOOptions`.
@@ -19,8 +19,7 @@ impl<T> DeltaFifo<T> {
     pub fn builder(accessor: Accessor<T>) -> DeltaFifoBuilder<T> {
         DeltaFifoBuilder {
             queue: Self {
-                body: Body::new(accessor, "DeltaFifo", Grouped::new()),
-                emit_replaced: false,
+                front: Front::new(accessor, "DeltaFifo", Grouped::new()),
             },
         }
     }
@@ -31,19 +30,19 @@ impl<T> DeltaFifoBuilder<T> {
     /// has processed. Without known objects, which is the default, deletions of objects that are
     /// not queued are dropped, and resyncs do nothing.
     pub fn known_objects(mut self, known_objects: Arc<dyn KnownObjects<T>>) -> Self {
-        self.queue.body.known_objects = Some(known_objects);
+        self.queue.front.known_objects = Some(known_objects);
         self
     }
 
     /// Sets whether the objects of a list are queued as
     /// [`Replaced`](crate::queue::Delta::Replaced). By default they are queued as
     /// [`Sync`](crate::queue::Delta::Sync), as in client-go.
-    pub fn emit_replaced(mut self, emit_replaced: bool) -> Self {
-        self.queue.emit_replaced = emit_replaced;
+    pub fn emit_replaced(self, emit_replaced: bool) -> Self {
+        self.queue.front.lock().waiting.emit_replaced = emit_replaced;
         self
     }
 
     builder_methods!(DeltaFifo);
 }
 
-debug_fields!(DeltaFifoBuilder<T>, this, emit_replaced: this.queue.emit_replaced);
+debug_fields!(DeltaFifoBuilder<T>, this, emit_replaced: this.queue.front.lock().waiting.emit_replaced);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{DeltaFifo, State};
+use super::Locked;
 use crate::base::panic::catch;
 use crate::log;
 use crate::object::Key;
@@ -52,30 +52,25 @@ impl<T> Default for KnownSnapshot<T> {
     }
 }
 
-impl<T> DeltaFifo<T> {
+impl<T> Locked<'_, T> {
     /// Returns whether the consumer has this key. For a key in flight, its newest state decides. If
     /// the lookup fails, returns `Yes`, so that the deletion is delivered (D3). Fails if the lookup
     /// panics.
-    pub(super) fn is_known(
-        &self,
-        state: &State<T>,
-        key: &str,
-        dropped: &mut Vec<Arc<T>>,
-    ) -> Result<Known, StoreError> {
-        if state.waiting.items.contains_key(key) {
+    pub(super) fn is_known(&mut self, key: &str) -> Result<Known, StoreError> {
+        if self.waiting.items.contains_key(key) {
             return Ok(Known::Yes);
         }
-        let Some(known) = &self.body.known_objects else {
+        let Some(known) = &self.front.known_objects else {
             return Ok(Known::No);
         };
-        let mut in_flight = state.waiting.in_flight.iter();
+        let mut in_flight = self.waiting.in_flight.iter();
         Ok(match in_flight.find(|taken| &*taken.key == key) {
             Some(taken) if taken.newest.is_some() => Known::Yes,
             Some(_) => Known::BeingDeleted,
             None => match call_known(|| known.lookup(key))? {
                 Ok(None) => Known::No,
                 Ok(Some(object)) => {
-                    dropped.push(object);
+                    self.dropped.push(object);
                     Known::Yes
                 }
                 Err(_) => Known::Yes,
@@ -83,14 +78,32 @@ impl<T> DeltaFifo<T> {
         })
     }
 
+    /// Whether the known objects have this key, or can't be read. `false` without known objects.
+    pub(super) fn may_have(&mut self, key: &str) -> bool {
+        let Some(known) = &self.front.known_objects else {
+            return false;
+        };
+        match call_known(|| known.lookup(key)) {
+            Ok(Ok(None)) => false,
+            Ok(Ok(Some(object))) => {
+                self.dropped.push(object);
+                true
+            }
+            Ok(Err(_)) | Err(_) => true,
+        }
+    }
+
     /// Whether any object is queued, in flight or known.
-    pub(super) fn has_objects(&self, state: &State<T>) -> Result<bool, StoreError> {
-        if !state.waiting.items.is_empty() || state.in_flight.is_some() {
+    pub(super) fn has_objects(&self) -> Result<bool, StoreError> {
+        if !self.waiting.items.is_empty() || !self.is_idle() {
             return Ok(true);
         }
-        self.body.known_objects.as_ref().map_or(Ok(false), |known| {
-            call_known(|| !known.list_keys().is_empty())
-        })
+        self.front
+            .known_objects
+            .as_ref()
+            .map_or(Ok(false), |known| {
+                call_known(|| !known.list_keys().is_empty())
+            })
     }
 
     /// Reads all known objects except those that `skip` selects. The objects in flight come last.
@@ -98,14 +111,13 @@ impl<T> DeltaFifo<T> {
     /// before the panic.
     pub(super) fn known(
         &self,
-        state: &State<T>,
         skip: impl Fn(&Key) -> bool,
         snapshot: &mut KnownSnapshot<T>,
     ) -> Result<(), StoreError> {
-        let Some(known) = &self.body.known_objects else {
+        let Some(known) = &self.front.known_objects else {
             return Ok(());
         };
-        let in_flight = &state.waiting.in_flight;
+        let in_flight = &self.waiting.in_flight;
         let taken: HashSet<&Key> = in_flight.iter().map(|taken| &taken.key).collect();
         let KnownSnapshot {
             objects,
@@ -116,7 +128,7 @@ impl<T> DeltaFifo<T> {
             known.lookup(key).unwrap_or_else(|error| {
                 let problem = format!(
                     "{}: can't look up known object {key}: {error}",
-                    self.body.timing.name
+                    self.front.timing.name
                 );
                 problems.0.push(problem);
                 None

@@ -1,6 +1,6 @@
 mod builder;
+mod grouped;
 mod known;
-mod state;
 mod write;
 
 use std::collections::HashSet;
@@ -8,21 +8,15 @@ use std::sync::Arc;
 
 pub use builder::DeltaFifoBuilder;
 
-use self::known::{KnownSnapshot, call_known};
-use self::state::Grouped;
-use super::body::{self, Body, Popped};
+use self::grouped::Grouped;
+use self::known::KnownSnapshot;
 use super::delta::Origin;
-use super::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Sealed, Watermark};
-use crate::base::derive::debug_fields;
+use super::forward::forward_queue;
+use super::front::{self, DeltaAccumulator};
+use super::{Delta, Deltas};
 use crate::base::digest::Digest;
 use crate::object::{Accessor, Deleted, Key, KeyError};
-use crate::stop::Done;
-use crate::store::{
-    Change, Door, Entry, EntryChange, Gaps, ReflectorStore, Staging, StoreError, Transform,
-};
-
-/// The maximum number of keys in a batch. Under shuttle, whose queues are short, it is two.
-const BATCH: usize = if cfg!(shuttle) { 2 } else { 64 };
+use crate::store::{Change, Gaps, ReflectorStore, Staging, StoreError};
 
 /// A queue of all changes of each object since it was last popped. Objects are in the order of
 /// their first change. client-go's `DeltaFIFO`.
@@ -38,7 +32,7 @@ const BATCH: usize = if cfg!(shuttle) { 2 } else { 64 };
 /// **Threads.** Any number of threads may write. Any number of threads may pop, but one at a time:
 /// a [`pop`](super::Queue::pop) waits until the previous pop has finished processing. Writers never
 /// wait for processing. A write of a new key wakes one pop; [`close`](super::Queue::close) wakes
-/// all of them.
+/// all of them. A batch has up to 64 keys: either all of them belong to the initial list or none.
 ///
 /// **A popped key is never unknown.** client-go processes under the lock of the queue. Here the
 /// callback runs without the lock and may write to the queue. Until the callback has returned, its
@@ -75,11 +69,11 @@ const BATCH: usize = if cfg!(shuttle) { 2 } else { 64 };
 /// ```
 #[doc(alias = "DeltaFIFO")]
 pub struct DeltaFifo<T> {
-    body: Body<T, Grouped<T>>,
-    emit_replaced: bool,
+    front: Front<T>,
 }
 
-type State<T> = body::State<Grouped<T>>;
+type Front<T> = front::Front<T, Grouped<T>>;
+type Locked<'a, T> = front::Locked<'a, T, Grouped<T>>;
 
 impl<T> DeltaFifo<T> {
     /// Creates a queue without known objects.
@@ -94,7 +88,7 @@ impl<T> DeltaFifo<T> {
     ///
     /// Returns the error of the key function.
     pub fn key_of(&self, deltas: &Deltas<T>) -> Result<Option<Key>, KeyError> {
-        let accessor = self.body.door.accessor();
+        let accessor = self.front.door.accessor();
         match (deltas.newest(), deltas.key()) {
             (None, _) => Ok(None),
             (Some(_), Some(key)) => Ok(Some(Key::clone(key))),
@@ -104,11 +98,6 @@ impl<T> DeltaFifo<T> {
                 object.map(|object| accessor.key(object)).transpose()
             }
         }
-    }
-
-    /// Returns the transform, if there is one. client-go's `Transformer`.
-    pub fn transformer(&self) -> Option<&Transform<T>> {
-        self.body.door.transform()
     }
 
     /// Queues popped deltas again, at the end of the queue, unless other deltas of their key wait.
@@ -150,34 +139,24 @@ impl<T> DeltaFifo<T> {
             _ => return Err(KeyError::new("deltas of one object are needed").into()),
         };
         // A later version is not reached before these deltas have been processed again.
-        let mut state = self.body.lock();
-        state.populated = true;
-        let since = state.versions.begin();
-        let unused = state.put_back(deltas.queued_as(key, since));
-        self.body.unlock(state);
+        let mut queue = self.front.lock_for_write();
+        queue.populated = true;
+        let since = queue.versions.begin();
+        let unused = queue.put_back(deltas.queued_as(key, since));
+        queue.unlock();
         Ok(unused.is_none())
-    }
-
-    /// Returns the number of waiting keys, without those that are being processed.
-    pub fn len(&self) -> usize {
-        self.body.len()
-    }
-
-    /// Whether no key is waiting.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Returns all waiting deltas in the order in which they will be popped.
     pub fn list(&self) -> Vec<Deltas<T>> {
-        let Grouped { order, items, .. } = &self.body.lock().waiting;
+        let Grouped { order, items, .. } = &self.front.lock().waiting;
         let waiting = order.iter().filter_map(|key| items.get(key));
         waiting.cloned().collect()
     }
 
     /// Returns all waiting keys in the order in which they will be popped.
     pub fn list_keys(&self) -> Vec<Key> {
-        self.body.lock().waiting.order.iter().cloned().collect()
+        self.front.lock().waiting.order.iter().cloned().collect()
     }
 }
 
@@ -189,7 +168,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// Returns [`StoreError`] if the object has no key or the transform fails. The queue counts as
     /// populated even then.
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.write(Change::Add(object))
+        self.front.write(Change::Add(object))
     }
 
     /// Queues [`Delta::Updated`].
@@ -198,7 +177,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     ///
     /// The same as `add`.
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.write(Change::Update(object))
+        self.front.write(Change::Update(object))
     }
 
     /// Queues [`Delta::Deleted`], unless the key is neither queued, in flight nor known.
@@ -209,7 +188,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// populated. Returns [`StoreError::Transform`] if the transform fails; it does not run on
     /// tombstones. Returns [`StoreError::Other`] if `KnownObjects` panics.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
-        self.write(Change::Delete(gone))
+        self.front.write(Change::Delete(gone))
     }
 
     /// Queues a delta for each object, in the order of the list: [`Delta::Sync`], or
@@ -224,18 +203,17 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         let mut entries = Vec::with_capacity(objects.len());
         for object in objects {
-            match self.body.door.entry(object, Digest::NONE) {
+            match self.front.door.entry(object, Digest::NONE) {
                 Ok(entry) => entries.push(entry),
                 Err(error) => {
-                    let mut dropped = Vec::new();
-                    let mut state = self.body.lock();
-                    self.push_list(&mut state, entries, &mut dropped);
-                    self.body.unlock(state);
+                    let mut queue = self.front.lock_for_write();
+                    queue.push_list(entries);
+                    queue.unlock();
                     return Err(error);
                 }
             }
         }
-        self.replace_list(entries, &Gaps::default(), resource_version)
+        Grouped::replace(&self.front, entries, Gaps::default(), resource_version)
     }
 
     /// Queues [`Delta::Sync`] for each known object that has nothing queued. Does nothing without
@@ -246,23 +224,23 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// Returns [`StoreError::Key`] if a known object has no key; the objects before it are queued.
     /// Returns [`StoreError::Other`] if `KnownObjects` panics.
     fn resync(&self) -> Result<(), StoreError> {
-        if self.body.known_objects.is_none() {
+        if self.front.known_objects.is_none() {
             return Ok(());
         }
         let mut known = KnownSnapshot::default();
         {
-            let mut state = self.body.lock();
-            self.known(&state, |_| false, &mut known)?;
-            state.waiting.resyncs += 1;
+            let mut queue = self.front.lock();
+            queue.known(|_| false, &mut known)?;
+            queue.waiting.resyncs += 1;
         }
-        // The key function runs without the lock.
+        // The key function runs without the lock. Pops may take keys meanwhile, so they note them.
         let (mut keyed, mut result) = (Vec::with_capacity(known.objects.len()), Ok(()));
         for object in known
             .objects
             .iter()
             .filter_map(|(_, object)| object.as_ref())
         {
-            match self.body.door.accessor().key(object) {
+            match self.front.door.accessor().key(object) {
                 Ok(key) => keyed.push((key, object)),
                 Err(error) => {
                     result = Err(error.into());
@@ -270,18 +248,18 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
                 }
             }
         }
-        let mut state = self.body.lock();
+        let mut queue = self.front.lock_for_write();
         for (key, object) in keyed {
-            if !state.waiting.items.contains_key(&key) && !state.waiting.popped.contains(&key) {
-                let delta = Delta::Sync(Arc::clone(object));
-                state.push(&key, delta, Origin::default(), &mut Vec::new());
+            // What was queued or popped since then is newer than what was read.
+            if !queue.waiting.items.contains_key(&key) && !queue.waiting.popped.contains(&key) {
+                queue.push(&key, Delta::Sync(Arc::clone(object)), Origin::default());
             }
         }
-        state.waiting.resyncs -= 1;
-        if state.waiting.resyncs == 0 {
-            state.waiting.popped = HashSet::new();
+        queue.waiting.resyncs -= 1;
+        if queue.waiting.resyncs == 0 {
+            queue.waiting.popped = HashSet::new();
         }
-        self.body.unlock(state);
+        queue.unlock();
         result
     }
 
@@ -292,138 +270,13 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     ///
     /// Never returns an error.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.body.skipped(resource_version);
+        self.front.skipped(resource_version);
         Ok(())
     }
 
     fn staging(&self) -> Option<&dyn Staging<T>> {
-        Some(self)
+        Some(&self.front)
     }
 }
 
-impl<T> Sealed for DeltaFifo<T> {
-    fn reserve(&self, empty: bool) -> bool {
-        self.body.reserve(empty)
-    }
-}
-
-impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
-    fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>> {
-        self.body
-            .pop(process, |state, popped| self.settle(state, &popped))
-    }
-
-    /// Removes up to 64 keys. Either all of them belong to the initial list or none.
-    fn pop_batch(
-        &self,
-        process_batch: &mut ProcessBatch<'_, T>,
-        process: &mut Process<'_, T>,
-    ) -> Result<Vec<Deltas<T>>, PopError<Vec<Deltas<T>>>> {
-        self.body
-            .pop_batch(BATCH, process_batch, process, |state, popped| {
-                self.settle(state, &popped)
-            })
-    }
-
-    fn synced(&self) -> Done {
-        self.body.synced()
-    }
-
-    fn processed(&self) -> Option<Watermark> {
-        Some(self.body.lock().versions.watermark())
-    }
-
-    fn close(&self) {
-        self.body.close();
-    }
-
-    fn is_closed(&self) -> bool {
-        self.body.is_closed()
-    }
-}
-
-impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
-    fn door(&self) -> &Door<T> {
-        &self.body.door
-    }
-
-    /// Returns the newest queued state of the object. If nothing is queued for the key, returns the
-    /// state in the known objects.
-    fn known(&self, key: &str) -> Option<Entry<T>> {
-        let queued = {
-            let state = self.body.lock();
-            let deltas = state.waiting.items.get(key);
-            deltas.and_then(Deltas::entry)
-        };
-        queued.or_else(|| call_known(|| self.body.known_objects.as_ref()?.entry(key)).ok()?)
-    }
-
-    fn is_settled(&self) -> bool {
-        self.body.lock().versions.is_settled()
-    }
-
-    fn skipped(&self, version: &str) {
-        self.body.skipped(version);
-    }
-
-    /// Queues the changes under one lock and wakes one pop.
-    fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
-        let (mut dropped, mut errors) = (Vec::new(), Vec::new());
-        let mut state = self.body.lock();
-        for change in changes.drain(..) {
-            errors.extend(self.put(&mut state, change, &mut dropped).err());
-        }
-        self.body.unlock(state);
-        errors
-    }
-
-    fn replace_entries(
-        &self,
-        entries: Vec<Entry<T>>,
-        gaps: Gaps,
-        resource_version: &str,
-    ) -> Result<(), StoreError> {
-        self.replace_list(entries, &gaps, resource_version)
-    }
-}
-
-impl<T> DeltaFifo<T> {
-    /// Queues requested deltas again, and settles the deferred deletions of a pop whose callback has
-    /// returned. The result must be dropped without the lock.
-    fn settle(&self, state: &mut State<T>, popped: &Popped<'_, T>) -> impl Sized + use<T> {
-        let in_flight = std::mem::take(&mut state.waiting.in_flight);
-        let (mut dropped, mut found) = (Vec::new(), Vec::new());
-        for (at, taken) in in_flight.iter().enumerate() {
-            let is_back =
-                popped.processed.is_requeued() && state.requeue(popped.deltas[at].clone());
-            let Some((gone, since)) = &taken.deferred_deletion else {
-                continue;
-            };
-            // The deletion in flight waits again, so the deferred one merges with it.
-            if is_back {
-                let gone = Delta::Deleted(gone.clone());
-                state.push(&taken.key, gone, Origin::default(), &mut dropped);
-                state.versions.end(*since);
-                continue;
-            }
-            // Deliver the deferred deletion only if the deletion in flight was not processed and the
-            // consumer may still have the object.
-            let known = self.body.known_objects.as_ref();
-            let known = known.filter(|_| !popped.processed.is_done(at));
-            let known = known.map(|known| call_known(|| known.lookup(&taken.key)));
-            if matches!(known, None | Some(Ok(Ok(None)))) {
-                state.versions.end(*since);
-            } else {
-                state.push_deferred(&taken.key, gone.clone(), *since, &mut dropped);
-            }
-            found.push(known);
-        }
-        (in_flight, dropped, found)
-    }
-}
-
-debug_fields!(DeltaFifo<T>, this,
-    len: this.len(),
-    synced: this.body.synced().is_done(),
-    closed: this.body.is_closed()
-);
+forward_queue!(DeltaFifo, "key", "keys");

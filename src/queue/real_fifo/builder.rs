@@ -1,12 +1,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{InOrder, RealFifo};
+use super::in_order::InOrder;
+use super::{Front, RealFifo};
 use crate::base::derive::debug_fields;
-use crate::base::sync::Condvar;
 use crate::object::Accessor;
-use crate::queue::body::Body;
-use crate::queue::options::builder_methods;
+use crate::queue::forward::builder_methods;
 use crate::store::KnownObjects;
 
 /// Options for a [`RealFifo`]. client-go's `RealFIFOOptions`.
@@ -31,12 +30,10 @@ impl<T> RealFifo<T> {
     pub fn builder(accessor: Accessor<T>) -> RealFifoBuilder<T> {
         let waiting = InOrder {
             items: VecDeque::new(),
-            is_exclusive: false,
         };
         RealFifoBuilder {
             queue: Self {
-                body: Body::new(accessor, "RealFifo", waiting),
-                flight_ended: Condvar::new(),
+                front: Front::new(accessor, "RealFifo", waiting),
             },
         }
     }
@@ -46,11 +43,11 @@ impl<T> RealFifoBuilder<T> {
     /// Sets the store of the consumer. On a relist, a reflector takes unchanged objects from it
     /// instead of decoding them. By default there is none.
     pub fn known_objects(mut self, known_objects: Arc<dyn KnownObjects<T>>) -> Self {
-        self.queue.body.known_objects = Some(known_objects);
+        self.queue.front.known_objects = Some(known_objects);
         self
     }
 
     builder_methods!(RealFifo);
 }
 
-debug_fields!(RealFifoBuilder<T>, this, name: this.queue.body.timing.name);
+debug_fields!(RealFifoBuilder<T>, this, name: this.queue.front.timing.name);

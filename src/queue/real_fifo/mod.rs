@@ -1,27 +1,19 @@
 mod builder;
-mod pop;
+mod in_order;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 pub use builder::RealFifoBuilder;
 
-use super::body::{self, Accumulator, Body, InFlight};
-use super::delta::{self, Origin};
+use self::in_order::{InOrder, push_list};
+use super::delta::Origin;
+use super::forward::forward_queue;
+use super::front;
 use super::{Delta, Deltas, ReplacedAll};
-use crate::base::derive::debug_fields;
 use crate::base::digest::Digest;
-use crate::base::panic::catch;
-use crate::base::sync::{Condvar, MutexGuard, thread};
 use crate::object::{Accessor, Deleted, Key};
-use crate::resource_version::ResourceVersion;
-use crate::store::{
-    Change, Door, Entry, EntryChange, Gaps, ReflectorStore, Staging, StoreError, Transform,
-};
-
-/// The maximum number of changes in a batch (R14). Under shuttle, whose queues are short, it is
-/// two.
-const BATCH: usize = if cfg!(shuttle) { 2 } else { 1000 };
+use crate::store::{Change, EntryChange, Gaps, ReflectorStore, Staging, StoreError};
 
 /// A queue of all changes of all objects in the order of their arrival. Changes are neither merged
 /// nor dropped. client-go's `RealFIFO`, the queue of its informers since 1.33.
@@ -37,10 +29,11 @@ const BATCH: usize = if cfg!(shuttle) { 2 } else { 1000 };
 /// **Threads.** Any number of threads may write. Any number of threads may pop, but one at a time:
 /// a [`pop`](super::Queue::pop) waits until the previous pop has finished processing. A write wakes
 /// one pop; [`close`](super::Queue::close) wakes all of them. No lock is held during processing.
-/// While 2000 or more changes are left in the queue, writers wait for the end of processing. This is
-/// the only back-pressure.
+/// A batch has up to 1000 changes, each of a different object: either all of them belong to the
+/// initial list or none. A list, a resync of all objects and a bookmark are delivered alone.
 ///
-/// The callback itself may always write.
+/// **Back-pressure.** While 2000 or more changes are left in the queue, writers wait for the end of processing. This is
+/// the only back-pressure. The callback itself may always write.
 ///
 /// **User code.** Key functions and transforms run without any lock; a panic in them becomes an
 /// error.
@@ -67,28 +60,11 @@ const BATCH: usize = if cfg!(shuttle) { 2 } else { 1000 };
 /// ```
 #[doc(alias = "RealFIFO")]
 pub struct RealFifo<T> {
-    body: Body<T, InOrder<T>>,
-    /// Writers wait here until an exclusive flight has ended. The end of a flight wakes all of
-    /// them.
-    flight_ended: Condvar,
+    front: Front<T>,
 }
 
-type State<T> = body::State<InOrder<T>>;
-
-/// The waiting changes.
-struct InOrder<T> {
-    /// Entries with one delta each. The key is that of the transformed object, or `None` if the
-    /// object has no key.
-    items: VecDeque<Deltas<T>>,
-    /// Whether a pop is in flight and other threads must wait until it ends before they write.
-    is_exclusive: bool,
-}
-
-impl<T> Accumulator for InOrder<T> {
-    fn len(&self) -> usize {
-        self.items.len()
-    }
-}
+type Front<T> = front::Front<T, InOrder<T>>;
+type Locked<'a, T> = front::Locked<'a, T, InOrder<T>>;
 
 impl<T> RealFifo<T> {
     /// Creates a queue without known objects.
@@ -96,89 +72,18 @@ impl<T> RealFifo<T> {
         Self::builder(accessor).build()
     }
 
-    /// Returns the transform, if there is one. client-go's `Transformer`.
-    pub fn transformer(&self) -> Option<&Transform<T>> {
-        self.body.door.transform()
-    }
-
-    /// Returns the number of waiting changes, without those that are being processed.
-    pub fn len(&self) -> usize {
-        self.body.len()
-    }
-
-    /// Whether no change is waiting.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Returns all waiting changes in order, one for each entry.
     pub fn list(&self) -> Vec<Deltas<T>> {
-        self.body.lock().waiting.items.iter().cloned().collect()
+        let items = &self.front.lock().waiting.items;
+        items.iter().cloned().collect()
     }
 
     /// Returns the keys of all waiting changes, each once, in the order of their first change.
     pub fn list_keys(&self) -> Vec<Key> {
-        let items = &self.body.lock().waiting.items;
+        let items = &self.front.lock().waiting.items;
         let mut seen = HashSet::new();
         let keys = items.iter().filter_map(Deltas::key);
         keys.filter(|key| seen.insert(*key)).cloned().collect()
-    }
-
-    /// Takes the lock for a write, after any exclusive flight of another thread has ended.
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        let this = Some(InFlight::Running(thread::current().id()));
-        let mut state = self.body.lock();
-        while state.waiting.is_exclusive && state.in_flight != this {
-            self.flight_ended.wait(&mut state);
-        }
-        state
-    }
-
-    fn write(&self, change: Change<T>) -> Result<(), StoreError> {
-        let entered = self.body.door.change(change).map(|change| {
-            let (key, delta, origin) = delta::of_change(change);
-            (self.key_after_transform(key, &delta), delta, origin)
-        });
-        let mut state = self.lock();
-        // After a failed write, the queue also counts as populated (R2, R3).
-        state.populated = true;
-        let result = entered.map(|(key, delta, origin)| state.put(key, delta, origin));
-        self.body.unlock(state);
-        result
-    }
-
-    /// Returns the key of the transformed object (R3).
-    fn key_after_transform(&self, key: Option<Key>, delta: &Delta<T>) -> Option<Key> {
-        match delta {
-            Delta::Deleted(Deleted::FinalStateUnknown { .. }) => key,
-            _ if self.transformer().is_none() => key,
-            delta => self.body.door.accessor().key(delta.object()?).ok(),
-        }
-    }
-
-    /// Queues a list as one change (R7).
-    fn push_list(&self, list: ReplacedAll<T>) {
-        let version = ResourceVersion::from(&*list.resource_version);
-        let mut state = self.lock();
-        state.push(None, Delta::ReplacedAll(Arc::new(list)), Origin::default());
-        state.versions.record_list(version);
-        state.replaced();
-        self.body.unlock(state);
-    }
-}
-
-impl<T> State<T> {
-    fn put(&mut self, key: Option<Key>, delta: Delta<T>, origin: Origin) {
-        let (version, is_added) = (origin.version.clone(), matches!(delta, Delta::Added(_)));
-        self.populated |= !matches!(delta, Delta::Bookmark(_));
-        self.push(key, delta, origin);
-        self.versions.record_object(version, is_added);
-    }
-
-    fn push(&mut self, key: Option<Key>, delta: Delta<T>, origin: Origin) {
-        let since = self.versions.begin();
-        let deltas = Deltas::one(since, key, delta, origin);
-        self.waiting.items.push_back(deltas);
     }
 }
 
@@ -190,7 +95,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// Returns [`StoreError`] if the object has no key or the transform fails. The queue counts as
     /// populated even then.
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.write(Change::Add(object))
+        self.front.write(Change::Add(object))
     }
 
     /// Queues [`Delta::Updated`].
@@ -199,7 +104,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// The same as `add`.
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.write(Change::Update(object))
+        self.front.write(Change::Update(object))
     }
 
     /// Queues [`Delta::Deleted`], even if the object is unknown.
@@ -208,7 +113,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// The same as `add`. The transform does not run on tombstones.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
-        self.write(Change::Delete(gone))
+        self.front.write(Change::Delete(gone))
     }
 
     /// Queues [`Delta::ReplacedAll`], without checking the keys of the objects.
@@ -218,8 +123,8 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// Returns [`StoreError::Transform`] if the transform fails on an object. Nothing is queued
     /// then.
     fn replace(&self, mut objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
-        let accessor = self.body.door.accessor();
-        if let Some(transform) = self.body.door.transform() {
+        let accessor = self.front.door.accessor();
+        if let Some(transform) = self.front.door.transform() {
             for object in &mut objects {
                 let transformed = transform.apply(Arc::clone(object));
                 *object = transformed.map_err(|message| StoreError::Transform {
@@ -229,12 +134,13 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
             }
         }
         let mark = |object: &Arc<T>| (accessor.key(object).ok(), Digest::NONE);
-        self.push_list(ReplacedAll {
+        let list = ReplacedAll {
             resource_version: resource_version.to_owned(),
             marks: objects.iter().map(mark).collect(),
             objects,
             gaps: Gaps::default(),
-        });
+        };
+        push_list(&self.front, list);
         Ok(())
     }
 
@@ -244,9 +150,9 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// Never returns an error.
     fn resync(&self) -> Result<(), StoreError> {
-        let mut state = self.lock();
-        state.push(None, Delta::SyncAll, Origin::default());
-        self.body.unlock(state);
+        let mut queue = self.front.lock_for_write();
+        queue.push(None, Delta::SyncAll, Origin::default());
+        queue.unlock();
         Ok(())
     }
 
@@ -256,76 +162,35 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// Never returns an error.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.apply_entries(&mut vec![EntryChange::Bookmark(
-            resource_version.to_owned(),
-        )]);
+        let bookmark = EntryChange::Bookmark(resource_version.to_owned());
+        self.front.apply_entries(&mut vec![bookmark]);
         Ok(())
     }
 
     fn staging(&self) -> Option<&dyn Staging<T>> {
-        Some(self)
+        Some(&self.front)
     }
 }
 
-impl<T: Send + Sync> Staging<T> for RealFifo<T> {
-    fn door(&self) -> &Door<T> {
-        &self.body.door
-    }
+forward_queue!(RealFifo, "change", "changes");
 
-    /// Returns the state in the [known objects](RealFifoBuilder::known_objects).
-    fn known(&self, key: &str) -> Option<Entry<T>> {
-        catch(|| self.body.known_objects.as_ref()?.entry(key)).ok()?
-    }
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::object::KeyError;
+    use crate::queue::Queue;
 
-    fn is_settled(&self) -> bool {
-        self.body.lock().versions.is_settled()
-    }
-
-    fn skipped(&self, version: &str) {
-        self.body.skipped(version);
-    }
-
-    /// Queues all changes under one lock and wakes one pop.
-    fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
-        let mut state = self.lock();
-        let mut has_items = false;
-        for change in changes.drain(..) {
-            let (key, delta, origin) = delta::of_change(change);
-            has_items |= key.is_some();
-            state.put(key, delta, origin);
+    #[test]
+    fn queue_with_few_changes_left_frees_its_memory() {
+        let accessor = Accessor::new(|number: &u32| Ok::<_, KeyError>(number.to_string().into()));
+        let queue = RealFifo::new(accessor);
+        for number in 0..100_000 {
+            queue.update(Arc::new(number)).unwrap();
         }
-        if has_items {
-            self.body.unlock(state);
-        } else {
-            // client-go does not report the depth after a bookmark (R22).
-            self.body.publish(state);
+        for _ in 10..100_000 {
+            queue.pop(&mut |_, _| Ok(())).unwrap();
         }
-        Vec::new()
-    }
-
-    fn replace_entries(
-        &self,
-        entries: Vec<Entry<T>>,
-        gaps: Gaps,
-        resource_version: &str,
-    ) -> Result<(), StoreError> {
-        let (mut objects, mut marks) = (Vec::new(), Vec::new());
-        for entry in entries {
-            objects.push(entry.object);
-            marks.push((Some(entry.key), entry.digest));
-        }
-        self.push_list(ReplacedAll {
-            resource_version: resource_version.to_owned(),
-            objects,
-            marks,
-            gaps,
-        });
-        Ok(())
+        let capacity = queue.front.lock().waiting.items.capacity();
+        assert!(capacity < 10_000, "{capacity}");
     }
 }
-
-debug_fields!(RealFifo<T>, this,
-    len: this.len(),
-    synced: this.body.synced().is_done(),
-    closed: this.body.is_closed()
-);

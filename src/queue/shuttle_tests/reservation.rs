@@ -16,7 +16,7 @@ fn write_and_pop<Q: Queue<Item> + 'static>(queue: &Q, popped: &Popped, is_only_w
     while !items.is_empty() {
         let (group, rest) = items.split_at(any(3).min(items.len()));
         items = rest;
-        let reserves = any(4) > 0 && queue.reserve(true);
+        let reserves = any(4) > 0 && queue.reserve_if_empty();
         group.iter().for_each(|item| Subject::add(queue, *item));
         if !reserves {
             continue;
@@ -92,7 +92,7 @@ fn writers_pop_everything<Q: Queue<Item> + 'static>(queue: Arc<Q>, guarantee: Gu
         thread::spawn(move || {
             for item in items {
                 Subject::add(&*queue, *item);
-                while queue.reserve(false) {
+                while queue.reserve_next() {
                     queue.pop_some(&mut |items| popped.process(items));
                 }
             }
@@ -100,7 +100,7 @@ fn writers_pop_everything<Q: Queue<Item> + 'static>(queue: Arc<Q>, guarantee: Gu
     });
     join_all(writers);
     // A writer that gets no reservation leaves its items to the other one, which may have ended.
-    while queue.reserve(false) {
+    while queue.reserve_next() {
         assert!(queue.pop_some(&mut |items| popped.process(items)));
     }
     popped.assert_is(&ADDED, guarantee);
@@ -136,7 +136,7 @@ fn reserved_pops_of_two_threads_do_not_overlap() {
 fn end_of_an_unused_reservation_wakes_all_pops() {
     check(|| {
         let (queue, popped) = (delta_fifo(), Arc::new(Popped::default()));
-        assert!(queue.reserve(true));
+        assert!(queue.reserve_if_empty());
         let consumers = consume::<2, _>(&queue, &popped);
         let closer = thread::spawn({
             let queue = Arc::clone(&queue);
@@ -181,7 +181,7 @@ fn d10_synced_after_reserved_pops_of_the_initial_list() {
             let pop = pop.clone();
             move || while pop() {}
         });
-        let reserves = any(3) > 0 && queue.reserve(true);
+        let reserves = any(3) > 0 && queue.reserve_if_empty();
         Subject::add_all(&*queue, &[("a", 1), ("b", 1)]);
         if any(2) == 0 {
             Subject::add(&*queue, ("c", 2));
@@ -205,7 +205,7 @@ fn close_ends_pops_beside_a_dead_owner<Q: Queue<Item> + 'static>(queue: &Arc<Q>)
     let owner = thread::spawn({
         let queue = Arc::clone(queue);
         move || {
-            let reserves = queue.reserve(true);
+            let reserves = queue.reserve_if_empty();
             if has_written {
                 Subject::add(&*queue, ("a", 1));
             }
@@ -270,7 +270,7 @@ fn write_before_a_reserved_pop_calls_no_user_code() {
             let synced = queue.synced();
             move || synced.wait()
         });
-        assert!(queue.reserve(true));
+        assert!(queue.reserve_if_empty());
         metrics.is_reserved.store(true, Ordering::SeqCst);
         queue.add(Arc::new(("a", 1))).unwrap();
         assert!(!queue.has_synced());

@@ -66,7 +66,7 @@ fn assert_wait_returns_after_earlier_changes(queue: Arc<dyn Queue<Item>>, reserv
         })
     });
     for item in ITEMS {
-        let reserved = reserves && any(2) == 0 && queue.reserve(true);
+        let reserved = reserves && any(2) == 0 && queue.reserve_if_empty();
         queue.update(Arc::new(item)).unwrap();
         if reserved {
             let popped = queue.pop(&mut |deltas, _| {

@@ -50,7 +50,11 @@ impl Gated {
 }
 
 impl Sealed for Gated {
-    fn reserve(&self, _: bool) -> bool {
+    fn reserve_if_empty(&self) -> bool {
+        false
+    }
+
+    fn reserve_next(&self) -> bool {
         false
     }
 }

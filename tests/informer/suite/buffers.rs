@@ -478,9 +478,13 @@ impl ReflectorStore<DynamicObject> for GatedQueue {
 }
 
 impl k8s_informer::__private::Sealed for GatedQueue {
-    fn reserve(&self, empty: bool) -> bool {
+    fn reserve_if_empty(&self) -> bool {
         // The reflector's thread must not pass the gate.
-        !empty && self.queue.reserve(empty)
+        false
+    }
+
+    fn reserve_next(&self) -> bool {
+        self.queue.reserve_next()
     }
 }
 

@@ -285,8 +285,12 @@ impl ReflectorStore<DynamicObject> for BadQueue {
 }
 
 impl k8s_informer::__private::Sealed for BadQueue {
-    fn reserve(&self, empty: bool) -> bool {
-        self.queue.reserve(empty)
+    fn reserve_if_empty(&self) -> bool {
+        self.queue.reserve_if_empty()
+    }
+
+    fn reserve_next(&self) -> bool {
+        self.queue.reserve_next()
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::{iter, slice};
 
-use super::State;
+use super::Locked;
 use crate::base::shrink::Shrink;
 use crate::object::{Deleted, Key};
-use crate::queue::body::{Accumulator, DeltaAccumulator};
 use crate::queue::delta::{Origin, merge_deletions};
+use crate::queue::front::Accumulator;
 use crate::queue::{Delta, Deltas};
 
 /// The waiting deltas of each key, and the keys in flight.
@@ -16,7 +15,9 @@ use crate::queue::{Delta, Deltas};
 /// While the lock is free, `order` contains each key of `items` once, and no deltas are empty. New
 /// changes of a key in flight are in `items`. Each [deferred
 /// deletion](InFlightKey::deferred_deletion) has a version that is tracked.
-pub(super) struct Grouped<T> {
+pub(in crate::queue) struct Grouped<T> {
+    /// Whether the objects of a list are queued as [`Delta::Replaced`].
+    pub(super) emit_replaced: bool,
     pub(super) items: HashMap<Key, Deltas<T>>,
     pub(super) order: VecDeque<Key>,
     /// The keys of the pop that is in flight.
@@ -33,24 +34,10 @@ impl<T> Accumulator for Grouped<T> {
     }
 }
 
-impl<T> DeltaAccumulator<T> for Grouped<T> {
-    fn take_one(&mut self) -> Option<Deltas<T>> {
-        let deltas = self.next()?;
-        self.begin_flight(slice::from_ref(&deltas));
-        Some(deltas)
-    }
-
-    fn take(&mut self, most: usize) -> Vec<Deltas<T>> {
-        let mut deltas = Vec::with_capacity(most.min(self.order.len()));
-        deltas.extend(iter::from_fn(|| self.next()).take(most));
-        self.begin_flight(&deltas);
-        deltas
-    }
-}
-
 impl<T> Grouped<T> {
     pub(super) fn new() -> Self {
         Self {
+            emit_replaced: false,
             items: HashMap::new(),
             order: VecDeque::new(),
             in_flight: Vec::new(),
@@ -59,11 +46,11 @@ impl<T> Grouped<T> {
         }
     }
 
-    fn next(&mut self) -> Option<Deltas<T>> {
+    pub(super) fn next(&mut self) -> Option<Deltas<T>> {
         self.items.remove(&self.order.pop_front()?)
     }
 
-    fn begin_flight(&mut self, deltas: &[Deltas<T>]) {
+    pub(super) fn begin_flight(&mut self, deltas: &[Deltas<T>]) {
         if self.resyncs > 0 {
             self.popped
                 .extend(deltas.iter().filter_map(Deltas::key).cloned());
@@ -94,17 +81,13 @@ pub(super) struct InFlightKey<T> {
     pub(super) deferred_deletion: Option<(Deleted<T>, u64)>,
 }
 
-impl<T> State<T> {
+impl<T> Locked<'_, T> {
     /// Appends a delta to the deltas of its key.
-    pub(super) fn push(
-        &mut self,
-        key: &Key,
-        delta: Delta<T>,
-        origin: Origin,
-        dropped: &mut Vec<Arc<T>>,
-    ) {
+    pub(super) fn push(&mut self, key: &Key, delta: Delta<T>, origin: Origin) {
         if let Some(deltas) = self.waiting.items.get_mut(key) {
-            return deltas.push_and_merge(delta, origin, dropped);
+            let unused = deltas.push_and_merge(delta, origin);
+            self.dropped.extend(unused);
+            return;
         }
         let deltas = Deltas::one(self.versions.begin(), Some(Key::clone(key)), delta, origin);
         self.waiting.order.push_back(Key::clone(key));
@@ -112,49 +95,46 @@ impl<T> State<T> {
     }
 
     /// Appends tombstones to the deltas of all queued keys that are gone.
-    pub(super) fn add_tombstones(
-        &mut self,
-        is_gone: impl Fn(&Key) -> bool,
-        dropped: &mut Vec<Arc<T>>,
-    ) {
+    pub(super) fn add_tombstones(&mut self, is_gone: impl Fn(&Key) -> bool) {
+        let mut unused = Vec::new();
         let items = self.waiting.items.iter_mut();
         for (key, deltas) in items.filter(|(key, _)| is_gone(key)) {
             let last_known = deltas.newest().and_then(Delta::object).cloned();
-            let gone = tombstone(key, last_known);
-            deltas.push_and_merge(Delta::Deleted(gone), Origin::default(), dropped);
+            let gone = Delta::Deleted(tombstone(key, last_known));
+            unused.extend(deltas.push_and_merge(gone, Origin::default()));
         }
+        self.dropped.append(&mut unused);
     }
 
     /// Stores a deletion of a key whose deletion is in flight, until the deletion in flight
     /// succeeds or fails. Two deferred deletions are [merged](merge_deletions).
-    pub(super) fn defer_deletion(
-        &mut self,
-        key: &Key,
-        gone: Deleted<T>,
-        dropped: &mut Vec<Arc<T>>,
-    ) {
-        let mut in_flight = self.waiting.in_flight.iter_mut();
+    pub(super) fn defer_deletion(&mut self, key: &Key, gone: Deleted<T>) {
+        let state = &mut **self;
+        let mut in_flight = state.waiting.in_flight.iter_mut();
         let Some(taken) = in_flight.find(|taken| taken.key == *key) else {
             return;
         };
         let unused = match &mut taken.deferred_deletion {
             Some((older, _)) => merge_deletions(older, gone),
             none => {
-                *none = Some((gone, self.versions.begin()));
+                *none = Some((gone, state.versions.begin()));
                 return;
             }
         };
-        dropped.extend(unused.object().cloned());
+        self.dropped.extend(unused.into_object());
     }
 
     /// Queues deltas again whose callback requests them. Returns false if newer ones wait instead.
     pub(super) fn requeue(&mut self, popped: Deltas<T>) -> bool {
         // A resync during the callback has queued the state that the callback did not process. That
         // is nothing newer, so the popped deltas take its place.
-        let waiting = popped.key().and_then(|key| self.waiting.items.get_mut(key));
+        let state = &mut **self;
+        let waiting = popped
+            .key()
+            .and_then(|key| state.waiting.items.get_mut(key));
         if let Some(waiting) = waiting.filter(|waiting| is_resync_of(waiting, &popped)) {
             let since = waiting.since.min(popped.since);
-            self.versions.end(waiting.since.max(popped.since));
+            state.versions.end(waiting.since.max(popped.since));
             // The object of the resync is also in `popped`, so no destructor runs here.
             *waiting = popped;
             waiting.since = since;
@@ -167,26 +147,21 @@ impl<T> State<T> {
     /// The waiting ones then count for the versions of both: the consumer has not processed the
     /// popped ones.
     pub(super) fn put_back(&mut self, popped: Deltas<T>) -> Option<Deltas<T>> {
+        let state = &mut **self;
         let Some(key) = popped.key() else {
             unreachable!("deltas have a key once they are queued");
         };
-        if let Some(waiting) = self.waiting.items.get_mut(key) {
-            self.versions.end(popped.since.max(waiting.since));
+        if let Some(waiting) = state.waiting.items.get_mut(key) {
+            state.versions.end(popped.since.max(waiting.since));
             waiting.since = popped.since.min(waiting.since);
             return Some(popped);
         }
-        self.waiting.order.push_back(Key::clone(key));
-        self.waiting.items.insert(Key::clone(key), popped)
+        state.waiting.order.push_back(Key::clone(key));
+        state.waiting.items.insert(Key::clone(key), popped)
     }
 
     /// Queues a deferred deletion, before newer deltas of its key.
-    pub(super) fn push_deferred(
-        &mut self,
-        key: &Key,
-        gone: Deleted<T>,
-        since: u64,
-        dropped: &mut Vec<Arc<T>>,
-    ) {
+    pub(super) fn push_deferred(&mut self, key: &Key, gone: Deleted<T>, since: u64) {
         let gone = Delta::Deleted(gone);
         let mut all = Deltas::one(since, Some(Key::clone(key)), gone, Origin::default());
         match self.waiting.items.remove(key) {
@@ -196,7 +171,8 @@ impl<T> State<T> {
                 self.versions.end(since.max(newer.since));
                 all.since = since.min(newer.since);
                 for (delta, origin) in newer.into_changes() {
-                    all.push_and_merge(delta, origin, dropped);
+                    let unused = all.push_and_merge(delta, origin);
+                    self.dropped.extend(unused);
                 }
             }
         }
@@ -252,7 +228,7 @@ mod tests {
         for _ in 10..100_000 {
             queue.pop(&mut |_, _| Ok(())).unwrap();
         }
-        let waiting = &queue.body.lock().waiting;
+        let waiting = &queue.front.lock().waiting;
         let capacities = [waiting.items.capacity(), waiting.order.capacity()];
         assert!(capacities.iter().all(|it| *it < 10_000), "{capacities:?}");
     }
@@ -263,6 +239,6 @@ mod tests {
         for version in 1..10_000 {
             write(&queue, ["a", "b", "c"][version % 3], version);
         }
-        assert!(queue.body.lock().versions.len() <= 3);
+        assert!(queue.front.lock().versions.len() <= 3);
     }
 }
