@@ -124,6 +124,7 @@ mod status;
 pub mod stop;
 pub mod time;
 
+mod entry;
 pub mod store;
 
 pub mod queue;
@@ -180,7 +181,7 @@ pub mod __private {
     }
     pub use crate::queue::sealed::Sealed;
     pub mod staging {
-        pub use crate::store::staging::*;
+        pub use crate::entry::staging::*;
     }
     pub mod sync {
         pub use crate::base::sync::*;

@@ -41,30 +41,45 @@ pub(crate) fn is_comparable(version: &str) -> bool {
         && version.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A resource version that takes two machine words. Most versions are numbers and need no
-/// allocation.
+/// A resource version: a decimal number, which can be compared, or another text, which cannot.
+///
+/// Versions are comparable only within one resource of one server. A version of at most 19 digits
+/// needs no allocation, and every version takes 16 bytes, also in an `Option`.
+///
+/// ```
+/// use k8s_informer::object::ResourceVersion;
+///
+/// let [nine, ten, text] = ["9", "10", "abc"].map(ResourceVersion::from);
+/// assert!(nine < ten);
+/// assert_eq!(nine.partial_cmp(&text), None);
+/// assert_eq!(text.to_string(), "abc");
+/// ```
 #[derive(Clone, PartialEq, Eq)]
-pub enum ResourceVersion {
+pub struct ResourceVersion(Repr);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Repr {
     /// A comparable version of at most 19 digits, which always fit into a `u64`.
     Number(u64),
-    /// Any other version.
-    Text(Arc<str>),
+    /// Any other version. A pointer to the text, not the text itself, so that an `Option` of a
+    /// version needs no more space.
+    Text(Arc<String>),
 }
 
 impl ResourceVersion {
     /// Whether the version identifies a state. An empty version and "0" do not.
     pub(crate) fn is_known(&self) -> bool {
-        !matches!(self, Self::Text(text) if matches!(&**text, "" | "0"))
+        !matches!(&self.0, Repr::Text(text) if matches!(text.as_str(), "" | "0"))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, Self::Text(text) if text.is_empty())
+        matches!(&self.0, Repr::Text(text) if text.is_empty())
     }
 
-    /// Compares two versions. Returns `None` if one of them is not comparable.
+    /// Compares two versions. Returns `None` if one of them is not comparable, even if they are equal.
     pub(crate) fn compare(&self, other: &Self) -> Option<Ordering> {
-        match (self, other) {
-            (Self::Number(a), Self::Number(b)) => Some(a.cmp(b)),
+        match (&self.0, &other.0) {
+            (Repr::Number(a), Repr::Number(b)) => Some(a.cmp(b)),
             _ => compare_resource_versions(&self.to_string(), &other.to_string()),
         }
     }
@@ -84,9 +99,9 @@ impl ResourceVersion {
     }
 
     pub(crate) fn is_comparable(&self) -> bool {
-        match self {
-            Self::Number(_) => true,
-            Self::Text(text) => is_comparable(text),
+        match &self.0 {
+            Repr::Number(_) => true,
+            Repr::Text(text) => is_comparable(text),
         }
     }
 }
@@ -94,7 +109,7 @@ impl ResourceVersion {
 /// The empty version.
 impl Default for ResourceVersion {
     fn default() -> Self {
-        Self::Text(Arc::default())
+        Self(Repr::Text(Arc::default()))
     }
 }
 
@@ -107,21 +122,36 @@ impl From<&str> for ResourceVersion {
                 .then(|| number * 10 + u64::from(byte - b'0'))
         };
         let is_usual = (1..20).contains(&version.len()) && !version.starts_with('0');
-        match is_usual
-            .then(|| version.bytes().try_fold(0, digit))
-            .flatten()
-        {
-            Some(number) => Self::Number(number),
-            None => Self::Text(version.into()),
-        }
+        let number = is_usual.then(|| version.bytes().try_fold(0, digit));
+        Self(match number.flatten() {
+            Some(number) => Repr::Number(number),
+            None => Repr::Text(Arc::new(version.to_owned())),
+        })
     }
 }
 
 impl fmt::Display for ResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(number) => number.fmt(f),
-            Self::Text(text) => f.write_str(text),
+        match &self.0 {
+            Repr::Number(number) => number.fmt(f),
+            Repr::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Debug for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.to_string(), f)
+    }
+}
+
+/// Compares versions as apimachinery does. Two versions that are not decimal numbers are equal or not
+/// comparable.
+impl PartialOrd for ResourceVersion {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        match self == other {
+            true => Some(Ordering::Equal),
+            false => self.compare(other),
         }
     }
 }
@@ -191,6 +221,7 @@ mod tests {
     #[test]
     fn version_takes_16_bytes_and_keeps_its_text() {
         assert_eq!(size_of::<ResourceVersion>(), 16);
+        assert_eq!(size_of::<Option<ResourceVersion>>(), 16);
         for text in [
             "",
             "0",

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use k8s_informer::object::{Accessor, KeyError};
-use k8s_informer::queue::{Delta, DeltaFifo, Deltas, Queue};
+use k8s_informer::object::{Accessor, KeyError, ResourceVersion};
+use k8s_informer::queue::{Delta, DeltaFifo, Entry, Queue};
 use k8s_informer::store::{
     IndexError, IndexFunc, Indexers, ReflectorStore, StoreError, ThreadSafeStore, Transform,
 };
@@ -41,6 +41,14 @@ fn recording() -> (Transform<Thing>, Arc<Mutex<Vec<&'static str>>>) {
         }
     });
     (transform, seen)
+}
+
+fn deletion(key: &str, version: Option<&str>, gone: Deleted<Thing>) -> Delta<Thing> {
+    Delta::Deleted {
+        key: key.into(),
+        version: version.map(ResourceVersion::from),
+        gone,
+    }
 }
 
 fn drain(queue: &DeltaFifo<Thing>) -> Vec<Delta<Thing>> {
@@ -128,16 +136,12 @@ fn k2_tombstone_key_overrides_key_of_its_object() {
         "the key of the tombstone counts, not that of its object"
     );
     let queue = DeltaFifo::new(accessor());
-    let newest = Deltas::from(vec![
-        Delta::Added(thing("c", "x")),
-        Delta::Deleted(tombstone("a")),
-    ]);
-    assert_eq!(
-        queue.key_of(&newest).unwrap(),
-        Some("a".into()),
-        "the newest change determines the key"
-    );
-    assert_eq!(queue.key_of(&Deltas::from(Vec::new())).unwrap(), None);
+    queue.add(thing("a", "x")).unwrap();
+    queue.delete(tombstone("a")).unwrap();
+    let [delta, _] = &drain(&queue)[..] else {
+        panic!("one delta for the object, one for the tombstone")
+    };
+    assert_eq!(delta.key().map(|key| &**key), Some("a"));
 }
 
 #[test]
@@ -154,19 +158,22 @@ fn k3_list_creates_tombstones_and_delete_event_does_not() {
         .unwrap();
     assert_eq!(
         drain(&queue),
-        [Delta::Deleted(Deleted::Final(thing("watched", "last")))]
+        [deletion(
+            "watched",
+            Some("7"),
+            Deleted::Final(thing("watched", "last"))
+        )]
     );
     queue.replace(vec![thing("watched", "new")], "2").unwrap();
+    let mut replaced = Entry::new("watched".into(), thing("watched", "new"));
+    replaced.version = Some("7".into());
     let missed = Deleted::FinalStateUnknown {
         key: "listed".into(),
         last_known: Some(thing("listed", "old")),
     };
     assert_eq!(
         drain(&queue),
-        [
-            Delta::Replaced(thing("watched", "new")),
-            Delta::Deleted(missed)
-        ]
+        [Delta::Replaced(replaced), deletion("listed", None, missed)]
     );
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arbitrary::Arbitrary;
 use k8s_informer::Deleted;
-use k8s_informer::queue::Delta;
+use k8s_informer::queue::{Delta, Entry};
 
 use super::item::{Held, Item, Numbering, Refusal, VersionTracker, few, name, tombstone};
 use super::processing::End;
@@ -68,13 +68,19 @@ impl Change {
     }
 
     pub fn delta(self) -> Delta<Held> {
+        let entry = |item: Item| Entry::new(item.key().unwrap_or("").into(), item.held());
+        let deletion = |key: &str, gone| Delta::Deleted {
+            key: key.into(),
+            version: None,
+            gone,
+        };
         match self {
-            Self::Added(item) => Delta::Added(item.held()),
-            Self::Updated(item) => Delta::Updated(item.held()),
-            Self::Replaced(item) => Delta::Replaced(item.held()),
-            Self::Sync(item) => Delta::Sync(item.held()),
-            Self::Deleted(item) => Delta::Deleted(item.gone()),
-            Self::Tombstone(key, item) => Delta::Deleted(tombstone(key, item)),
+            Self::Added(item) => Delta::Added(entry(item)),
+            Self::Updated(item) => Delta::Updated(entry(item)),
+            Self::Replaced(item) => Delta::Replaced(entry(item)),
+            Self::Sync(item) => Delta::Sync(entry(item)),
+            Self::Deleted(item) => deletion(item.key().unwrap_or(""), item.gone()),
+            Self::Tombstone(key, item) => deletion(key, tombstone(key, item)),
         }
     }
 
@@ -103,15 +109,19 @@ impl Change {
 
     pub fn is(self, delta: &Delta<Held>) -> bool {
         match (self, delta) {
-            (Self::Added(item), Delta::Added(held))
-            | (Self::Updated(item), Delta::Updated(held))
-            | (Self::Replaced(item), Delta::Replaced(held))
-            | (Self::Sync(item), Delta::Sync(held))
-            | (Self::Deleted(item), Delta::Deleted(Deleted::Final(held))) => item == held.0,
-            (
-                Self::Tombstone(name, item),
-                Delta::Deleted(Deleted::FinalStateUnknown { key, last_known }),
-            ) => name == &**key && item == last_known.as_ref().map(|held| held.0),
+            (Self::Added(item), Delta::Added(entry))
+            | (Self::Updated(item), Delta::Updated(entry))
+            | (Self::Replaced(item), Delta::Replaced(entry))
+            | (Self::Sync(item), Delta::Sync(entry)) => item == entry.object.0,
+            (Self::Deleted(item), Delta::Deleted { gone, .. }) => {
+                matches!(gone, Deleted::Final(held) if item == held.0)
+            }
+            (Self::Tombstone(name, item), Delta::Deleted { gone, .. }) => match gone {
+                Deleted::FinalStateUnknown { key, last_known } => {
+                    name == &**key && item == last_known.as_ref().map(|held| held.0)
+                }
+                Deleted::Final(_) => false,
+            },
             _ => false,
         }
     }

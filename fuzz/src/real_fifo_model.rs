@@ -40,6 +40,8 @@ pub enum Event {
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub event: Event,
+    /// The key before the transform. An object whose transform removes its key keeps it.
+    sent: Option<&'static str>,
     initial: bool,
     since: usize,
 }
@@ -47,9 +49,13 @@ pub struct Entry {
 impl Entry {
     pub fn key(&self) -> Option<&'static str> {
         match &self.event {
-            Event::One(change) => change.key().ok(),
+            Event::One(change) => change.key().ok().or(self.sent),
             _ => None,
         }
+    }
+
+    fn has_no_key(&self) -> bool {
+        matches!(&self.event, Event::One(change) if change.key().is_err())
     }
 
     pub fn is(&self, deltas: &Deltas<Held>) -> bool {
@@ -57,14 +63,12 @@ impl Entry {
         let same = match (&self.event, delta) {
             (Event::One(change), delta) => change.is(delta),
             (Event::All(version, items), Delta::ReplacedAll(list)) => {
-                list.resource_version == *version
-                    && list
-                        .objects
-                        .iter()
-                        .map(|held| held.0)
-                        .eq(items.iter().copied())
+                list.resource_version.to_string() == *version
+                    && list.objects().map(|held| held.0).eq(items.iter().copied())
             }
-            (Event::Bookmark(version), Delta::Bookmark(versions)) => *version == &**versions,
+            (Event::Bookmark(version), Delta::Bookmark(bookmark)) => {
+                bookmark.to_string() == *version
+            }
             (event, delta) => *event == Event::SyncAll && matches!(delta, Delta::SyncAll),
         };
         same && deltas.key().map(|key| &**key) == self.key()
@@ -97,6 +101,7 @@ impl Model {
     fn push(&mut self, event: Event) {
         self.items.push(Entry {
             event,
+            sent: None,
             initial: false,
             since: self.versions.now,
         });
@@ -125,9 +130,10 @@ impl Model {
     /// Queues a change of one object (R1 to R3).
     fn one(&mut self, item: Item, change: fn(Item) -> Change) -> Result<(), Refusal> {
         self.populated = true;
-        item.key().map_err(|_| Refusal::Key)?;
+        let sent = item.key().map_err(|_| Refusal::Key)?;
         let change = change(self.transform(item)?);
         self.push(Event::One(change));
+        self.items.last_mut().unwrap().sent = Some(sent);
         self.versions
             .object(&item, matches!(change, Change::Added(_)));
         Ok(())
@@ -192,13 +198,13 @@ impl Model {
                 .first()
                 .is_some_and(|first| first.initial != next.initial);
             if !self.flight.is_empty()
-                && (single || other || next.key().is_some_and(|key| keys.contains(key)))
+                && (single || other || (!next.has_no_key() && keys.contains(&next.key())))
             {
                 break;
             }
             let next = self.items.remove(0);
-            let closes = single || next.key().is_none() || !batch;
-            keys.extend(next.key());
+            let closes = single || next.has_no_key() || !batch;
+            keys.insert(next.key());
             self.flight.push(next);
             if closes {
                 break;

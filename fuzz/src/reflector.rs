@@ -122,19 +122,20 @@ impl Store {
         let mut process = |deltas: &Deltas<Thing>, _: bool| {
             for delta in deltas.iter() {
                 match delta {
-                    Delta::Added(object)
-                    | Delta::Updated(object)
-                    | Delta::Replaced(object)
-                    | Delta::Sync(object) => drop(self.cache.add(Arc::clone(object))?),
-                    Delta::Deleted(gone) => self.cache.delete(gone.clone())?,
+                    Delta::Added(entry)
+                    | Delta::Updated(entry)
+                    | Delta::Replaced(entry)
+                    | Delta::Sync(entry) => self.cache.add(Arc::clone(&entry.object))?,
+                    Delta::Deleted { gone, .. } => self.cache.delete(gone.clone())?,
                     Delta::ReplacedAll(list) => {
                         let mut objects = self.cache.list();
                         objects.retain(|object| list.may_exist(&meta_namespace_key(&**object)));
                         // Of two objects with the same key, the last one counts.
-                        objects.extend(list.objects.iter().cloned());
-                        self.cache.replace(objects, &list.resource_version)?;
+                        objects.extend(list.objects().cloned());
+                        let version = list.resource_version.to_string();
+                        self.cache.replace(objects, &version)?;
                     }
-                    Delta::Bookmark(version) => self.cache.bookmark(version)?,
+                    Delta::Bookmark(version) => self.cache.bookmark(&version.to_string())?,
                     // Only a resync is left, which these tests never trigger.
                     _ => {}
                 }

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::__private::staging::{Door, Entry, EntryChange, Gaps, Staging};
+use k8s_informer::__private::staging::{Door, Gaps, Staging};
 use k8s_informer::object::GroupVersionKind;
+use k8s_informer::queue::{Delta, Entry};
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
 use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::{Deleted, DynamicObject, Error, Indexer, Stop};
@@ -132,16 +133,17 @@ impl<T: Shown> Staging<T> for Recorder<T> {
         self.inner().is_settled()
     }
 
-    fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
+    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Vec<StoreError> {
         for change in &*changes {
             self.note(match change {
-                EntryChange::Add(entry, _) => StoreCall::Added(entry.object.shown()),
-                EntryChange::Update(entry, _) => StoreCall::Updated(entry.object.shown()),
-                EntryChange::Delete(_, Deleted::Final(object), _) => {
-                    StoreCall::Deleted(object.shown())
-                }
-                EntryChange::Delete(key, ..) => StoreCall::Gone(key.to_string()),
-                EntryChange::Bookmark(version) => StoreCall::Bookmark(version.clone()),
+                Delta::Added(entry) => StoreCall::Added(entry.object.shown()),
+                Delta::Updated(entry) => StoreCall::Updated(entry.object.shown()),
+                Delta::Deleted { key, gone, .. } => match gone {
+                    Deleted::Final(object) => StoreCall::Deleted(object.shown()),
+                    Deleted::FinalStateUnknown { .. } => StoreCall::Gone(key.to_string()),
+                },
+                Delta::Bookmark(version) => StoreCall::Bookmark(version.to_string()),
+                _ => panic!("a reflector writes no deltas of lists and resyncs"),
             });
         }
         self.inner().apply_entries(changes)

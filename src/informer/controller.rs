@@ -430,7 +430,7 @@ impl<T: Object> Controller<T> {
             let is_accepted = match deltas.newest() {
                 Some(Delta::ReplacedAll(list)) => {
                     self.record_list(&errors);
-                    list.objects.len() > failed
+                    list.entries.len() + list.without_key.len() > failed
                 }
                 Some(newest) if errors.is_empty() => {
                     self.record_success(deltas.key(), newest);

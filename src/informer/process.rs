@@ -11,15 +11,12 @@ use crate::base::hash::RandomState;
 use crate::base::panic;
 use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
+use crate::entry::{Delta, Entry, Gaps, ReplacedAll};
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
-use crate::queue::{
-    BatchError, BoxError, Delta, Deltas, Failure, Origin, ProcessError, ReplacedAll,
-};
-use crate::store::{
-    Entry, EntryChange, Gaps, Indexer, KnownObjects, Outcome, SlowTransaction, StoreError,
-};
+use crate::queue::{BatchError, BoxError, Deltas, Failure, ProcessError};
+use crate::store::{Indexer, KnownObjects, Outcome, SlowTransaction, StoreError};
 
-const NO_KEY: &str = "the change is not one of an object with a key";
+const NO_KEY: &str = "an object of the list has no key";
 
 /// The maximum number of changes that are written to the cache in one step. Lookups wait for a
 /// step, but not for the whole list.
@@ -102,7 +99,8 @@ impl<T: Object> IndexerPart<T> {
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
-        match &deltas[at] {
+        let delta = &deltas[at];
+        match delta {
             Delta::ReplacedAll(list) => return self.replace_all(list, is_in_initial_list, notify),
             Delta::SyncAll => {
                 for entry in self.known() {
@@ -116,11 +114,10 @@ impl<T: Object> IndexerPart<T> {
             }
             _ => {}
         }
-        let change = change(deltas, at)?;
-        let old = self.cache.keyed().apply(&change);
-        let old = old.map_err(|error| self.rejection(error, &change))?;
-        self.record([&change]);
-        self.notify_change(change, old, is_in_initial_list, notify);
+        let old = self.cache.keyed().apply(delta);
+        let old = old.map_err(|error| self.rejection(error, delta))?;
+        self.record([delta]);
+        self.notify_delta(delta, old, is_in_initial_list, notify);
         Ok(())
     }
 
@@ -155,19 +152,14 @@ impl<T: Object> IndexerPart<T> {
         notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
         let mut failed = BatchError::default();
-        let (mut changes, mut items) = (Vec::new(), Vec::new());
-        for (item, deltas) in batch.iter().enumerate() {
-            changes.extend((0..deltas.len()).map(|at| change(deltas, at)));
-            items.resize(changes.len(), item);
-        }
-        let outcomes = self.write(&changes);
-        for ((change, outcome), item) in changes.into_iter().zip(outcomes).zip(items) {
-            match (change, outcome) {
-                (Ok(change), Ok(old)) => {
-                    self.notify_change(change, old, is_in_initial_list, notify);
-                }
-                (Ok(change), Err(error)) => failed.add(item, self.rejection(error, &change)),
-                (Err(error), _) => failed.add(item, error),
+        let outcomes = self.write(batch.iter().flat_map(|deltas| deltas.iter()));
+        let deltas = batch.iter().enumerate();
+        let deltas =
+            deltas.flat_map(|(item, deltas)| deltas.iter().map(move |delta| (item, delta)));
+        for ((item, delta), outcome) in deltas.zip(outcomes) {
+            match outcome {
+                Ok(old) => self.notify_delta(delta, old, is_in_initial_list, notify),
+                Err(error) => failed.add(item, self.rejection(error, delta)),
             }
         }
         failed.into_result()
@@ -185,25 +177,20 @@ impl<T: Object> IndexerPart<T> {
         // The list is one item of the queue, so all errors have the position 0.
         let mut failed = BatchError::default();
         let mut gaps = list.gaps.clone();
-        let mut listed: HashMap<Key, usize> = HashMap::with_capacity(list.objects.len());
-        let mut entries = Vec::with_capacity(list.objects.len());
-        for (object, (key, digest)) in list.objects.iter().zip(&list.marks) {
-            let Some(key) = key else {
-                gaps.add(None);
-                failed.add(0, StoreError::other(NO_KEY));
-                continue;
-            };
-            let entry = Entry {
-                key: Key::clone(key),
-                object: Arc::clone(object),
-                digest: *digest,
-            };
+        // An object without a key may be any of the cached ones.
+        for _ in &list.without_key {
+            gaps.add(None);
+            failed.add(0, StoreError::other(NO_KEY));
+        }
+        let mut listed: HashMap<Key, usize> = HashMap::with_capacity(list.entries.len());
+        let mut entries: Vec<Entry<T>> = Vec::with_capacity(list.entries.len());
+        for entry in &list.entries {
             // If several objects have the same key, the last one counts, as in the store.
-            match listed.get(key) {
-                Some(at) => entries[*at] = entry,
+            match listed.get(&entry.key) {
+                Some(at) => entries[*at] = entry.clone(),
                 None => {
-                    listed.insert(Key::clone(key), entries.len());
-                    entries.push(entry);
+                    listed.insert(Key::clone(&entry.key), entries.len());
+                    entries.push(entry.clone());
                 }
             }
         }
@@ -214,7 +201,8 @@ impl<T: Object> IndexerPart<T> {
             .extract_if(|key, _| !listed.contains_key(key) && !gaps.cover(key))
             .map(|(key, entry)| (key, entry.object))
             .collect();
-        let mut rejected = self.write_list(&entries, &gone, &gaps, &list.resource_version);
+        let mut rejected =
+            self.write_list(&entries, &gone, &gaps, &list.resource_version.to_string());
         for (key, object) in gone {
             let gone = Deleted::FinalStateUnknown {
                 key: Key::clone(&key),
@@ -225,10 +213,9 @@ impl<T: Object> IndexerPart<T> {
         for (at, new) in entries.into_iter().enumerate() {
             // What stays in `old` is still in the cache.
             let before = old.remove(&new.key);
-            let new = EntryChange::Update(new, None);
             match rejected.remove(&at) {
-                Some(error) => failed.add(0, self.rejection(error, &new)),
-                None => self.notify_change(new, before, is_in_initial_list, notify),
+                Some(error) => failed.add(0, self.rejection(error, &Delta::Updated(new))),
+                None => self.notify_object(before, new, is_in_initial_list, notify),
             }
         }
         failed.into_result()
@@ -252,20 +239,24 @@ impl<T: Object> IndexerPart<T> {
                 return HashMap::new();
             }
         }
-        let updates = entries.iter().cloned();
-        let updates = updates.map(|entry| EntryChange::Update(entry, None));
-        let deletions = gone.iter().map(|(key, object)| {
-            let gone = Deleted::Final(Arc::clone(object));
-            EntryChange::Delete(Key::clone(key), gone, None)
+        // The objects of a list do not advance the version of the cache one by one.
+        let updates = entries.iter().map(|entry| {
+            Delta::Updated(Entry {
+                version: None,
+                ..entry.clone()
+            })
         });
-        let mut changes = updates.chain(deletions).map(Ok);
+        let deletions = gone
+            .iter()
+            .map(|(key, object)| Delta::tombstone(Key::clone(key), Some(Arc::clone(object))));
+        let mut changes = updates.chain(deletions);
         let mut outcomes = Vec::new();
         loop {
             let step: Vec<_> = changes.by_ref().take(STEP).collect();
             if step.is_empty() {
                 break;
             }
-            outcomes.extend(self.write(&step));
+            outcomes.extend(self.write(step.iter()));
         }
         self.cache.keyed().bookmark(resource_version);
         let outcomes = outcomes.into_iter().enumerate();
@@ -275,69 +266,67 @@ impl<T: Object> IndexerPart<T> {
     }
 
     /// Applies changes to the cache in one step. Returns the outcome of each.
-    fn write(&self, changes: &[Result<EntryChange<T>, StoreError>]) -> Vec<Outcome<T>> {
-        let (outcomes, slow) = self.cache.keyed().transact(changes);
+    fn write<'d>(&self, deltas: impl Iterator<Item = &'d Delta<T>> + Clone) -> Vec<Outcome<T>>
+    where
+        T: 'd,
+    {
+        let (outcomes, slow) = self.cache.keyed().transact(deltas.clone());
         if slow.is_some() {
             *self.slow.lock() = slow;
         }
-        let applied = changes.iter().zip(&outcomes);
-        let applied = applied.filter_map(|(change, outcome)| {
-            outcome.as_ref().ok()?;
-            change.as_ref().ok()
-        });
-        self.record(applied);
+        let applied = deltas.zip(&outcomes);
+        self.record(applied.filter_map(|(delta, outcome)| outcome.is_ok().then_some(delta)));
         outcomes
     }
 
     /// Records which keys are now stored or deleted.
-    fn record<'c>(&self, changes: impl IntoIterator<Item = &'c EntryChange<T>>) {
+    fn record<'d>(&self, deltas: impl IntoIterator<Item = &'d Delta<T>>)
+    where
+        T: 'd,
+    {
         let Some(namespace) = &self.namespace else {
             return;
         };
         let mut keys = namespace.keys.lock();
-        for change in changes {
-            match change {
-                EntryChange::Add(new, _) | EntryChange::Update(new, _) => {
-                    keys.insert(Key::clone(&new.key), ());
-                }
-                EntryChange::Delete(key, ..) => {
-                    keys.remove(key);
-                    keys.shrink_after_peak();
-                }
-                EntryChange::Bookmark(_) => {}
+        for delta in deltas {
+            if let Delta::Deleted { key, .. } = delta {
+                keys.remove(key);
+                keys.shrink_after_peak();
+            } else if let Some(entry) = delta.entry() {
+                keys.insert(Key::clone(&entry.key), ());
             }
         }
     }
 
     /// Notifies about a change of the cache, which had `old` before.
-    fn notify_change(
+    fn notify_delta(
         &self,
-        change: EntryChange<T>,
+        delta: &Delta<T>,
         old: Option<Entry<T>>,
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
     ) {
-        match change {
-            EntryChange::Delete(key, gone, _) => {
-                let old = old.map(|old| old.object);
-                notify(key, Notification::deleted(gone, old), false);
-            }
-            EntryChange::Add(new, _) | EntryChange::Update(new, _) => {
-                self.notify_object(old, new, is_in_initial_list, notify);
-            }
-            EntryChange::Bookmark(_) => {}
+        if let Delta::Deleted { key, gone, .. } = delta {
+            let old = old.map(|old| old.object);
+            notify(
+                Key::clone(key),
+                Notification::deleted(gone.clone(), old),
+                false,
+            );
+        } else if let Some(new) = delta.entry() {
+            self.notify_object(old, new.clone(), is_in_initial_list, notify);
         }
     }
 
     /// Returns the error of a change that the cache rejected.
-    fn rejection(&self, error: StoreError, change: &EntryChange<T>) -> BoxError {
+    fn rejection(&self, error: StoreError, delta: &Delta<T>) -> BoxError {
         // A resync or a list delivers the cached object again.
         let is_cached = |new: &Entry<T>| {
             let cached = self.cache.get_by_key(&new.key);
             cached.is_some_and(|cached| Arc::ptr_eq(&cached, &new.object))
         };
-        match change {
-            EntryChange::Update(new, _) if is_cached(new) => Superseded::by_newer(error.into()),
+        match delta.entry() {
+            Some(new) if is_cached(new) => Superseded::by_newer(error.into()),
             _ => error.into(),
         }
     }
@@ -358,6 +347,7 @@ impl<T: Object> IndexerPart<T> {
             key,
             object: new,
             digest,
+            ..
         } = new;
         let Some(old) = old else {
             return notify(key, added(new), false);
@@ -440,39 +430,6 @@ pub(super) fn merge_results(
         };
     }
     result
-}
-
-/// Returns what the delta at this position changes in the cache.
-fn change<T: Object>(deltas: &Deltas<T>, at: usize) -> Result<EntryChange<T>, StoreError> {
-    let no_key = || StoreError::other(NO_KEY);
-    let key = || deltas.key().cloned().ok_or_else(no_key);
-    let Origin { version, digest } = deltas.origin(at);
-    // The accessor of a transformed object may panic. The change then has no version.
-    let read = |object: &Arc<T>| panic::catch(|| object.resource_version().into()).ok();
-    let version_of = |object: &Arc<T>| version.or_else(|| read(object));
-    Ok(match &deltas[at] {
-        Delta::Deleted(gone @ Deleted::Final(object)) => {
-            EntryChange::Delete(key()?, gone.clone(), version_of(object))
-        }
-        Delta::Deleted(gone) => EntryChange::Delete(key()?, gone.clone(), None),
-        Delta::Added(object)
-        | Delta::Updated(object)
-        | Delta::Replaced(object)
-        | Delta::Sync(object) => {
-            let (key, object) = (key()?, Arc::clone(object));
-            let version = version_of(&object);
-            EntryChange::Update(
-                Entry {
-                    key,
-                    object,
-                    digest,
-                },
-                version,
-            )
-        }
-        Delta::Bookmark(version) => EntryChange::Bookmark((**version).to_owned()),
-        Delta::ReplacedAll(_) | Delta::SyncAll => return Err(no_key()),
-    })
 }
 
 /// The error of a rejected state, although the cache has a newer state of the object, or has this

@@ -8,8 +8,8 @@ use super::reclaim::ReclaimQueue;
 use crate::base::sync::RwLock;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::threads::{Owner, Threads};
+use crate::entry::Entry;
 use crate::stop::Stop;
-use crate::store::Entry;
 
 /// Distributes notifications to all handlers. client-go's `sharedProcessor`.
 pub(super) struct SharedProcessor<T> {

@@ -11,10 +11,11 @@ use super::{Deltas, PopError, Process, ProcessBatch, ProcessError, Watermark};
 use crate::base::panic::catch;
 use crate::base::sync::thread::{self, ThreadId};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::entry::{Delta, Door, Entry, Gaps, Staging};
 use crate::metrics::Meter;
 use crate::object::Accessor;
 use crate::stop::Done;
-use crate::store::{Change, Door, Entry, EntryChange, Gaps, KnownObjects, Staging, StoreError};
+use crate::store::{Change, KnownObjects, StoreError};
 use crate::time::RealClock;
 
 /// How the items of a queue wait. This is what differs between the queues.
@@ -32,7 +33,7 @@ pub(super) trait Accumulator {
 /// How the deltas of a queue wait.
 pub(super) trait DeltaAccumulator<T>: Accumulator + Sized {
     /// A change that has passed the door.
-    type Entered: From<EntryChange<T>>;
+    type Entered: From<Delta<T>>;
 
     /// The maximum number of items in a batch.
     const BATCH: usize;
@@ -531,12 +532,12 @@ impl<T: Send + Sync, A: DeltaAccumulator<T> + Send> Staging<T> for Front<T, A> {
     }
 
     /// Queues the changes under one lock and wakes one pop.
-    fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
+    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Vec<StoreError> {
         let (mut errors, mut has_items) = (Vec::new(), false);
         let mut queue = self.lock_for_write();
-        for change in changes.drain(..) {
-            has_items |= !matches!(change, EntryChange::Bookmark(_));
-            errors.extend(A::put(&mut queue, change.into()).err());
+        for delta in changes.drain(..) {
+            has_items |= !matches!(delta, Delta::Bookmark(_));
+            errors.extend(A::put(&mut queue, delta.into()).err());
         }
         if has_items {
             queue.unlock();

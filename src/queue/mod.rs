@@ -30,7 +30,7 @@
 //! | `NewDeltaFIFO` | `DeltaFifo::new` |
 //! | `NewDeltaFIFOWithOptions` | `DeltaFifo::builder` |
 //! | `Close` | `DeltaFifo::close` |
-//! | `KeyOf` | `DeltaFifo::key_of` |
+//! | `KeyOf` | `Deltas::key` |
 //! | `Transformer` | `DeltaFifo::transformer` |
 //! | `HasSynced`, `hasSynced_locked` | `Queue::has_synced`, `DeltaFifo::synced` |
 //! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `DeltaFifo::synced`, `Locked::publish` |
@@ -53,7 +53,7 @@
 //! | `HasSynced`, `hasSynced_locked` | `Queue::has_synced`, `RealFifo::synced` |
 //! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `RealFifo::synced`, `Locked::publish` |
 //! | `addToItems_locked` | `InOrder::enter`, `InOrder::put`, `InOrder::push` |
-//! | `addReplaceToItemsLocked` | `InOrder::push_list` |
+//! | `addReplaceToItemsLocked` | `InOrder::replace` |
 //! | `addResyncToItemsLocked` | `RealFifo::resync` |
 //! | `Add`, `Update`, `Delete` | `RealFifo::add`, `RealFifo::update`, `RealFifo::delete` |
 //! | `IsClosed` | `RealFifo::is_closed` |
@@ -67,8 +67,8 @@
 //! Until 1.32, client-go also had `AddIfNotPresent` and `ErrRequeue`. They are
 //! [`Fifo::add_if_not_present`], [`DeltaFifo::add_if_not_present`] and [`Requeue`].
 
-mod delta;
 mod delta_fifo;
+mod deltas;
 mod error;
 mod fifo;
 mod forward;
@@ -81,9 +81,8 @@ mod timing;
 mod version_tracker;
 mod watermark;
 
-pub(crate) use delta::Origin;
-pub use delta::{Delta, Deltas, ReplacedAll};
 pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};
+pub use deltas::Deltas;
 pub(crate) use error::{BatchError, BoxError, Failure};
 pub use error::{PopError, ProcessError, Requeue};
 pub use fifo::Fifo;
@@ -91,6 +90,7 @@ pub use real_fifo::{RealFifo, RealFifoBuilder};
 pub use watermark::{WaitError, Watermark};
 
 use self::sealed::Sealed;
+pub use crate::entry::{Delta, Entry, ReplacedAll};
 use crate::stop::Done;
 use crate::store::ReflectorStore;
 
@@ -250,7 +250,7 @@ mod tests {
             ],
         ),
         ("InOrder", &[include_str!("real_fifo/in_order.rs")]),
-        ("Deltas", &[include_str!("delta.rs")]),
+        ("Deltas", &[include_str!("deltas.rs")]),
         ("Queue", &[include_str!("mod.rs")]),
     ];
 

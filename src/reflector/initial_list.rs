@@ -1,21 +1,22 @@
 use std::sync::Arc;
 
-use super::initial_objects::InitialObjects;
+use super::initial_objects::{InitialObjects, Keyed};
 use super::protocol::Listed;
 use crate::base::digest::Digest;
 use crate::base::panic;
+use crate::entry::{Door, Entry, Gaps};
 use crate::error::Error;
 use crate::object::{Key, Object, meta_namespace_key};
-use crate::store::{Door, Entry, Gaps, StoreError};
+use crate::store::StoreError;
 use crate::wire::{Decoder, ListMeta, Unreadable};
 
 /// Collects the objects of a list, or the initial events of a watch-list. Until they are complete,
 /// the store keeps its previous objects (WL3, WL7).
 pub(super) struct InitialList<T> {
-    objects: InitialObjects<(Arc<T>, Digest)>,
-    /// Items without a kind, with their positions in the list. They wait here because the `kind` of
-    /// the page comes after its `items` in the JSON.
-    without_kind: InitialObjects<(usize, T, Digest)>,
+    objects: InitialObjects<Entry<T>>,
+    /// Items without a kind. They wait here because the `kind` of the page comes after its `items` in
+    /// the JSON.
+    without_kind: InitialObjects<WithoutKind<T>>,
     /// The number of objects of other shards.
     pub(super) other_shard: usize,
     /// The objects that could not be read.
@@ -29,6 +30,27 @@ pub(super) struct InitialList<T> {
     items: usize,
     /// The number of [records of missing objects](super::Missing::recorded) before this list.
     pub(super) recorded: u64,
+}
+
+impl<T> Keyed for Entry<T> {
+    fn key(&self) -> &Key {
+        &self.key
+    }
+}
+
+/// A list item without a kind.
+struct WithoutKind<T> {
+    key: Key,
+    object: T,
+    digest: Digest,
+    /// Its position in the list.
+    item: usize,
+}
+
+impl<T> Keyed for WithoutKind<T> {
+    fn key(&self) -> &Key {
+        &self.key
+    }
 }
 
 impl<T> Default for InitialList<T> {
@@ -78,14 +100,19 @@ impl<T: Object> InitialList<T> {
                 .remove(named.as_ref().unwrap_or(&entry.key));
         }
         self.close_gap(&entry.key);
-        self.objects.put(entry.key, (entry.object, entry.digest));
+        self.objects.put(entry);
     }
 
     /// Adds an item whose kind the page has not named yet.
     pub(super) fn put_without_kind(&mut self, item: usize, object: T, digest: Digest) {
         let key = meta_namespace_key(&object);
         self.close_gap(&key);
-        self.without_kind.put(key, (item, object, digest));
+        self.without_kind.put(WithoutKind {
+            key,
+            object,
+            digest,
+            item,
+        });
     }
 
     pub(super) fn remove(&mut self, key: &str) {
@@ -124,14 +151,20 @@ impl<T: Object> InitialList<T> {
     ) -> Vec<(usize, Unreadable)> {
         let mut unreadable = Vec::new();
         let without_kind = std::mem::replace(&mut self.without_kind, InitialObjects::new());
-        for (_, (item, mut object, digest)) in without_kind.into_vec() {
+        for without_kind in without_kind.into_vec() {
+            let WithoutKind {
+                mut object,
+                digest,
+                item,
+                ..
+            } = without_kind;
             let with_kind = decoder.set_type_meta(&mut object, page);
             let entry = match with_kind {
                 Ok(()) => entry(object, digest, door),
                 Err(error) => Err(Unreadable::of(&object, error)),
             };
             match entry {
-                Ok(entry) => self.objects.put(entry.key, (entry.object, entry.digest)),
+                Ok(entry) => self.objects.put(entry),
                 Err(error) => unreadable.push((item, error)),
             }
         }
@@ -162,13 +195,7 @@ impl<T: Object> InitialList<T> {
 
     /// Returns the readable objects, and the others.
     pub(super) fn into_parts(self) -> (Vec<Entry<T>>, Gaps) {
-        let entry = |(key, (object, digest))| Entry {
-            key,
-            object,
-            digest,
-        };
-        let objects = self.objects.into_vec();
-        (objects.into_iter().map(entry).collect(), self.gaps)
+        (self.objects.into_vec(), self.gaps)
     }
 }
 

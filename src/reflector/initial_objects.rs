@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::object::Key;
 
@@ -9,78 +9,81 @@ use crate::object::Key;
 /// binary search, without hashing. The hash map is built once the order is violated.
 #[derive(Debug)]
 pub(super) struct InitialObjects<V> {
-    /// The value is `None` if the object was removed again.
-    objects: Vec<(Key, Option<V>)>,
-    /// The index of each key. `None` while the keys are in order.
+    objects: Vec<V>,
+    /// The positions of the objects that were removed again. Their keys keep the order.
+    removed: BTreeSet<usize>,
+    /// The position of each key. `None` while the keys are in order.
     positions: Option<HashMap<Key, usize>>,
-    /// The number of objects without the removed ones.
-    count: usize,
 }
 
-impl<V> InitialObjects<V> {
+/// An object of a list.
+pub(super) trait Keyed {
+    fn key(&self) -> &Key;
+}
+
+impl<V: Keyed> InitialObjects<V> {
     pub(super) fn new() -> Self {
         Self {
             objects: Vec::new(),
+            removed: BTreeSet::new(),
             positions: None,
-            count: 0,
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.count
+        self.objects.len() - self.removed.len()
     }
 
     pub(super) fn contains(&self, key: &str) -> bool {
-        self.position(key)
-            .is_some_and(|position| self.objects[position].1.is_some())
+        let position = self.position(key);
+        position.is_some_and(|position| !self.removed.contains(&position))
     }
 
-    pub(super) fn put(&mut self, key: Key, object: V) {
-        if let Some(position) = self.position(&key) {
-            let older = self.objects[position].1.replace(object);
-            self.count += usize::from(older.is_none());
+    pub(super) fn put(&mut self, object: V) {
+        let key = object.key();
+        if let Some(position) = self.position(key) {
+            self.objects[position] = object;
+            self.removed.remove(&position);
             return;
         }
-        if self.positions.is_none() && self.objects.last().is_some_and(|(last, _)| *last > key) {
-            let positions = self
-                .objects
-                .iter()
-                .enumerate()
-                .map(|(position, (key, _))| (key.clone(), position));
+        let last = self.objects.last();
+        if self.positions.is_none() && last.is_some_and(|last| last.key() > key) {
+            let objects = self.objects.iter().enumerate();
+            let positions = objects.map(|(position, object)| (Key::clone(object.key()), position));
             self.positions = Some(positions.collect());
         }
         if let Some(positions) = &mut self.positions {
-            positions.insert(key.clone(), self.objects.len());
+            positions.insert(Key::clone(key), self.objects.len());
         }
-        self.objects.push((key, Some(object)));
-        self.count += 1;
+        self.objects.push(object);
     }
 
     pub(super) fn remove(&mut self, key: &str) {
         if let Some(position) = self.position(key) {
-            let gone = self.objects[position].1.take();
-            self.count -= usize::from(gone.is_some());
+            self.removed.insert(position);
         }
     }
 
-    pub(super) fn into_vec(self) -> Vec<(Key, V)> {
-        // If `V` is an `Arc`, this reuses the allocation, because `Option<Arc<_>>` has the same
-        // size.
+    pub(super) fn into_vec(mut self) -> Vec<V> {
+        let mut position = 0;
+        if !self.removed.is_empty() {
+            self.objects.retain(|_| {
+                position += 1;
+                !self.removed.contains(&(position - 1))
+            });
+        }
         self.objects
-            .into_iter()
-            .filter_map(|(key, object)| Some((key, object?)))
-            .collect()
     }
 
     fn position(&self, key: &str) -> Option<usize> {
         match &self.positions {
             Some(positions) => positions.get(key).copied(),
             // The common case: the key comes after all others.
-            None if self.objects.last().is_none_or(|(last, _)| **last < *key) => None,
-            None => self
-                .objects
-                .binary_search_by(|(other, _)| (**other).cmp(key))
-                .ok(),
+            None if self.objects.last().is_none_or(|last| **last.key() < *key) => None,
+            None => {
+                let search = |other: &V| (**other.key()).cmp(key);
+                self.objects.binary_search_by(search).ok()
+            }
         }
     }
 }
@@ -88,6 +91,12 @@ impl<V> InitialObjects<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Keyed for (Key, String) {
+        fn key(&self) -> &Key {
+            &self.0
+        }
+    }
 
     /// Applies changes such as `+a1` (put the object `1` under the key `a`) and `-a` (remove it),
     /// and checks the content after each one. Returns the final objects, and whether the hash map
@@ -98,7 +107,7 @@ mod tests {
         for change in changes.split_whitespace() {
             let (key, object) = change[1..].split_at(1);
             if change.starts_with('+') {
-                objects.put(key.into(), object.to_owned());
+                objects.put((Key::from(key), object.to_owned()));
                 expected.insert(key, object);
             } else {
                 objects.remove(key);

@@ -2,9 +2,9 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use crate::base::sync::Mutex;
+use crate::entry;
 use crate::object::Key;
 use crate::resource_version::compare_resource_versions;
-use crate::store;
 
 /// The maximum number of missing objects that are remembered. Objects beyond this number are
 /// represented by the empty key.
@@ -120,7 +120,7 @@ impl Missing {
     /// the list.
     pub(super) fn obsolete_after<T>(
         &self,
-        list: &[store::Entry<T>],
+        list: &[entry::Entry<T>],
         complete: bool,
         began: u64,
     ) -> Vec<(Key, u64)> {

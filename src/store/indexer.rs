@@ -2,11 +2,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{
-    AddIndexersError, Change, Door, Entry, EntryChange, Gaps, IndexError, Indexers, KnownObjects,
-    ReflectorStore, Staging, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
+    AddIndexersError, Change, IndexError, Indexers, KnownObjects, ReflectorStore, Store,
+    StoreError, ThreadSafeStore, TransactionError, Transform,
 };
 use crate::base::derive::debug_fields;
 use crate::base::digest::Digest;
+use crate::entry::{Delta, Door, Entry, Gaps, Staging};
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Deleted, Key, Object};
 
@@ -245,21 +246,17 @@ impl<T> Indexer<T> {
         entries.extend(stored.filter(|it| gaps.cover(&it.key) && !listed.contains(&it.key)));
     }
 
-    /// Turns a change into one with an entry. The version is that after the transform (S1). A deleted
-    /// object is not stored, so it is not transformed.
-    fn enter(&self, change: Change<T>) -> Result<EntryChange<T>, StoreError> {
+    /// Turns a change into a delta. The version is that after the transform (S1). A deleted object is
+    /// not stored, so it is not transformed.
+    fn enter(&self, change: Change<T>) -> Result<Delta<T>, StoreError> {
         Ok(match change {
             Change::Add(object) | Change::Update(object) => {
-                let entry = self.door.entry(object, Digest::NONE)?;
-                let version = self.door.version(&entry.object);
-                EntryChange::Update(entry, version)
+                let mut entry = self.door.entry(object, Digest::NONE)?;
+                entry.version = self.door.version(&entry.object);
+                Delta::Updated(entry)
             }
-            Change::Delete(gone) => {
-                let key = self.door.accessor().key_of_deleted(&gone)?;
-                let version = self.door.version_of_deleted(&gone);
-                EntryChange::Delete(key, gone, version)
-            }
-            Change::Bookmark(version) => EntryChange::Bookmark(version),
+            Change::Delete(gone) => self.door.untransformed_deletion(gone)?,
+            Change::Bookmark(version) => Delta::Bookmark(version.as_str().into()),
         })
     }
 }
@@ -300,9 +297,9 @@ impl<T: Send + Sync> Staging<T> for Indexer<T> {
         self.store.entry(key)
     }
 
-    fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
-        let changes: Vec<_> = changes.drain(..).map(Ok).collect();
-        let (outcomes, slow) = self.store.transact(&changes);
+    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Vec<StoreError> {
+        let (outcomes, slow) = self.store.transact(changes.iter());
+        changes.clear();
         if let Some(slow) = slow {
             slow.log();
         }

@@ -26,7 +26,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub(crate) mod entry;
 mod error;
 mod expiration_cache;
 mod index;
@@ -38,23 +37,21 @@ mod parts;
 #[cfg(shuttle)]
 mod shuttle_tests;
 mod slots;
-pub(crate) mod staging;
 mod thread_safe_store;
 mod transform;
 
 use std::sync::Arc;
 
-use crate::base::digest::Digest;
+pub use crate::entry::Change;
+use crate::entry::{Entry, Staging};
 use crate::object::{Deleted, Key};
 
-pub(crate) use entry::{Door, Entry, EntryChange};
 pub use error::{AddIndexersError, IndexError, StoreError, TransactionError};
 pub use expiration_cache::{ExpirationCache, ExpirationCacheBuilder, TimestampedEntry};
 use index::NAMESPACE_INDEX;
 pub use index::{IndexFunc, Indexers};
 pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};
-pub(crate) use staging::{Gaps, Staging};
 pub use thread_safe_store::ThreadSafeStore;
 pub(crate) use thread_safe_store::{Outcome, SlowTransaction};
 pub use transform::Transform;
@@ -243,7 +240,7 @@ pub trait ReflectorStore<T>: Send + Sync {
 /// let queue = DeltaFifo::builder(accessor).known_objects(Arc::new(known)).build();
 /// queue.replace(Vec::new(), "7")?; // the server has no objects left
 /// let deltas = queue.pop(&mut |_, _| Ok(()))?;
-/// assert!(matches!(deltas.newest(), Some(Delta::Deleted(gone)) if gone.is_final_state_unknown()));
+/// assert!(matches!(deltas.newest(), Some(Delta::Deleted { gone, .. }) if gone.is_final_state_unknown()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias = "KeyListerGetter")]
@@ -263,11 +260,7 @@ pub trait KnownObjects<T>: Send + Sync {
     #[doc(hidden)]
     fn entry(&self, key: &str) -> Option<Entry<T>> {
         let object = self.lookup(key).ok()??;
-        Some(Entry {
-            key: key.into(),
-            object,
-            digest: Digest::NONE,
-        })
+        Some(Entry::new(key.into(), object))
     }
 }
 
@@ -349,37 +342,5 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
             total: changes.len(),
             errors: vec![StoreError::other("transaction not supported")],
         })
-    }
-}
-
-/// One change of a store, for [`Store::transaction`] and [`ReflectorStore::replace_partly`].
-/// client-go's `Transaction`.
-#[derive(Debug)]
-pub enum Change<T> {
-    /// An object was added.
-    Add(Arc<T>),
-    /// An object was modified.
-    Update(Arc<T>),
-    /// An object was deleted.
-    Delete(Deleted<T>),
-    /// All changes up to this resource version have been delivered.
-    Bookmark(String),
-}
-
-impl<T> Change<T> {
-    /// Whether the change carries an object to store.
-    pub(crate) fn is_write(&self) -> bool {
-        matches!(self, Self::Add(_) | Self::Update(_))
-    }
-}
-
-impl<T> Clone for Change<T> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Add(object) => Self::Add(Arc::clone(object)),
-            Self::Update(object) => Self::Update(Arc::clone(object)),
-            Self::Delete(gone) => Self::Delete(gone.clone()),
-            Self::Bookmark(version) => Self::Bookmark(version.clone()),
-        }
     }
 }

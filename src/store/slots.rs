@@ -2,11 +2,12 @@ use std::collections::BTreeSet;
 use std::collections::hash_map;
 use std::sync::Arc;
 
-use super::Entry;
 use super::index::Computed;
 use super::pages::Pages;
 use super::parts::Parts;
 use crate::base::derive::clone_fields;
+use crate::base::digest::Digest;
+use crate::entry::Entry;
 use crate::object::Key;
 
 /// The content of a store between two replaces, with its indexes. It has no locks and runs no user
@@ -27,13 +28,26 @@ pub(super) struct Slots<T> {
 }
 
 pub(super) struct Slot<T> {
-    pub(super) entry: Entry<T>,
+    pub(super) key: Key,
+    pub(super) object: Arc<T>,
+    digest: Digest,
     /// The index values of the object as (index id, value), sorted. The strings are shared with the
     /// indexes. Values of indexes that have been removed stay until the next write.
     values: Box<[(u32, Arc<str>)]>,
 }
 
-clone_fields!(Slot<T>: entry, values);
+clone_fields!(Slot<T>: key, object, digest, values);
+
+impl<T> Slot<T> {
+    /// Returns the entry without its version, which a slot does not keep: a cache has as many slots as
+    /// objects.
+    pub(super) fn entry(&self) -> Entry<T> {
+        Entry {
+            digest: self.digest,
+            ..Entry::new(Key::clone(&self.key), Arc::clone(&self.object))
+        }
+    }
+}
 
 /// The numbers of the slots with each index value.
 pub(super) type Index = Parts<BTreeSet<u32>>;
@@ -67,25 +81,27 @@ impl<T> Slots<T> {
         match self.by_key.of_mut(&new.key).entry(Arc::clone(&new.key)) {
             hash_map::Entry::Occupied(number) => {
                 let at = *number.get();
-                let Slot { entry, values } = self.pages.get_mut(at as usize)?;
-                set_values(&mut self.indices, at, values, |_| true, computed);
+                let slot = self.pages.get_mut(at as usize)?;
+                set_values(&mut self.indices, at, &mut slot.values, |_| true, computed);
                 // The slot keeps its key, which it shares with `by_key`.
-                let mut replaced = Entry {
-                    key: Arc::clone(&entry.key),
-                    ..new
-                };
+                let before = slot.entry();
                 // A resync writes the same object without its digest.
-                if replaced.digest.is_none() && Arc::ptr_eq(&entry.object, &replaced.object) {
-                    replaced.digest = entry.digest;
+                if !new.digest.is_none() || !Arc::ptr_eq(&slot.object, &new.object) {
+                    slot.digest = new.digest;
                 }
-                std::mem::swap(entry, &mut replaced);
-                Some(replaced)
+                slot.object = new.object;
+                Some(before)
             }
             hash_map::Entry::Vacant(number) => {
                 number.insert(next);
                 let mut values = Box::default();
                 set_values(&mut self.indices, next, &mut values, |_| true, computed);
-                self.pages.push(Slot { entry: new, values });
+                self.pages.push(Slot {
+                    key: new.key,
+                    object: new.object,
+                    digest: new.digest,
+                    values,
+                });
                 None
             }
         }
@@ -101,7 +117,7 @@ impl<T> Slots<T> {
             unindex(&mut self.indices, *id, value, at);
         }
         if let Some(moved) = self.pages.get(at as usize) {
-            if let Some(number) = self.by_key.get_mut(&moved.entry.key) {
+            if let Some(number) = self.by_key.get_mut(&moved.key) {
                 *number = at;
             }
             for (id, value) in &moved.values {
@@ -131,7 +147,7 @@ impl<T> Slots<T> {
         mut compute: impl FnMut(&Key, &T) -> Result<Computed, E>,
     ) -> Result<(), E> {
         for (at, slot) in (0..).zip(self.pages.iter_mut()) {
-            let computed = compute(&slot.entry.key, &slot.entry.object)?;
+            let computed = compute(&slot.key, &slot.object)?;
             set_values(&mut self.indices, at, &mut slot.values, |_| true, computed);
         }
         Ok(())
@@ -141,7 +157,7 @@ impl<T> Slots<T> {
     pub(super) fn index_object(&mut self, entry: &Entry<T>, ids: &[u32], computed: Computed) {
         if let Some(&at) = self.by_key.get(&entry.key)
             && let Some(slot) = self.pages.get_mut(at as usize)
-            && Arc::ptr_eq(&slot.entry.object, &entry.object)
+            && Arc::ptr_eq(&slot.object, &entry.object)
         {
             let which = |id| ids.contains(&id);
             set_values(&mut self.indices, at, &mut slot.values, which, computed);
@@ -233,7 +249,7 @@ mod tests {
         let numbers = slots.index(id).and_then(|index| index.get(value));
         let numbers = numbers.into_iter().flatten();
         let mut keys: Vec<&str> = numbers
-            .map(|&at| &*slots.pages.get(at as usize).unwrap().entry.key)
+            .map(|&at| &*slots.pages.get(at as usize).unwrap().key)
             .collect();
         keys.sort_unstable();
         keys
@@ -249,7 +265,7 @@ mod tests {
             let key = below(300).to_string();
             if below(3) == 0 {
                 assert_eq!(
-                    slots.remove(&key).map(|gone| *gone.entry.object),
+                    slots.remove(&key).map(|gone| *gone.object),
                     model.remove(&key).map(|old| old.0)
                 );
                 continue;
@@ -260,7 +276,7 @@ mod tests {
             computed.sort_unstable();
             computed.dedup();
             let old = slots.put(
-                Entry::of(key.as_str().into(), Arc::new(step)),
+                Entry::new(key.as_str().into(), Arc::new(step)),
                 computed.clone(),
             );
             assert_eq!(
@@ -292,11 +308,11 @@ mod tests {
     fn x3_unchanged_values_leave_the_index_untouched() {
         let mut slots = Slots::with_capacity(0, [0]);
         let computed = || vec![(0, "x".to_owned())];
-        slots.put(Entry::of("a".into(), Arc::new(1)), computed());
+        slots.put(Entry::new("a".into(), Arc::new(1)), computed());
         let before = values(&slots, 0).next().map(Arc::as_ptr);
-        slots.put(Entry::of("a".into(), Arc::new(2)), computed());
+        slots.put(Entry::new("a".into(), Arc::new(2)), computed());
         assert_eq!(values(&slots, 0).next().map(Arc::as_ptr), before);
-        slots.put(Entry::of("b".into(), Arc::new(3)), computed());
+        slots.put(Entry::new("b".into(), Arc::new(3)), computed());
         let values = values(&slots, 0).next().map(Arc::strong_count);
         assert_eq!(
             values,
@@ -308,7 +324,7 @@ mod tests {
     #[test]
     fn next_write_removes_values_of_a_removed_index() {
         let mut slots = Slots::with_capacity(0, [0]);
-        let entry = Entry::of("a".into(), Arc::new(1));
+        let entry = Entry::new("a".into(), Arc::new(1));
         slots.put(entry.clone(), Computed::new());
         for id in 1..9 {
             slots.add_index(id);
@@ -326,7 +342,7 @@ mod tests {
         let mut slots = Slots::with_capacity(0, [0]);
         let key = |n: usize| Key::from(n.to_string());
         for n in 0..100_000 {
-            slots.put(Entry::of(key(n), Arc::new(n)), vec![(0, n.to_string())]);
+            slots.put(Entry::new(key(n), Arc::new(n)), vec![(0, n.to_string())]);
         }
         for n in 0..99_990 {
             slots.remove(&key(n * 7 % 100_000));

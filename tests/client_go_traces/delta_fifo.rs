@@ -1,4 +1,5 @@
 use k8s_informer::Deleted;
+use k8s_informer::object::KeyError;
 use k8s_informer::queue::{Delta, DeltaFifo, Deltas, PopError, Queue};
 use k8s_informer::store::ReflectorStore;
 use serde_json::{Value, json};
@@ -47,7 +48,7 @@ impl Replay for Subject {
                 queue.close();
                 json!({})
             }
-            "key_of" => key_of(queue, step),
+            "key_of" => key_of(step),
             _ if op.starts_with("known_") => known.step(op, step),
             other => panic!("op {other}"),
         }
@@ -77,15 +78,12 @@ impl Subject {
     }
 }
 
-fn key_of(queue: &DeltaFifo<Obj>, step: &Value) -> Value {
+fn key_of(step: &Value) -> Value {
     let key = if step["deltas"].is_array() {
-        let deltas: Vec<Delta<Obj>> = step["deltas"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(read_delta)
-            .collect();
-        queue.key_of(&Deltas::from(deltas))
+        let deltas = step["deltas"].as_array().unwrap().iter().map(read_delta);
+        // Without a key, there is no delta.
+        let deltas: Result<Vec<Delta<Obj>>, KeyError> = deltas.collect();
+        deltas.map(|deltas| Deltas::from(deltas).key().cloned())
     } else if step["tombstone"].is_object() {
         accessor()
             .key_of_deleted(&tombstone(&step["tombstone"]))

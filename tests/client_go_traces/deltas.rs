@@ -1,23 +1,32 @@
 //! The format of deltas in the traces.
 
 use k8s_informer::Deleted;
-use k8s_informer::queue::Delta;
+use k8s_informer::object::KeyError;
+use k8s_informer::queue::{Delta, Entry};
 use serde_json::{Value, json};
 
-use super::object::{Obj, obj, text, tombstone};
+use super::object::{Obj, accessor, obj, text, tombstone};
 
-pub(crate) fn read_delta(value: &Value) -> Delta<Obj> {
-    match text(&value["type"]) {
-        "Deleted" if value["tombstone"].is_object() => {
-            Delta::Deleted(tombstone(&value["tombstone"]))
-        }
-        "Deleted" => Delta::Deleted(Deleted::Final(obj(&value["obj"]))),
-        "Added" => Delta::Added(obj(&value["obj"])),
-        "Updated" => Delta::Updated(obj(&value["obj"])),
-        "Replaced" => Delta::Replaced(obj(&value["obj"])),
-        "Sync" => Delta::Sync(obj(&value["obj"])),
+/// Reads a delta. Fails if its object has no key.
+pub(crate) fn read_delta(value: &Value) -> Result<Delta<Obj>, KeyError> {
+    let entry = || {
+        let object = obj(&value["obj"]);
+        Ok(Entry::new(accessor().key(&object)?, object))
+    };
+    let deleted = |gone: Deleted<Obj>| {
+        let key = accessor().key_of_deleted(&gone)?;
+        let version = None;
+        Ok(Delta::Deleted { key, version, gone })
+    };
+    Ok(match text(&value["type"]) {
+        "Deleted" if value["tombstone"].is_object() => deleted(tombstone(&value["tombstone"]))?,
+        "Deleted" => deleted(Deleted::Final(obj(&value["obj"])))?,
+        "Added" => Delta::Added(entry()?),
+        "Updated" => Delta::Updated(entry()?),
+        "Replaced" => Delta::Replaced(entry()?),
+        "Sync" => Delta::Sync(entry()?),
         other => panic!("delta {other}"),
-    }
+    })
 }
 
 pub(crate) fn write_deltas(deltas: &[Delta<Obj>]) -> Value {
@@ -26,20 +35,26 @@ pub(crate) fn write_deltas(deltas: &[Delta<Obj>]) -> Value {
 
 pub(crate) fn write_delta(delta: &Delta<Obj>) -> Value {
     match delta {
-        Delta::Added(object) => json!({"type": "Added", "obj": **object}),
-        Delta::Updated(object) => json!({"type": "Updated", "obj": **object}),
-        Delta::Replaced(object) => json!({"type": "Replaced", "obj": **object}),
-        Delta::Sync(object) => json!({"type": "Sync", "obj": **object}),
-        Delta::Deleted(Deleted::Final(object)) => json!({"type": "Deleted", "obj": **object}),
-        Delta::Deleted(Deleted::FinalStateUnknown { key, last_known }) => {
-            json!({"type": "Deleted", "tombstone": {"key": &**key, "obj": last_known.as_deref()}})
-        }
+        Delta::Added(entry) => json!({"type": "Added", "obj": *entry.object}),
+        Delta::Updated(entry) => json!({"type": "Updated", "obj": *entry.object}),
+        Delta::Replaced(entry) => json!({"type": "Replaced", "obj": *entry.object}),
+        Delta::Sync(entry) => json!({"type": "Sync", "obj": *entry.object}),
+        Delta::Deleted { gone, .. } => match gone {
+            Deleted::Final(object) => json!({"type": "Deleted", "obj": **object}),
+            Deleted::FinalStateUnknown { key, last_known } => {
+                let last_known = last_known.as_deref();
+                json!({"type": "Deleted", "tombstone": {"key": &**key, "obj": last_known}})
+            }
+        },
         Delta::ReplacedAll(list) => {
-            let objects: Vec<&Obj> = list.objects.iter().map(|object| &**object).collect();
-            json!({"type": "ReplacedAll", "rv": list.resource_version, "objs": objects})
+            let objects: Vec<&Obj> = list.objects().map(|object| &**object).collect();
+            let version = list.resource_version.to_string();
+            json!({"type": "ReplacedAll", "rv": version, "objs": objects})
         }
         Delta::SyncAll => json!({"type": "SyncAll"}),
-        Delta::Bookmark(resource_version) => json!({"type": "Bookmark", "rv": &**resource_version}),
+        Delta::Bookmark(resource_version) => {
+            json!({"type": "Bookmark", "rv": resource_version.to_string()})
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -42,7 +42,7 @@ impl Known {
         if self.kind == "indexer" {
             for delta in deltas.iter() {
                 match delta {
-                    Delta::Deleted(gone) => self.indexer.0.delete(gone.clone())?,
+                    Delta::Deleted { gone, .. } => self.indexer.0.delete(gone.clone())?,
                     other => self
                         .indexer
                         .0

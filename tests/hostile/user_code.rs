@@ -297,16 +297,13 @@ pub(crate) fn consume(
     let mut process = |deltas: &Deltas<DynamicObject>, _: bool| {
         for delta in deltas.iter() {
             match delta {
-                Delta::Deleted(deleted) => {
+                Delta::Deleted { gone: deleted, .. } => {
                     gone.push(deleted.key().to_string());
                     store.delete(deleted.clone())?;
                 }
                 Delta::ReplacedAll(list) => {
-                    let listed: Vec<_> = list
-                        .objects
-                        .iter()
-                        .map(|o| meta_namespace_key(&**o))
-                        .collect();
+                    let listed = list.objects().map(|object| meta_namespace_key(&**object));
+                    let listed: Vec<_> = listed.collect();
                     for key in store.list_keys() {
                         if !listed.contains(&key) && !list.may_exist(&key) {
                             gone.push(key.to_string());
@@ -316,7 +313,7 @@ pub(crate) fn consume(
                             })?;
                         }
                     }
-                    for object in &list.objects {
+                    for object in list.objects() {
                         store.add(Arc::clone(object))?;
                     }
                 }

@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use k8s_informer::__private::Sealed;
-use k8s_informer::__private::staging::{Door, Entry, EntryChange, Gaps, Staging};
+use k8s_informer::__private::staging::{Door, Gaps, Staging};
 use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions, wait_for_cache_sync};
-use k8s_informer::queue::{Deltas, PopError, Process, Queue};
+use k8s_informer::queue::{Delta, Deltas, Entry, PopError, Process, Queue};
 use k8s_informer::reflector::{ListerWatcher, ReflectorStatus};
 use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::{Deleted, Done, DynamicObject, SharedIndexInformer};
@@ -50,7 +50,7 @@ impl Staging<DynamicObject> for HeldQueue {
     fn is_settled(&self) -> bool {
         self.queue.staging().unwrap().is_settled()
     }
-    fn apply_entries(&self, changes: &mut Vec<EntryChange<DynamicObject>>) -> Vec<StoreError> {
+    fn apply_entries(&self, changes: &mut Vec<Delta<DynamicObject>>) -> Vec<StoreError> {
         self.queue.staging().unwrap().apply_entries(changes)
     }
     fn replace_entries(

@@ -59,7 +59,7 @@ fn drain(queue: &dyn Queue<Word>) -> Vec<Arc<Word>> {
     while let Ok(popped) = queue.pop(&mut |_, _| Ok(())) {
         for delta in popped.iter() {
             match delta {
-                Delta::ReplacedAll(list) => objects.extend(list.objects.iter().cloned()),
+                Delta::ReplacedAll(list) => objects.extend(list.objects().cloned()),
                 delta => objects.extend(delta.object().cloned()),
             }
         }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::thread;
 
-use k8s_informer::__private::staging::{Entry, Gaps};
+use k8s_informer::__private::staging::Gaps;
 use k8s_informer::Indexer;
-use k8s_informer::queue::{Delta, DeltaFifo, Queue};
+use k8s_informer::queue::{Delta, DeltaFifo, Entry, Queue};
 use k8s_informer::store::{Indexers, ReflectorStore, StoreError};
 
 use super::things::*;
@@ -22,7 +22,7 @@ const OPERATIONS: [(&str, Operation); 14] = [
         let popped = queue.pop(&mut |deltas, initial| {
             for delta in deltas.iter() {
                 match delta {
-                    Delta::Deleted(gone) => store.delete(gone.clone())?,
+                    Delta::Deleted { gone, .. } => store.delete(gone.clone())?,
                     delta => drop(store.add(Arc::clone(delta.object().ok_or("no object")?))?),
                 }
             }
@@ -56,7 +56,7 @@ const OPERATIONS: [(&str, Operation); 14] = [
         })
     }),
     ("replace, with a gap", |queue, _| {
-        let entries = ["a", "d"].map(|key| Entry::of(key.into(), thing(key, 6)));
+        let entries = ["a", "d"].map(|key| Entry::new(key.into(), thing(key, 6)));
         let mut gaps = Gaps::default();
         gaps.add(Some("c".into()));
         let staging = queue.staging().unwrap();

@@ -6,7 +6,7 @@ use std::thread;
 
 use k8s_informer::object::{Accessor, Key, KeyError};
 use k8s_informer::queue::{
-    Delta, DeltaFifo, Deltas, Fifo, PopError, ProcessError, Queue, RealFifo, Requeue,
+    Delta, DeltaFifo, Deltas, Entry, Fifo, PopError, ProcessError, Queue, RealFifo, Requeue,
 };
 use k8s_informer::store::{Indexers, ReflectorStore, StoreError};
 use k8s_informer::{Deleted, Indexer};
@@ -367,7 +367,6 @@ fn delta_fifo_add_if_not_present_keeps_waiting_deltas() {
     assert!(!queue.add_if_not_present(popped).unwrap());
     assert_eq!(waiting(&queue), [vec![updated("a", 2)]]);
 
-    // Deltas without a key get that of their newest object or tombstone.
     let by_object = Deltas::from(vec![added("b", 1)]);
     assert!(queue.add_if_not_present(by_object).unwrap());
     let by_tombstone = Deltas::from(vec![tombstone("c", None)]);
@@ -382,10 +381,9 @@ fn delta_fifo_add_if_not_present_rejects_bad_deltas() {
     let list = RealFifo::new(accessor());
     list.replace(vec![thing("a", 1)], "1").unwrap();
     let list = list.pop(&mut |_, _| Ok(())).unwrap();
-    let key_and_list = Deltas::new("a".into(), list.to_vec());
-    let no_deltas = Deltas::new("a".into(), Vec::new());
-    let bad = [added("", 1), added("panic", 1)].map(|delta| vec![delta].into());
-    for deltas in [list, key_and_list, no_deltas].into_iter().chain(bad) {
+    let object_and_list = Deltas::from([&list[..], &[added("a", 1)]].concat());
+    let no_deltas = Deltas::from(Vec::new());
+    for deltas in [list, object_and_list, no_deltas] {
         let added = queue.add_if_not_present(deltas.clone());
         assert!(matches!(added, Err(StoreError::Key(_))), "{deltas:?}");
     }
@@ -543,7 +541,7 @@ fn unused_deltas_are_dropped_outside_the_lock() {
             again()
         });
         drop(popped.unwrap());
-        let unused = Deltas::from(vec![Delta::Added(object())]);
+        let unused = Deltas::from(vec![Delta::Added(Entry::new("a".into(), object()))]);
         assert!(!queue.add_if_not_present(unused).unwrap());
         assert_eq!(queue.len(), 1);
     });

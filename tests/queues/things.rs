@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_informer::Deleted;
 use k8s_informer::object::{Accessor, Key, KeyError};
-use k8s_informer::queue::Delta;
+use k8s_informer::queue::{Delta, Entry};
 use k8s_informer::store::{KnownObjects, StoreError};
 
 pub(crate) type Thing = (&'static str, u32);
@@ -42,24 +42,32 @@ impl KnownObjects<Thing> for Known {
     }
 }
 
+fn entry(key: &'static str, value: u32) -> Entry<Thing> {
+    Entry::new(key.into(), thing(key, value))
+}
+
 pub(crate) fn added(key: &'static str, value: u32) -> Delta<Thing> {
-    Delta::Added(thing(key, value))
+    Delta::Added(entry(key, value))
 }
 
 pub(crate) fn updated(key: &'static str, value: u32) -> Delta<Thing> {
-    Delta::Updated(thing(key, value))
+    Delta::Updated(entry(key, value))
 }
 
 pub(crate) fn replaced(key: &'static str, value: u32) -> Delta<Thing> {
-    Delta::Replaced(thing(key, value))
+    Delta::Replaced(entry(key, value))
 }
 
 pub(crate) fn sync(key: &'static str, value: u32) -> Delta<Thing> {
-    Delta::Sync(thing(key, value))
+    Delta::Sync(entry(key, value))
 }
 
 pub(crate) fn deleted(key: &'static str, value: u32) -> Delta<Thing> {
-    Delta::Deleted(gone(key, value))
+    Delta::Deleted {
+        key: key.into(),
+        version: None,
+        gone: gone(key, value),
+    }
 }
 
 pub(crate) fn gone(key: &'static str, value: u32) -> Deleted<Thing> {
@@ -67,10 +75,14 @@ pub(crate) fn gone(key: &'static str, value: u32) -> Deleted<Thing> {
 }
 
 pub(crate) fn tombstone(key: &str, last_known: Option<Arc<Thing>>) -> Delta<Thing> {
-    Delta::Deleted(Deleted::FinalStateUnknown {
+    Delta::Deleted {
         key: key.into(),
-        last_known,
-    })
+        version: None,
+        gone: Deleted::FinalStateUnknown {
+            key: key.into(),
+            last_known,
+        },
+    }
 }
 
 /// Runs a test that would hang if a lock were held or a wake-up were lost.

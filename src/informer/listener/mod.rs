@@ -21,9 +21,9 @@ use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicUsize, Ordering};
 use crate::base::sync::channel::{self, Receiver, Select, Sender};
 use crate::base::threads::{Owner, StackSizes, Threads};
+use crate::entry::Entry;
 use crate::log;
 use crate::stop::{Done, Stop};
-use crate::store::Entry;
 use crate::time::Clock;
 
 pub use buffer::HandlerBuffer;

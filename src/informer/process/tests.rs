@@ -82,13 +82,14 @@ fn i17_queued_states_of_one_version_are_compared_by_content() {
     let queue = queue.build();
     let entry = |content: &str| Entry {
         key: "a".into(),
+        version: Some("5".into()),
         object: object("a", "5"),
         digest: Digest::of(content.as_bytes()),
     };
     let staging = queue.staging().unwrap();
     // All of them wait under one key.
     for content in ["x", "y", "y"] {
-        let change = EntryChange::Update(entry(content), Some("5".into()));
+        let change = Delta::Updated(entry(content));
         assert!(staging.apply_entries(&mut vec![change]).is_empty());
     }
     let listed = staging.replace_entries(vec![entry("z")], Gaps::default(), "5");
@@ -264,10 +265,11 @@ fn process_batch(
         &mut |_, event, sync| {
             // P11: the whole batch is in the cache before the first notification.
             for delta in batch.iter().flat_map(|deltas| deltas.iter()) {
-                if let Delta::Added(object) = delta
-                    && !["bad", "worse"].contains(&object.name())
+                if let Delta::Added(entry) = delta
+                    && !["bad", "worse"].contains(&&*entry.key)
                 {
-                    assert_eq!(store.get_by_key(object.name()).as_ref(), Some(object));
+                    let cached = store.get_by_key(&entry.key);
+                    assert_eq!(cached.as_ref(), Some(&entry.object));
                 }
             }
             delivered.push(text(&event, sync));
@@ -499,18 +501,9 @@ fn list_of_a_namespace_reaches_the_cache_in_steps() {
 fn part_with_few_objects_left_frees_its_memory() {
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let part = IndexerPart::new(Arc::clone(&store), Some("n"), false);
-    let gone = |key: &Key| {
-        let gone = Deleted::FinalStateUnknown {
-            key: Key::clone(key),
-            last_known: None,
-        };
-        EntryChange::Delete(Key::clone(key), gone, None)
-    };
+    let gone = |key: &Key| Delta::tombstone(Key::clone(key), None);
     let object: Arc<DynamicObject> = Arc::new(serde_json::from_str("{}").unwrap());
-    let stored = |key: &Key| {
-        let entry = Entry::of(Key::clone(key), Arc::clone(&object));
-        EntryChange::Add(entry, None)
-    };
+    let stored = |key: &Key| Delta::Added(Entry::new(Key::clone(key), Arc::clone(&object)));
     let keys: Vec<Key> = (0..100_000).map(|key| format!("n/{key}").into()).collect();
     part.record(&keys.iter().map(stored).collect::<Vec<_>>());
     part.record(&keys[10..].iter().map(gone).collect::<Vec<_>>());

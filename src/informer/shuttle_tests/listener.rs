@@ -7,12 +7,12 @@ use super::{Recorder, Thing};
 use crate::base::digest::Digest;
 use crate::base::sync::{Mutex, any, check, join_all, thread};
 use crate::base::threads::{Owner, StackSizes, Threads};
+use crate::entry::Entry;
 use crate::informer::handler::{KeyedNotification, Notification};
 use crate::informer::listener::{Callee, Handler, HandlerBuffer, ProcessorListener, Resync};
 use crate::informer::reclaim::ReclaimQueue;
 use crate::informer::shared_processor::SharedProcessor;
 use crate::object::{Deleted, Object};
-use crate::store::Entry;
 use crate::time::RealClock;
 
 fn listener(recorder: &Recorder) -> ProcessorListener<Thing> {
@@ -65,6 +65,7 @@ fn initial(thing: &Arc<Thing>) -> KeyedNotification<Thing> {
 
 fn cached(thing: &Arc<Thing>) -> Entry<Thing> {
     Entry {
+        version: None,
         key: thing.name().into(),
         object: Arc::clone(thing),
         digest: Digest::NONE,

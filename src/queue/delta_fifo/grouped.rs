@@ -5,16 +5,14 @@ use std::sync::Arc;
 
 use super::Locked;
 use crate::base::shrink::Shrink;
-use crate::object::{Deleted, Key};
-use crate::queue::delta::{Origin, merge_deletions};
+use crate::object::Key;
 use crate::queue::front::Accumulator;
 use crate::queue::{Delta, Deltas};
 
 /// The waiting deltas of each key, and the keys in flight.
 ///
 /// While the lock is free, `order` contains each key of `items` once, and no deltas are empty. New
-/// changes of a key in flight are in `items`. Each [deferred
-/// deletion](InFlightKey::deferred_deletion) has a version that is tracked.
+/// changes of a key in flight are in `items`.
 pub(in crate::queue) struct Grouped<T> {
     /// Whether the objects of a list are queued as [`Delta::Replaced`].
     pub(super) emit_replaced: bool,
@@ -56,13 +54,10 @@ impl<T> Grouped<T> {
                 .extend(deltas.iter().filter_map(Deltas::key).cloned());
         }
         let in_flight = |deltas: &Deltas<T>| {
-            let newest = match deltas.newest() {
-                Some(Delta::Deleted(_)) | None => None,
-                Some(delta) => delta.object().cloned(),
-            };
+            let newest = deltas.newest()?;
             Some(InFlightKey {
-                key: Key::clone(deltas.key()?),
-                newest,
+                key: Key::clone(newest.key()?),
+                newest: newest.entry().map(|entry| Arc::clone(&entry.object)),
                 deferred_deletion: None,
             })
         };
@@ -76,22 +71,26 @@ pub(super) struct InFlightKey<T> {
     pub(super) key: Key,
     /// The object that the known objects will contain after processing, or `None` after a deletion.
     pub(super) newest: Option<Arc<T>>,
-    /// A deletion that arrived while the deletion of the object was in flight, and its sequence
-    /// number. It is delivered only if the first deletion fails.
-    pub(super) deferred_deletion: Option<(Deleted<T>, u64)>,
+    /// A deletion that arrived while the deletion of the object was in flight. It is delivered only
+    /// if the first deletion fails.
+    pub(super) deferred_deletion: Option<Deltas<T>>,
 }
 
 impl<T> Locked<'_, T> {
     /// Appends a delta to the deltas of its key.
-    pub(super) fn push(&mut self, key: &Key, delta: Delta<T>, origin: Origin) {
+    pub(super) fn push(&mut self, delta: Delta<T>) {
+        let Some(key) = delta.key() else {
+            unreachable!("a DeltaFifo queues only deltas of single objects");
+        };
         if let Some(deltas) = self.waiting.items.get_mut(key) {
-            let unused = deltas.push_and_merge(delta, origin);
+            let unused = deltas.push_and_merge(delta);
             self.dropped.extend(unused);
             return;
         }
-        let deltas = Deltas::one(self.versions.begin(), Some(Key::clone(key)), delta, origin);
-        self.waiting.order.push_back(Key::clone(key));
-        self.waiting.items.insert(Key::clone(key), deltas);
+        let key = Key::clone(key);
+        let deltas = Deltas::one(self.versions.begin(), delta);
+        self.waiting.order.push_back(Key::clone(&key));
+        self.waiting.items.insert(key, deltas);
     }
 
     /// Appends tombstones to the deltas of all queued keys that are gone.
@@ -100,28 +99,29 @@ impl<T> Locked<'_, T> {
         let items = self.waiting.items.iter_mut();
         for (key, deltas) in items.filter(|(key, _)| is_gone(key)) {
             let last_known = deltas.newest().and_then(Delta::object).cloned();
-            let gone = Delta::Deleted(tombstone(key, last_known));
-            unused.extend(deltas.push_and_merge(gone, Origin::default()));
+            let gone = Delta::tombstone(Key::clone(key), last_known);
+            unused.extend(deltas.push_and_merge(gone));
         }
         self.dropped.append(&mut unused);
     }
 
-    /// Stores a deletion of a key whose deletion is in flight, until the deletion in flight
-    /// succeeds or fails. Two deferred deletions are [merged](merge_deletions).
-    pub(super) fn defer_deletion(&mut self, key: &Key, gone: Deleted<T>) {
+    /// Stores the deletion of a key whose deletion is in flight, until the deletion in flight
+    /// succeeds or fails.
+    pub(super) fn defer_deletion(&mut self, deletion: Delta<T>) {
         let state = &mut **self;
         let mut in_flight = state.waiting.in_flight.iter_mut();
-        let Some(taken) = in_flight.find(|taken| taken.key == *key) else {
-            return;
+        let taken = in_flight.find(|taken| deletion.key() == Some(&taken.key));
+        let Some(taken) = taken else {
+            unreachable!("the deletion of the key is in flight");
         };
         let unused = match &mut taken.deferred_deletion {
-            Some((older, _)) => merge_deletions(older, gone),
+            Some(deferred) => deferred.push_and_merge(deletion),
             none => {
-                *none = Some((gone, state.versions.begin()));
-                return;
+                *none = Some(Deltas::one(state.versions.begin(), deletion));
+                None
             }
         };
-        self.dropped.extend(unused.into_object());
+        self.dropped.extend(unused);
     }
 
     /// Queues deltas again whose callback requests them. Returns false if newer ones wait instead.
@@ -161,41 +161,29 @@ impl<T> Locked<'_, T> {
     }
 
     /// Queues a deferred deletion, before newer deltas of its key.
-    pub(super) fn push_deferred(&mut self, key: &Key, gone: Deleted<T>, since: u64) {
-        let gone = Delta::Deleted(gone);
-        let mut all = Deltas::one(since, Some(Key::clone(key)), gone, Origin::default());
+    pub(super) fn push_deferred(&mut self, key: &Key, mut deferred: Deltas<T>) {
         match self.waiting.items.remove(key) {
             None => self.waiting.order.push_back(Key::clone(key)),
             Some(newer) => {
                 // The merged deltas are tracked under the older sequence number.
-                self.versions.end(since.max(newer.since));
-                all.since = since.min(newer.since);
-                for (delta, origin) in newer.into_changes() {
-                    let unused = all.push_and_merge(delta, origin);
+                self.versions.end(deferred.since.max(newer.since));
+                deferred.since = deferred.since.min(newer.since);
+                for delta in newer.into_changes() {
+                    let unused = deferred.push_and_merge(delta);
                     self.dropped.extend(unused);
                 }
             }
         }
-        self.waiting.items.insert(Key::clone(key), all);
+        self.waiting.items.insert(Key::clone(key), deferred);
     }
 }
 
 /// Whether `waiting` is a resync of the newest object in `popped`.
 fn is_resync_of<T>(waiting: &Deltas<T>, popped: &Deltas<T>) -> bool {
-    let newest = match popped.newest() {
-        Some(Delta::Deleted(_)) | None => None,
-        Some(delta) => delta.object(),
-    };
+    let newest = popped.newest().and_then(Delta::entry);
     match (&waiting[..], newest) {
-        ([Delta::Sync(resynced)], Some(newest)) => Arc::ptr_eq(resynced, newest),
+        ([Delta::Sync(resynced)], Some(newest)) => Arc::ptr_eq(&resynced.object, &newest.object),
         _ => false,
-    }
-}
-
-pub(super) fn tombstone<T>(key: &Key, last_known: Option<Arc<T>>) -> Deleted<T> {
-    Deleted::FinalStateUnknown {
-        key: Key::clone(key),
-        last_known,
     }
 }
 

@@ -10,13 +10,13 @@ pub use builder::DeltaFifoBuilder;
 
 use self::grouped::Grouped;
 use self::known::KnownSnapshot;
-use super::delta::Origin;
 use super::forward::forward_queue;
 use super::front::{self, DeltaAccumulator};
 use super::{Delta, Deltas};
 use crate::base::digest::Digest;
+use crate::entry::{Gaps, Staging};
 use crate::object::{Accessor, Deleted, Key, KeyError};
-use crate::store::{Change, Gaps, ReflectorStore, Staging, StoreError};
+use crate::store::{Change, ReflectorStore, StoreError};
 
 /// A queue of all changes of each object since it was last popped. Objects are in the order of
 /// their first change. client-go's `DeltaFIFO`.
@@ -81,25 +81,6 @@ impl<T> DeltaFifo<T> {
         Self::builder(accessor).build()
     }
 
-    /// Returns the key of popped deltas: the key under which they were queued, or else the key of
-    /// the newest object or tombstone. Returns `None` if there are no deltas.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of the key function.
-    pub fn key_of(&self, deltas: &Deltas<T>) -> Result<Option<Key>, KeyError> {
-        let accessor = self.front.door.accessor();
-        match (deltas.newest(), deltas.key()) {
-            (None, _) => Ok(None),
-            (Some(_), Some(key)) => Ok(Some(Key::clone(key))),
-            (Some(Delta::Deleted(gone)), None) => accessor.key_of_deleted(gone).map(Some),
-            (Some(delta), None) => {
-                let object = delta.object();
-                object.map(|object| accessor.key(object)).transpose()
-            }
-        }
-    }
-
     /// Queues popped deltas again, at the end of the queue, unless other deltas of their key wait.
     /// Returns whether they are queued. client-go's `AddIfNotPresent`, which existed until 1.32.
     ///
@@ -127,22 +108,19 @@ impl<T> DeltaFifo<T> {
     ///
     /// # Errors
     ///
-    /// Returns [`StoreError::Key`] if there are no deltas, if they have no key, or if one of them is
-    /// about no single object. Then nothing has changed.
+    /// Returns [`StoreError::Key`] if there are no deltas, or if one of them is about no single object.
+    /// Then nothing has changed.
     #[doc(alias = "AddIfNotPresent")]
-    pub fn add_if_not_present(&self, deltas: Deltas<T>) -> Result<bool, StoreError> {
+    pub fn add_if_not_present(&self, mut deltas: Deltas<T>) -> Result<bool, StoreError> {
         // Only a `RealFifo` has deltas that are about no single object.
-        let is_of_object =
-            |delta: &Delta<T>| matches!(delta, Delta::Deleted(_)) || delta.object().is_some();
-        let key = match self.key_of(&deltas)? {
-            Some(key) if deltas.iter().all(is_of_object) => key,
-            _ => return Err(KeyError::new("deltas of one object are needed").into()),
-        };
+        if deltas.is_empty() || !deltas.iter().all(Delta::is_of_object) {
+            return Err(KeyError::new("deltas of one object are needed").into());
+        }
         // A later version is not reached before these deltas have been processed again.
         let mut queue = self.front.lock_for_write();
         queue.populated = true;
-        let since = queue.versions.begin();
-        let unused = queue.put_back(deltas.queued_as(key, since));
+        deltas.since = queue.versions.begin();
+        let unused = queue.put_back(deltas);
         queue.unlock();
         Ok(unused.is_none())
     }
@@ -233,26 +211,29 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
             queue.known(|_| false, &mut known)?;
             queue.waiting.resyncs += 1;
         }
-        // The key function runs without the lock. Pops may take keys meanwhile, so they note them.
-        let (mut keyed, mut result) = (Vec::with_capacity(known.objects.len()), Ok(()));
+        // The door runs key functions, so without the lock. Pops may take keys meanwhile, so they note
+        // them.
+        let (mut entries, mut result) = (Vec::with_capacity(known.objects.len()), Ok(()));
         for object in known
             .objects
             .iter()
             .filter_map(|(_, object)| object.as_ref())
         {
-            match self.front.door.accessor().key(object) {
-                Ok(key) => keyed.push((key, object)),
+            match self.front.door.known_entry(object) {
+                Ok(entry) => entries.push(entry),
                 Err(error) => {
-                    result = Err(error.into());
+                    result = Err(error);
                     break;
                 }
             }
         }
         let mut queue = self.front.lock_for_write();
-        for (key, object) in keyed {
-            // What was queued or popped since then is newer than what was read.
-            if !queue.waiting.items.contains_key(&key) && !queue.waiting.popped.contains(&key) {
-                queue.push(&key, Delta::Sync(Arc::clone(object)), Origin::default());
+        for entry in entries {
+            // What was queued or popped since then is newer than what was read. The object of an
+            // unused entry is also in `known`, so no destructor runs here.
+            let Grouped { items, popped, .. } = &queue.waiting;
+            if !items.contains_key(&entry.key) && !popped.contains(&entry.key) {
+                queue.push(Delta::Sync(entry));
             }
         }
         queue.waiting.resyncs -= 1;

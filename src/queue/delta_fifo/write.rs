@@ -3,17 +3,17 @@
 use std::collections::HashSet;
 use std::{iter, slice};
 
-use super::grouped::{Grouped, tombstone};
+use super::grouped::Grouped;
 use super::known::{Known, KnownSnapshot};
 use super::{Front, Locked};
+use crate::entry::{Entry, Gaps};
 use crate::object::{Deleted, Key};
-use crate::queue::delta::{self, Origin};
 use crate::queue::front::{DeltaAccumulator, Popped};
 use crate::queue::{Delta, Deltas};
-use crate::store::{Change, Entry, EntryChange, Gaps, StoreError};
+use crate::store::{Change, StoreError};
 
 impl<T> DeltaAccumulator<T> for Grouped<T> {
-    type Entered = EntryChange<T>;
+    type Entered = Delta<T>;
 
     /// Under shuttle, whose queues are short, a batch has two keys.
     const BATCH: usize = if cfg!(shuttle) { 2 } else { 64 };
@@ -41,36 +41,40 @@ impl<T> DeltaAccumulator<T> for Grouped<T> {
     }
 
     /// The object of a deletion is transformed only if the deletion will be queued (D3).
-    fn enter(front: &Front<T>, change: Change<T>) -> Result<EntryChange<T>, StoreError> {
+    fn enter(front: &Front<T>, change: Change<T>) -> Result<Delta<T>, StoreError> {
         if let Change::Delete(gone @ Deleted::Final(object)) = &change
             && front.door.transform().is_some()
         {
             let key = front.door.accessor().key(object)?;
             let known = front.lock().is_known(&key)?;
             if matches!(known, Known::No) {
-                let version = front.door.version(object);
-                return Ok(EntryChange::Delete(key, gone.clone(), version));
+                return front.door.untransformed_deletion(gone.clone());
             }
         }
-        front.door.change(change)
+        front.door.delta(change)
     }
 
-    fn put(queue: &mut Locked<'_, T>, change: EntryChange<T>) -> Result<(), StoreError> {
-        let (key, delta, origin) = delta::of_change(change);
-        let (version, is_added) = (origin.version.clone(), matches!(delta, Delta::Added(_)));
-        let Some(key) = key else {
-            queue.versions.record_event(version);
+    fn put(queue: &mut Locked<'_, T>, delta: Delta<T>) -> Result<(), StoreError> {
+        if let Delta::Bookmark(version) = delta {
+            queue.versions.record_event(Some(version));
             return Ok(());
-        };
+        }
         queue.populated = true;
-        match delta {
-            Delta::Deleted(gone) => match queue.is_known(&key)? {
-                Known::Yes => queue.push(&key, Delta::Deleted(gone), origin),
-                Known::BeingDeleted => queue.defer_deletion(&key, gone),
-                // Unknown (D3).
-                Known::No => queue.dropped.extend(gone.into_object()),
-            },
-            delta => queue.push(&key, delta, origin),
+        let version = delta.version().cloned();
+        let is_added = matches!(delta, Delta::Added(_));
+        // Only a deletion depends on what the consumer has (D3).
+        let known = match &delta {
+            Delta::Deleted { key, .. } => queue.is_known(key),
+            _ => Ok(Known::Yes),
+        };
+        match known {
+            Ok(Known::Yes) => queue.push(delta),
+            Ok(Known::BeingDeleted) => queue.defer_deletion(delta),
+            Ok(Known::No) => queue.dropped.extend(delta.into_object()),
+            Err(error) => {
+                queue.dropped.extend(delta.into_object());
+                return Err(error);
+            }
         }
         queue.versions.record_object(version, is_added);
         Ok(())
@@ -109,11 +113,10 @@ impl<T> DeltaAccumulator<T> for Grouped<T> {
                     queue.add_tombstones(|key| !may_exist(key));
                 }
                 for (key, last_known) in known.objects.drain(..) {
-                    let gone = Delta::Deleted(tombstone(&key, last_known));
-                    queue.push(&key, gone, Origin::default());
+                    queue.push(Delta::tombstone(key, last_known));
                 }
                 for (key, last_known) in known.being_deleted.drain(..) {
-                    queue.defer_deletion(&key, tombstone(&key, Some(last_known)));
+                    queue.defer_deletion(Delta::tombstone(key, Some(last_known)));
                 }
             }
         }
@@ -130,22 +133,25 @@ impl<T> DeltaAccumulator<T> for Grouped<T> {
             queue.dropped.extend(taken.newest);
             let is_back =
                 popped.processed.is_requeued() && queue.requeue(popped.deltas[at].clone());
-            let Some((gone, since)) = taken.deferred_deletion else {
+            let Some(deferred) = taken.deferred_deletion else {
                 continue;
             };
             // The deletion in flight waits again, so the deferred one merges with it.
             if is_back {
-                queue.push(&taken.key, Delta::Deleted(gone), Origin::default());
-                queue.versions.end(since);
+                queue.versions.end(deferred.since);
+                for deletion in deferred.into_changes() {
+                    queue.push(deletion);
+                }
                 continue;
             }
             // Deliver the deferred deletion only if the deletion in flight was not processed and the
             // consumer may still have the object.
             if !popped.processed.is_done(at) && queue.may_have(&taken.key) {
-                queue.push_deferred(&taken.key, gone, since);
+                queue.push_deferred(&taken.key, deferred);
             } else {
-                queue.versions.end(since);
-                queue.dropped.extend(gone.into_object());
+                queue.versions.end(deferred.since);
+                let unused = deferred.into_changes().into_iter();
+                queue.dropped.extend(unused.filter_map(Delta::into_object));
             }
         }
     }
@@ -163,14 +169,10 @@ impl<T> Locked<'_, T> {
         self.waiting.order.reserve(entries.len());
         for entry in entries {
             let delta = match self.waiting.emit_replaced {
-                true => Delta::Replaced(entry.object),
-                false => Delta::Sync(entry.object),
+                true => Delta::Replaced(entry),
+                false => Delta::Sync(entry),
             };
-            let origin = Origin {
-                version: None,
-                digest: entry.digest,
-            };
-            self.push(&entry.key, delta, origin);
+            self.push(delta);
         }
     }
 }

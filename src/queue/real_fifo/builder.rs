@@ -31,10 +31,10 @@ impl<T> RealFifo<T> {
         let waiting = InOrder {
             items: VecDeque::new(),
         };
+        let mut front = Front::new(accessor, "RealFifo", waiting);
+        front.door = front.door.with_transformed_keys();
         RealFifoBuilder {
-            queue: Self {
-                front: Front::new(accessor, "RealFifo", waiting),
-            },
+            queue: Self { front },
         }
     }
 }

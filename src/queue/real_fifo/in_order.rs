@@ -5,31 +5,31 @@ use std::sync::Arc;
 
 use super::{Front, Locked};
 use crate::base::shrink::Shrink;
+use crate::entry::{Entry, Gaps, ReplacedAll};
 use crate::object::{Deleted, Key};
-use crate::queue::delta::{self, Origin};
 use crate::queue::front::{Accumulator, DeltaAccumulator, Popped};
-use crate::queue::{Delta, Deltas, ReplacedAll};
-use crate::resource_version::ResourceVersion;
-use crate::store::{Change, Entry, EntryChange, Gaps, StoreError};
+use crate::queue::{Delta, Deltas};
+use crate::store::{Change, StoreError};
 
 /// The waiting changes.
 pub(in crate::queue) struct InOrder<T> {
-    /// Entries with one delta each. The key is that of the transformed object, or `None` if the
-    /// object has no key.
+    /// Each has one delta.
     pub(super) items: VecDeque<Deltas<T>>,
 }
 
 /// A change that is ready to be queued.
 pub(in crate::queue) struct Keyed<T> {
-    key: Option<Key>,
     delta: Delta<T>,
-    origin: Origin,
+    /// Whether the transformed object has no key. The delta then has the key before the transform.
+    has_no_key: bool,
 }
 
-impl<T> From<EntryChange<T>> for Keyed<T> {
-    fn from(change: EntryChange<T>) -> Self {
-        let (key, delta, origin) = delta::of_change(change);
-        Self { key, delta, origin }
+impl<T> From<Delta<T>> for Keyed<T> {
+    fn from(delta: Delta<T>) -> Self {
+        Self {
+            delta,
+            has_no_key: false,
+        }
     }
 }
 
@@ -62,12 +62,13 @@ impl<T> DeltaAccumulator<T> for InOrder<T> {
         while batch.len() < most
             && let Some(next) = self.items.front()
         {
-            let is_alone = matches!(
-                next.newest(),
-                None | Some(Delta::ReplacedAll(_) | Delta::SyncAll | Delta::Bookmark(_))
-            );
-            let ends_batch = is_alone || next.key().is_none();
-            let is_repeated = next.key().is_some_and(|key| !keys.insert(Key::clone(key)));
+            let (is_alone, is_repeated) = match next.key() {
+                // A list, a resync of all objects, or a bookmark.
+                None => (true, false),
+                Some(_) if next.has_no_key => (false, false),
+                Some(key) => (false, !keys.insert(Key::clone(key))),
+            };
+            let ends_batch = is_alone || next.has_no_key;
             if (is_alone && !batch.is_empty()) || is_repeated {
                 break;
             }
@@ -90,25 +91,26 @@ impl<T> DeltaAccumulator<T> for InOrder<T> {
         true
     }
 
-    /// The key of the entry is that of the transformed object (R3).
     fn enter(front: &Front<T>, change: Change<T>) -> Result<Keyed<T>, StoreError> {
-        let mut keyed = Keyed::from(front.door.change(change)?);
-        let is_tombstone = matches!(
-            keyed.delta,
-            Delta::Deleted(Deleted::FinalStateUnknown { .. })
-        );
-        if front.door.transform().is_some() && !is_tombstone {
-            let object = keyed.delta.object();
-            keyed.key = object.and_then(|object| front.door.accessor().key(object).ok());
-        }
-        Ok(keyed)
+        let delta = front.door.delta(change)?;
+        let transformed = match &delta {
+            Delta::Deleted {
+                gone: Deleted::Final(object),
+                ..
+            } => Some(object),
+            // Nothing else passes the transform.
+            other => other.entry().map(|entry| &entry.object),
+        };
+        let has_no_key = front.door.transform().is_some()
+            && transformed.is_some_and(|object| front.door.transformed_key(object).is_none());
+        Ok(Keyed { delta, has_no_key })
     }
 
     fn put(queue: &mut Locked<'_, T>, keyed: Keyed<T>) -> Result<(), StoreError> {
-        let Keyed { key, delta, origin } = keyed;
-        let (version, is_added) = (origin.version.clone(), matches!(delta, Delta::Added(_)));
+        let Keyed { delta, has_no_key } = keyed;
+        let (version, is_added) = (delta.version().cloned(), matches!(delta, Delta::Added(_)));
         queue.populated |= !matches!(delta, Delta::Bookmark(_));
-        queue.push(key, delta, origin);
+        queue.push(delta, has_no_key);
         queue.versions.record_object(version, is_added);
         Ok(())
     }
@@ -119,15 +121,10 @@ impl<T> DeltaAccumulator<T> for InOrder<T> {
         gaps: Gaps,
         resource_version: &str,
     ) -> Result<(), StoreError> {
-        let (mut objects, mut marks) = (Vec::new(), Vec::new());
-        for entry in entries {
-            objects.push(entry.object);
-            marks.push((Some(entry.key), entry.digest));
-        }
         let list = ReplacedAll {
-            resource_version: resource_version.to_owned(),
-            objects,
-            marks,
+            resource_version: resource_version.into(),
+            entries,
+            without_key: Vec::new(),
             gaps,
         };
         push_list(front, list);
@@ -147,18 +144,18 @@ impl<T> DeltaAccumulator<T> for InOrder<T> {
 
 /// Queues a list as one change (R7).
 pub(super) fn push_list<T>(front: &Front<T>, list: ReplacedAll<T>) {
-    let version = ResourceVersion::from(&*list.resource_version);
+    let version = list.resource_version.clone();
     let mut queue = front.lock_for_write();
-    queue.push(None, Delta::ReplacedAll(Arc::new(list)), Origin::default());
+    queue.push(Delta::ReplacedAll(Arc::new(list)), false);
     queue.versions.record_list(version);
     queue.replaced();
     queue.unlock();
 }
 
 impl<T> Locked<'_, T> {
-    pub(super) fn push(&mut self, key: Option<Key>, delta: Delta<T>, origin: Origin) {
-        let since = self.versions.begin();
-        let deltas = Deltas::one(since, key, delta, origin);
+    pub(super) fn push(&mut self, delta: Delta<T>, has_no_key: bool) {
+        let mut deltas = Deltas::one(self.versions.begin(), delta);
+        deltas.has_no_key = has_no_key;
         self.waiting.items.push_back(deltas);
     }
 }

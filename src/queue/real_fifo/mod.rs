@@ -7,13 +7,13 @@ use std::sync::Arc;
 pub use builder::RealFifoBuilder;
 
 use self::in_order::{InOrder, push_list};
-use super::delta::Origin;
 use super::forward::forward_queue;
 use super::front;
 use super::{Delta, Deltas, ReplacedAll};
 use crate::base::digest::Digest;
+use crate::entry::{Entry, Gaps, Staging};
 use crate::object::{Accessor, Deleted, Key};
-use crate::store::{Change, EntryChange, Gaps, ReflectorStore, Staging, StoreError};
+use crate::store::{Change, ReflectorStore, StoreError};
 
 /// A queue of all changes of all objects in the order of their arrival. Changes are neither merged
 /// nor dropped. client-go's `RealFIFO`, the queue of its informers since 1.33.
@@ -53,7 +53,7 @@ use crate::store::{Change, EntryChange, Gaps, ReflectorStore, Staging, StoreErro
 ///     Ok(())
 /// })?;
 /// let Some(Delta::ReplacedAll(list)) = popped.newest() else { panic!() };
-/// assert_eq!((list.objects.len(), list.resource_version.as_str()), (2, "7"));
+/// assert_eq!((list.entries.len(), list.resource_version.to_string().as_str()), (2, "7"));
 /// assert!(queue.has_synced());
 /// assert_eq!(queue.list_keys(), ["a".into()]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -122,24 +122,37 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// Returns [`StoreError::Transform`] if the transform fails on an object. Nothing is queued
     /// then.
-    fn replace(&self, mut objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
-        let accessor = self.front.door.accessor();
-        if let Some(transform) = self.front.door.transform() {
-            for object in &mut objects {
-                let transformed = transform.apply(Arc::clone(object));
-                *object = transformed.map_err(|message| StoreError::Transform {
-                    key: accessor.key(object).ok(),
-                    message: message.into(),
-                })?;
-            }
-        }
-        let mark = |object: &Arc<T>| (accessor.key(object).ok(), Digest::NONE);
-        let list = ReplacedAll {
-            resource_version: resource_version.to_owned(),
-            marks: objects.iter().map(mark).collect(),
-            objects,
+    fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+        let door = &self.front.door;
+        let mut list = ReplacedAll {
+            resource_version: resource_version.into(),
+            entries: Vec::with_capacity(objects.len()),
+            without_key: Vec::new(),
             gaps: Gaps::default(),
         };
+        for (position, object) in objects.into_iter().enumerate() {
+            let (before, version) = (door.accessor().key(&object).ok(), door.version(&object));
+            let object = match door.transform() {
+                None => object,
+                Some(transform) => {
+                    transform
+                        .apply(object)
+                        .map_err(|message| StoreError::Transform {
+                            key: before.clone(),
+                            message: message.into(),
+                        })?
+                }
+            };
+            match door.transformed_key(&object).or(before) {
+                Some(key) => list.entries.push(Entry {
+                    key,
+                    version,
+                    object,
+                    digest: Digest::NONE,
+                }),
+                None => list.without_key.push((position, object)),
+            }
+        }
         push_list(&self.front, list);
         Ok(())
     }
@@ -151,7 +164,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// Never returns an error.
     fn resync(&self) -> Result<(), StoreError> {
         let mut queue = self.front.lock_for_write();
-        queue.push(None, Delta::SyncAll, Origin::default());
+        queue.push(Delta::SyncAll, false);
         queue.unlock();
         Ok(())
     }
@@ -162,7 +175,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// Never returns an error.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        let bookmark = EntryChange::Bookmark(resource_version.to_owned());
+        let bookmark = Delta::Bookmark(resource_version.into());
         self.front.apply_entries(&mut vec![bookmark]);
         Ok(())
     }

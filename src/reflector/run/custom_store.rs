@@ -2,8 +2,9 @@ use std::collections::{HashMap, HashSet};
 
 use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
+use crate::entry::{Delta, Door, Entry, Gaps, Staging};
 use crate::object::{Accessor, Deleted, Key, Object};
-use crate::store::{Change, Door, Entry, EntryChange, Gaps, ReflectorStore, Staging, StoreError};
+use crate::store::{Change, ReflectorStore, StoreError};
 
 /// The keys of the objects that a reflector has written to a custom store, so that a list with gaps
 /// can become changes. A map without values, because it can [`Shrink`].
@@ -28,23 +29,26 @@ impl<'r, T: Object> CustomStore<'r, T> {
         }
     }
 
-    fn apply(&self, change: EntryChange<T>) -> Result<(), StoreError> {
-        match change {
-            EntryChange::Add(Entry { key, object, .. }, _) => {
+    fn apply(&self, delta: Delta<T>) -> Result<(), StoreError> {
+        match delta {
+            Delta::Added(Entry { key, object, .. }) => {
                 self.store.add(object)?;
                 self.written.lock().insert(key, ());
             }
-            EntryChange::Update(Entry { key, object, .. }, _) => {
+            Delta::Updated(Entry { key, object, .. }) => {
                 self.store.update(object)?;
                 self.written.lock().insert(key, ());
             }
-            EntryChange::Delete(key, gone, _) => {
+            Delta::Deleted { key, gone, .. } => {
                 self.store.delete(gone)?;
                 let mut written = self.written.lock();
                 written.remove(&key);
                 written.shrink_after_peak();
             }
-            EntryChange::Bookmark(version) => self.store.bookmark(&version)?,
+            Delta::Bookmark(version) => self.store.bookmark(&version.to_string())?,
+            Delta::Replaced(_) | Delta::Sync(_) | Delta::ReplacedAll(_) | Delta::SyncAll => {
+                unreachable!("only a queue has deltas of lists and resyncs")
+            }
         }
         Ok(())
     }
@@ -93,7 +97,7 @@ impl<T: Object> Staging<T> for CustomStore<'_, T> {
         self.written.lock().contains_key(key)
     }
 
-    fn apply_entries(&self, changes: &mut Vec<EntryChange<T>>) -> Vec<StoreError> {
+    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Vec<StoreError> {
         let results = changes.drain(..).map(|change| self.apply(change));
         results.filter_map(Result::err).collect()
     }

@@ -10,6 +10,7 @@ use self::initial::unchanged;
 use super::{Consumer, Reflector};
 use crate::base::adaptive_buffer::ReadBuffer;
 use crate::base::panic;
+use crate::entry::{Delta, Staging};
 use crate::error::Error;
 use crate::json::Peek;
 use crate::log;
@@ -19,7 +20,6 @@ use crate::reflector::protocol::{Output, Protocol, ReportKind, WatchEnd};
 use crate::reflector::reclaim::ReclaimGuard;
 use crate::reflector::{Body, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::stop::Stop;
-use crate::store::{EntryChange, Staging};
 use crate::wire::{
     BadFrame, Decode, DecodeOptions, Decoded, Decoder, EventKind, ListOptions, lacks_type_meta,
 };
@@ -47,7 +47,7 @@ pub(super) struct Session<'r, T> {
     /// The list or watch-list that is being received.
     pub(super) initial: InitialList<T>,
     /// Changes that the store does not have yet. Empty before each read.
-    changes: Vec<EntryChange<T>>,
+    changes: Vec<Delta<T>>,
 }
 
 impl<'r, T: Object> Session<'r, T> {
@@ -359,7 +359,7 @@ impl<'r, T: Object> Session<'r, T> {
             } => {
                 self.protocol.bookmark(&version, initial_events_end);
                 if !is_initial && !version.is_empty() {
-                    self.changes.push(EntryChange::Bookmark(version));
+                    self.changes.push(Delta::Bookmark(version.as_str().into()));
                 }
             }
             // An initial object of another kind counts as unreadable: if it were skipped, the cached

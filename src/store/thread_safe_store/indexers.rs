@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::index::{Registered, compute};
-use super::super::{AddIndexersError, Entry, Indexers, StoreError};
+use super::super::slots::Slot;
+use super::super::{AddIndexersError, Indexers, StoreError};
 use super::ThreadSafeStore;
 use crate::base::sync::RwLockWriteGuard;
+use crate::entry::Entry;
 use crate::object::Key;
 
 impl<T> ThreadSafeStore<T> {
@@ -81,7 +83,7 @@ impl<T> ThreadSafeStore<T> {
         let pages = self.state.read().slots.pages().clone();
         for page in pages.into_pages() {
             let slots = page.iter().flatten();
-            let entries: Vec<Entry<T>> = slots.map(|slot| slot.entry.clone()).collect();
+            let entries: Vec<Entry<T>> = slots.map(Slot::entry).collect();
             // A write copies a shared page.
             drop(page);
             let mut computed = Vec::with_capacity(entries.len());

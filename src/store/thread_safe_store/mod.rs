@@ -1,20 +1,25 @@
 mod indexers;
 mod read;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::index::{Computed, Registered, compute};
 use super::slots::Slots;
-use super::{Change, Entry, EntryChange, IndexError, Indexers, StoreError, TransactionError};
+use super::{Change, IndexError, Indexers, StoreError, TransactionError};
 use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
 use crate::base::sync::{RwLock, RwLockWriteGuard};
+use crate::entry::{Delta, Entry};
 use crate::log;
 use crate::metrics::{InformerMetrics, Meter, resource_version_metric};
 use crate::object::{Deleted, Key};
 use crate::resource_version::ResourceVersion;
 use crate::time::slow_threshold;
+
+/// The caller of an `apply` decides what a list or a full resync means for each object.
+const NOT_OF_ONE_OBJECT: &str = "a store applies only deltas of single objects";
 
 type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync;
 
@@ -140,20 +145,23 @@ impl<T> ThreadSafeStore<T> {
     /// [`StoreError::Index`] if an index function fails or panics, or another [`StoreError`] if the
     /// resource version function panics. Then nothing has changed.
     pub fn add(&self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
-        let version = self.version_of(&object)?;
-        let replaced = self.put(Entry::of(key, object), version)?;
+        let replaced = self.put(self.entry_of(key, object)?)?;
         Ok(replaced.map(|replaced| replaced.object))
     }
 
+    /// Returns an object as an entry.
+    fn entry_of(&self, key: Key, object: Arc<T>) -> Result<Entry<T>, StoreError> {
+        Ok(Entry {
+            version: self.version_of(&object)?,
+            ..Entry::new(key, object)
+        })
+    }
+
     /// Stores an entry and returns the one that it replaced.
-    pub(super) fn put(
-        &self,
-        entry: Entry<T>,
-        resource_version: Option<ResourceVersion>,
-    ) -> Result<Option<Entry<T>>, StoreError> {
+    pub(super) fn put(&self, entry: Entry<T>) -> Result<Option<Entry<T>>, StoreError> {
         let (mut state, computed) =
             self.write(|functions| compute(functions, &entry.key, &*entry.object))?;
-        state.set_resource_version(resource_version);
+        state.set_resource_version(entry.version.clone());
         let replaced = state.slots.put(entry, computed);
         drop(state);
         self.report_version();
@@ -199,20 +207,21 @@ impl<T> ThreadSafeStore<T> {
             state.slots.remove(key)
         };
         self.report_version();
-        removed.map(|slot| slot.entry)
+        removed.map(|slot| slot.entry())
     }
 
-    /// Applies a change and returns the entry that was stored before.
-    pub(crate) fn apply(&self, change: &EntryChange<T>) -> Result<Option<Entry<T>>, StoreError> {
-        match change {
-            EntryChange::Add(new, version) | EntryChange::Update(new, version) => {
-                self.put(new.clone(), version.clone())
+    /// Applies the change of one object, or a bookmark. Returns the entry that was stored before.
+    pub(crate) fn apply(&self, delta: &Delta<T>) -> Result<Option<Entry<T>>, StoreError> {
+        match delta {
+            Delta::Added(new) | Delta::Updated(new) | Delta::Replaced(new) | Delta::Sync(new) => {
+                self.put(new.clone())
             }
-            EntryChange::Delete(key, _, version) => Ok(self.delete_at(key, version.clone())),
-            EntryChange::Bookmark(version) => {
-                self.bookmark(version);
+            Delta::Deleted { key, version, .. } => Ok(self.delete_at(key, version.clone())),
+            Delta::Bookmark(version) => {
+                self.set_version(version.clone());
                 Ok(None)
             }
+            Delta::ReplacedAll(_) | Delta::SyncAll => unreachable!("{NOT_OF_ONE_OBJECT}"),
         }
     }
 
@@ -223,7 +232,7 @@ impl<T> ThreadSafeStore<T> {
             let same = state
                 .slots
                 .get(key)
-                .is_some_and(|slot| Arc::ptr_eq(&slot.entry.object, object));
+                .is_some_and(|slot| Arc::ptr_eq(&slot.object, object));
             same.then(|| state.slots.remove(key))
         };
         removed.is_some()
@@ -243,7 +252,7 @@ impl<T> ThreadSafeStore<T> {
         resource_version: &str,
     ) -> Result<(), StoreError> {
         let entries = objects.into_iter();
-        let entries = entries.map(|(key, object)| Entry::of(key, object));
+        let entries = entries.map(|(key, object)| Entry::new(key, object));
         self.replace_entries(entries.collect(), resource_version)
     }
 
@@ -276,94 +285,99 @@ impl<T> ThreadSafeStore<T> {
     /// [`TransactionError`] lists the changes that failed because an index function or the resource
     /// version function failed or panicked. The others have been applied.
     pub fn transaction(&self, changes: Vec<(Key, Change<T>)>) -> Result<(), TransactionError> {
-        self.transact_all(changes.into_iter().map(|(key, change)| {
-            Ok(match change {
-                Change::Add(object) | Change::Update(object) => {
-                    let version = self.version_of(&object)?;
-                    EntryChange::Update(Entry::of(key, object), version)
-                }
-                Change::Delete(gone) => {
-                    let version = self.version_of_deleted(&gone)?;
-                    EntryChange::Delete(key, gone, version)
-                }
-                Change::Bookmark(version) => EntryChange::Bookmark(version),
-            })
-        }))
+        let deltas = changes.into_iter().map(|(key, change)| match change {
+            Change::Add(object) | Change::Update(object) => {
+                self.entry_of(key, object).map(Delta::Updated)
+            }
+            Change::Delete(gone) => {
+                let version = self.version_of_deleted(&gone)?;
+                Ok(Delta::Deleted { key, version, gone })
+            }
+            Change::Bookmark(version) => Ok(Delta::Bookmark(version.as_str().into())),
+        });
+        self.transact_all(deltas)
     }
 
-    /// Like [`transact`](Self::transact), with one error for all changes that fail.
+    /// Like [`transact`](Self::transact), with one error for all changes that fail: those that could
+    /// not become deltas, and those that could not be applied.
     pub(super) fn transact_all(
         &self,
-        changes: impl Iterator<Item = Result<EntryChange<T>, StoreError>>,
+        changes: impl Iterator<Item = Result<Delta<T>, StoreError>>,
     ) -> Result<(), TransactionError> {
-        let changes: Vec<_> = changes.collect();
-        let (outcomes, slow) = self.transact(&changes);
+        let (mut deltas, mut positions, mut failed, mut total) = (vec![], vec![], vec![], 0);
+        for (position, change) in changes.enumerate() {
+            total += 1;
+            match change {
+                Ok(delta) => {
+                    deltas.push(delta);
+                    positions.push(position);
+                }
+                Err(error) => failed.push((position, error)),
+            }
+        }
+        let (outcomes, slow) = self.transact(deltas.iter());
         if let Some(slow) = slow {
             slow.log();
         }
-        let (total, mut successful, mut errors) = (outcomes.len(), Vec::new(), Vec::new());
-        for (position, outcome) in outcomes.into_iter().enumerate() {
+        let mut successful = Vec::new();
+        for (position, outcome) in positions.into_iter().zip(outcomes) {
             match outcome {
                 Ok(_) => successful.push(position),
-                Err(error) => errors.push(error),
+                Err(error) => failed.push((position, error)),
             }
         }
-        if errors.is_empty() {
+        if failed.is_empty() {
             return Ok(());
         }
+        // In the order of the changes.
+        failed.sort_by_key(|(position, _)| *position);
         Err(TransactionError {
             successful,
             total,
-            errors,
+            errors: failed.into_iter().map(|(_, error)| error).collect(),
         })
     }
 
-    /// Applies the changes that are not errors, in one step. Returns the entry that was stored
+    /// Applies changes of single objects and bookmarks in one step. Returns the entry that was stored
     /// before each change, or the error of the change. The caller logs a slow transaction.
-    pub(crate) fn transact(
+    pub(crate) fn transact<'d>(
         &self,
-        changes: &[Result<EntryChange<T>, StoreError>],
-    ) -> (Vec<Outcome<T>>, Option<SlowTransaction>) {
-        let written = self.write(|functions| {
-            let computed = changes.iter().map(|change| match change {
-                Ok(EntryChange::Add(new, _) | EntryChange::Update(new, _)) => {
-                    compute(functions, &new.key, &*new.object)
-                }
-                Ok(EntryChange::Delete(..) | EntryChange::Bookmark(_)) => Ok(Computed::new()),
-                Err(error) => Err(error.clone()),
+        deltas: impl Iterator<Item = &'d Delta<T>> + Clone,
+    ) -> (Vec<Outcome<T>>, Option<SlowTransaction>)
+    where
+        T: 'd,
+    {
+        // Index functions are user code, so they run before the lock is taken.
+        let Ok((mut state, computed)) = self.write(|functions| {
+            let computed = deltas.clone().map(|delta| match delta.entry() {
+                Some(new) => compute(functions, &new.key, &*new.object),
+                None => Ok(Computed::new()),
             });
-            Ok(computed.collect::<Vec<_>>())
+            Ok::<_, Infallible>(computed.collect::<Vec<_>>())
         });
-        let mut outcomes = Vec::with_capacity(changes.len());
-        // Declared outside the block that holds the lock, so that it is dropped after the lock is
-        // released.
-        let mut removed = Vec::new();
         let began = Instant::now();
-        if let Ok((mut state, computed)) = written {
-            let mut last = None;
-            for (change, computed) in changes.iter().zip(computed) {
-                outcomes.push(computed.map(|computed| match change {
-                    Ok(EntryChange::Add(new, version) | EntryChange::Update(new, version)) => {
-                        last = version.clone();
-                        state.slots.put(new.clone(), computed)
-                    }
-                    Ok(EntryChange::Delete(key, _, version)) => {
-                        last = version.clone();
-                        let slot = state.slots.remove(key);
-                        let entry = slot.as_ref().map(|slot| slot.entry.clone());
-                        removed.push(slot);
-                        entry
-                    }
-                    Ok(EntryChange::Bookmark(version)) => {
-                        last = Some(version.as_str().into());
-                        None
-                    }
-                    // `computed` has the error.
-                    Err(_) => None,
-                }));
+        let (mut outcomes, mut last) = (Vec::with_capacity(computed.len()), None);
+        for (delta, computed) in deltas.zip(computed) {
+            let outcome = computed.map(|computed| match delta {
+                Delta::Added(new)
+                | Delta::Updated(new)
+                | Delta::Replaced(new)
+                | Delta::Sync(new) => state.slots.put(new.clone(), computed),
+                // The outcome keeps the object, so it is dropped after the lock is released.
+                Delta::Deleted { key, .. } => {
+                    let slot = state.slots.remove(key);
+                    slot.map(|slot| slot.entry())
+                }
+                Delta::Bookmark(_) => None,
+                Delta::ReplacedAll(_) | Delta::SyncAll => unreachable!("{NOT_OF_ONE_OBJECT}"),
+            });
+            if outcome.is_ok() {
+                last = delta.version().cloned();
             }
-            state.set_resource_version(last);
+            outcomes.push(outcome);
         }
+        state.set_resource_version(last);
+        drop(state);
         let took = began.elapsed();
         let applied = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
         self.report_version();
@@ -372,9 +386,13 @@ impl<T> ThreadSafeStore<T> {
 
     /// Sets the resource version: all changes up to it have been delivered.
     pub fn bookmark(&self, resource_version: &str) {
-        self.state
-            .write()
-            .set_resource_version(Some(resource_version.into()));
+        self.set_version(resource_version.into());
+    }
+
+    fn set_version(&self, resource_version: ResourceVersion) {
+        let mut state = self.state.write();
+        state.set_resource_version(Some(resource_version));
+        drop(state);
         self.report_version();
     }
 
@@ -396,10 +414,10 @@ impl<T> ThreadSafeStore<T> {
 
     /// Runs `compute` without the lock, then takes the write lock. It starts again if the index
     /// functions have changed meanwhile.
-    fn write<R>(
+    fn write<R, E>(
         &self,
-        mut compute: impl FnMut(&[Registered<T>]) -> Result<R, StoreError>,
-    ) -> Result<(RwLockWriteGuard<'_, State<T>>, R), StoreError> {
+        mut compute: impl FnMut(&[Registered<T>]) -> Result<R, E>,
+    ) -> Result<(RwLockWriteGuard<'_, State<T>>, R), E> {
         let mut functions = Arc::clone(&self.state.read().functions);
         loop {
             let computed = compute(&functions)?;

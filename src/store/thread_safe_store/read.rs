@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::super::pages::Pages;
 use super::super::slots::Slot;
-use super::super::{Entry, IndexError, IndexFunc};
+use super::super::{IndexError, IndexFunc};
 use super::{State, ThreadSafeStore};
 use crate::base::sync::RwLockReadGuard;
+use crate::entry::Entry;
 use crate::object::Key;
 
 /// A read of at most this many items holds the lock, for a few tens of microseconds. A longer one
@@ -22,7 +23,7 @@ impl<T> ThreadSafeStore<T> {
             .read()
             .slots
             .get(key)
-            .map(|slot| Arc::clone(&slot.entry.object))
+            .map(|slot| Arc::clone(&slot.object))
     }
 
     /// Returns the number of objects.
@@ -37,23 +38,23 @@ impl<T> ThreadSafeStore<T> {
 
     /// Returns all objects in no particular order.
     pub fn list(&self) -> Vec<Arc<T>> {
-        self.collect(|slot| Arc::clone(&slot.entry.object))
+        self.collect(|slot| Arc::clone(&slot.object))
     }
 
     /// Returns all entries in no particular order.
     pub(crate) fn entries(&self) -> Vec<Entry<T>> {
-        self.collect(|slot| slot.entry.clone())
+        self.collect(|slot| slot.entry())
     }
 
     /// Returns the entry stored under `key`.
     pub(crate) fn entry(&self, key: &str) -> Option<Entry<T>> {
         let state = self.state.read();
-        state.slots.get(key).map(|slot| slot.entry.clone())
+        state.slots.get(key).map(Slot::entry)
     }
 
     /// Returns all keys in no particular order.
     pub fn list_keys(&self) -> Vec<Key> {
-        self.collect(|slot| Arc::clone(&slot.entry.key))
+        self.collect(|slot| Arc::clone(&slot.key))
     }
 
     /// Returns the objects with this index value, in no particular order.
@@ -62,7 +63,7 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// [`IndexError::NoIndex`] if there is no index `name`.
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<T>>, IndexError> {
-        self.lookup(name, &[value], |slot| Arc::clone(&slot.entry.object))
+        self.lookup(name, &[value], |slot| Arc::clone(&slot.object))
     }
 
     /// Returns the sorted keys of the objects with this index value.
@@ -71,7 +72,7 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// [`IndexError::NoIndex`] if there is no index `name`.
     pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<Key>, IndexError> {
-        let mut keys = self.lookup(name, &[value], |slot| Arc::clone(&slot.entry.key))?;
+        let mut keys = self.lookup(name, &[value], |slot| Arc::clone(&slot.key))?;
         keys.sort_unstable();
         Ok(keys)
     }
@@ -94,7 +95,7 @@ impl<T> ThreadSafeStore<T> {
         values.sort_unstable();
         values.dedup();
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
-        self.lookup(name, &values, |slot| Arc::clone(&slot.entry.object))
+        self.lookup(name, &values, |slot| Arc::clone(&slot.object))
     }
 
     fn index_func(&self, name: &str) -> Result<IndexFunc<T>, IndexError> {
@@ -177,7 +178,7 @@ impl<T> ThreadSafeStore<T> {
             .filter_map(|(name, values)| Some((state.ready(name).ok()?, values)));
         let (id, values) = ready.min_by_key(|(id, values)| count(*id, values))?;
         Some(Self::visit(state, id, values, |slot| {
-            Arc::clone(&slot.entry.object)
+            Arc::clone(&slot.object)
         }))
     }
 

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use k8s_informer::__private::Sealed;
-use k8s_informer::__private::staging::{Door, Entry, EntryChange, Gaps, Staging};
+use k8s_informer::__private::staging::{Door, Gaps, Staging};
 use k8s_informer::metrics::InformerMetrics;
-use k8s_informer::queue::{Deltas, PopError, Process, ProcessBatch, Queue};
+use k8s_informer::queue::{Delta, Deltas, Entry, PopError, Process, ProcessBatch, Queue};
 use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::{Deleted, Done, Stop};
 
@@ -137,8 +137,8 @@ impl Staging<Item> for Gated {
         self.inner().is_settled()
     }
 
-    fn apply_entries(&self, changes: &mut Vec<EntryChange<Item>>) -> Vec<StoreError> {
-        let is_bookmark = |change: &&_| matches!(change, EntryChange::Bookmark(_));
+    fn apply_entries(&self, changes: &mut Vec<Delta<Item>>) -> Vec<StoreError> {
+        let is_bookmark = |change: &&_| matches!(change, Delta::Bookmark(_));
         let bookmarks = changes.iter().filter(is_bookmark).count();
         let errors = self.inner().apply_entries(changes);
         // The metrics do not count bookmarks (R22), so count them here. No pop runs concurrently:

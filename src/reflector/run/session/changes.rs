@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::Session;
 use crate::base::digest::Digest;
+use crate::entry::Delta;
 use crate::error::Error;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 use crate::reflector::initial_list::{stored_key, unreadable_object};
-use crate::store::{Change, EntryChange, StoreError};
+use crate::store::StoreError;
 use crate::wire::{DecodedObject, EventKind, Shard, Unreadable};
 
 impl<T: Object> Session<'_, T> {
@@ -34,7 +35,8 @@ impl<T: Object> Session<'_, T> {
                 if self.protocol.tracks_versions() && !resource_version.is_empty() {
                     // The object is not stored, so send only its version: the store is then
                     // complete up to this version.
-                    self.changes.push(EntryChange::Bookmark(resource_version));
+                    let version = resource_version.as_str().into();
+                    self.changes.push(Delta::Bookmark(version));
                 }
             }
             DecodedObject::Unreadable(unreadable) => {
@@ -62,13 +64,15 @@ impl<T: Object> Session<'_, T> {
         let missing = key.filter(|key| missing.contains(key));
         let unreadable = self.protocol.unreadable();
         let gone = (kind == EventKind::Deleted).then(|| Arc::clone(&object));
-        let change = match kind {
-            EventKind::Added => Change::Add(object),
-            EventKind::Deleted => Change::Delete(Deleted::Final(object)),
-            _ => Change::Update(object),
+        // Key function and transform run here, at the door.
+        let door = self.store.door();
+        let delta = match kind {
+            EventKind::Added => door.entry(object, digest).map(Delta::Added),
+            EventKind::Deleted => door.deletion(Deleted::Final(object)),
+            _ => door.entry(object, digest).map(Delta::Updated),
         };
-        match (self.store.door().change_of(change, digest), gone) {
-            (Ok(change), _) => self.changes.push(change),
+        match (delta, gone) {
+            (Ok(delta), _) => self.changes.push(delta),
             (Err(error), gone) => {
                 self.flush();
                 match gone {
@@ -98,11 +102,7 @@ impl<T: Object> Session<'_, T> {
     /// Deletes an object whose last state is unknown.
     fn delete(&mut self, key: Key) {
         let last_known = self.store.known(&key).map(|known| known.object);
-        let gone = Deleted::FinalStateUnknown {
-            key: Key::clone(&key),
-            last_known,
-        };
-        self.changes.push(EntryChange::Delete(key, gone, None));
+        self.changes.push(Delta::tombstone(key, last_known));
         self.flush();
     }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::Session;
 use crate::base::digest::Digest;
+use crate::entry::{Entry, Staging};
 use crate::error::Error;
 use crate::json::Peek;
 use crate::object::{Key, Object};
 use crate::reflector::initial_list::{entry, stored_key};
-use crate::store::{Entry, Staging};
 use crate::wire::{DecodedObject, EventKind, Unreadable};
 
 impl<T: Object> Session<'_, T> {
@@ -21,17 +21,24 @@ impl<T: Object> Session<'_, T> {
                 return self.initial.put_without_kind(item, object, digest);
             }
             DecodedObject::Object(object, digest) => entry(object, digest, self.store.door()),
-            DecodedObject::Unchanged(key, object, digest) => Ok(Entry {
-                key,
-                object,
-                digest,
-            }),
+            DecodedObject::Unchanged(key, object, digest) => {
+                Ok(self.unchanged_entry(key, object, digest))
+            }
             DecodedObject::OtherShard { .. } => return self.initial.other_shard += 1,
             DecodedObject::Unreadable(unreadable) => Err(unreadable),
         };
         match entry {
             Ok(entry) => self.initial.put(entry),
             Err(unreadable) => self.unreadable_item(item, &unreadable),
+        }
+    }
+
+    /// Returns the entry of an object that the store has already.
+    fn unchanged_entry(&self, key: Key, object: Arc<T>, digest: Digest) -> Entry<T> {
+        Entry {
+            version: self.store.door().version(&object),
+            digest,
+            ..Entry::new(key, object)
         }
     }
 
@@ -54,11 +61,8 @@ impl<T: Object> Session<'_, T> {
                 }
             }
             DecodedObject::Unchanged(key, object, digest) => {
-                self.initial.put(Entry {
-                    key,
-                    object,
-                    digest,
-                });
+                let entry = self.unchanged_entry(key, object, digest);
+                self.initial.put(entry);
                 self.protocol.event(kind, "");
             }
             DecodedObject::OtherShard {

@@ -1,0 +1,36 @@
+use std::sync::Arc;
+
+use crate::object::Deleted;
+
+/// One change of a store, for [`Store::transaction`](crate::store::Store::transaction) and
+/// [`ReflectorStore::replace_partly`](crate::store::ReflectorStore::replace_partly).
+/// client-go's `Transaction`.
+#[derive(Debug)]
+pub enum Change<T> {
+    /// An object was added.
+    Add(Arc<T>),
+    /// An object was modified.
+    Update(Arc<T>),
+    /// An object was deleted.
+    Delete(Deleted<T>),
+    /// All changes up to this resource version have been delivered.
+    Bookmark(String),
+}
+
+impl<T> Change<T> {
+    /// Whether the change carries an object to store.
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self, Self::Add(_) | Self::Update(_))
+    }
+}
+
+impl<T> Clone for Change<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Add(object) => Self::Add(Arc::clone(object)),
+            Self::Update(object) => Self::Update(Arc::clone(object)),
+            Self::Delete(gone) => Self::Delete(gone.clone()),
+            Self::Bookmark(version) => Self::Bookmark(version.clone()),
+        }
+    }
+}
