@@ -236,7 +236,7 @@ impl Harness {
             for (flight, deltas) in flights.iter().zip(batch) {
                 match deltas.newest() {
                     Some(Delta::Deleted { gone, .. }) => {
-                        drop(self.known.indexer.delete(gone.clone()))
+                        drop(self.known.indexer.delete(gone.clone()));
                     }
                     newest => drop(
                         self.known
