@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::__private::staging::{Door, Gaps, Staging};
+use k8s_informer::__private::staging::{Applied, Door, Gaps, Staging};
 use k8s_informer::object::GroupVersionKind;
 use k8s_informer::queue::{Delta, Entry};
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
@@ -133,7 +133,7 @@ impl<T: Shown> Staging<T> for Recorder<T> {
         self.inner().is_settled()
     }
 
-    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Vec<StoreError> {
+    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Applied {
         for change in &*changes {
             self.note(match change {
                 Delta::Added(entry) => StoreCall::Added(entry.object.shown()),
@@ -154,7 +154,7 @@ impl<T: Shown> Staging<T> for Recorder<T> {
         entries: Vec<Entry<T>>,
         gaps: Gaps,
         resource_version: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Applied, StoreError> {
         let inner = self.inner();
         inner.replace_entries(entries, gaps, resource_version)
     }

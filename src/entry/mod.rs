@@ -14,7 +14,7 @@ pub use self::change::Change;
 pub use self::delta::{Delta, ReplacedAll};
 pub(crate) use self::door::Door;
 pub(crate) use self::gaps::Gaps;
-pub(crate) use self::staging::Staging;
+pub(crate) use self::staging::{Applied, Staging};
 use crate::base::derive::clone_fields;
 use crate::base::digest::Digest;
 use crate::object::Key;

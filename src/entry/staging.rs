@@ -26,9 +26,13 @@ pub trait Staging<T>: Send + Sync {
         true
     }
 
-    /// Applies changes in order and removes them from `changes`. Returns the errors of those that
-    /// were rejected.
-    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Vec<StoreError>;
+    /// Returns the number of objects for which an index function failed.
+    fn unindexed(&self) -> usize {
+        0
+    }
+
+    /// Applies changes in order and removes them from `changes`.
+    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Applied;
 
     /// Records the version of a change that was not applied because it cannot be read or stored.
     fn skipped(&self, _: &str) {}
@@ -45,5 +49,14 @@ pub trait Staging<T>: Send + Sync {
         entries: Vec<Entry<T>>,
         gaps: Gaps,
         resource_version: &str,
-    ) -> Result<(), StoreError>;
+    ) -> Result<Applied, StoreError>;
+}
+
+/// What a store could not do with changes that it received. The others have been applied.
+#[derive(Default)]
+pub struct Applied {
+    /// The errors of the changes that were rejected.
+    pub rejected: Vec<StoreError>,
+    /// The errors of index functions that failed for a new state of an object. The object is stored.
+    pub unindexed: Vec<StoreError>,
 }

@@ -1,4 +1,3 @@
-use std::collections::HashSet;
 use std::slice;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -6,7 +5,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::error::InformerError;
-use super::process::Superseded;
+use super::process::Reports;
 use crate::base::derive::debug_fields;
 use crate::base::panic;
 use crate::base::sync::Mutex;
@@ -15,14 +14,13 @@ use crate::base::sync::thread::{self, Builder};
 use crate::base::threads::{self, Owners};
 use crate::error::Error;
 use crate::log;
-use crate::object::{Key, Object};
+use crate::object::Object;
 use crate::queue::{BoxError, Delta, Deltas, Failure, PopError, ProcessError, Queue, Requeue};
 use crate::reflector::{
     Consumer, ListerWatcher, OnFailure, Reclaim, Reflector, ReflectorOptions, ReflectorState,
-    ReflectorStatus, undecodable,
+    ReflectorStatus,
 };
 use crate::stop::{Done, Stop};
-use crate::store::StoreError;
 
 /// The pause of the process loop after a panic in the queue.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -53,6 +51,8 @@ pub struct ControllerConfig<T> {
     pub reflector: ReflectorOptions,
     /// Receives the signal that stops the controller, when it starts to run.
     pub(super) started: Option<Arc<OnceLock<Stop>>>,
+    /// What `process` leaves to report, if it belongs to an informer.
+    pub(super) reports: Option<Arc<Reports>>,
     /// A source of unused objects that the reflector thread frees.
     pub(super) reclaim: Option<Arc<dyn Reclaim>>,
     /// Called with each failure of the reflector.
@@ -88,6 +88,7 @@ impl<T> ControllerConfig<T> {
             process_batch: None,
             reflector,
             started: None,
+            reports: None,
             reclaim: None,
             on_failure: None,
             in_place: InPlace::Nothing,
@@ -135,27 +136,36 @@ pub struct Controller<T> {
     has_started: AtomicBool,
     /// See [`ControllerConfig::started`].
     started: Option<Arc<OnceLock<Stop>>>,
+    /// See [`ControllerConfig::reports`].
+    reports: Option<Arc<Reports>>,
     /// `None` while a callback runs, and after `run`. The queue lets one thread in at a time.
     process: Mutex<Option<ProcessLoop<T>>>,
     has_batch: bool,
     in_place: InPlace,
     /// Whether the process loop is running; only for messages.
     processing: AtomicBool,
-    /// Whether any object could be processed.
-    has_accepted: AtomicBool,
     /// The events of the last pops that could not be processed, until they are reported. An innermost
     /// lock.
     lost: Mutex<Vec<Lost>>,
 }
 
-/// An event that could not be processed.
+/// An event that was not processed as usual.
 enum Lost {
-    /// The cache lacks the newest state of this object.
+    /// The cache lacks the newest state of an object, or has it without values in an index.
     Object(Error),
-    /// The cache lacks no object, for example because it has a newer state.
+    /// The event is about no object, so the cache lacks none.
     Other(String),
     /// The event is processed again.
     Requeued(String),
+}
+
+/// What a callback did with one item.
+enum ItemOutcome<'a> {
+    Done,
+    /// These errors are about single objects of a list. The others have been processed.
+    Partly(Vec<&'a BoxError>),
+    Failed(&'a BoxError),
+    Requeued(&'a Requeue),
 }
 
 struct ProcessLoop<T> {
@@ -175,6 +185,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             reflector: reflector.with_consumer(config.reclaim, config.on_failure),
             has_started: AtomicBool::new(false),
             started: config.started,
+            reports: config.reports,
             has_batch: config.process_batch.is_some(),
             process: Mutex::new(Some(ProcessLoop {
                 one: config.process,
@@ -182,7 +193,6 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             })),
             in_place: config.in_place,
             processing: AtomicBool::new(false),
-            has_accepted: AtomicBool::new(false),
             lost: Mutex::default(),
         }
     }
@@ -307,19 +317,6 @@ impl<T: Object> Controller<T> {
         self.reflector.missing().may_contain(key)
     }
 
-    /// Returns the reason if the first list had at least two objects, and none of them could be
-    /// decoded and processed.
-    pub(super) fn undecodable(&self) -> Option<Error> {
-        let status = self.status();
-        // The list may also have objects of other shards.
-        let has_rejected_all = status.received > 1
-            && !self.has_accepted.load(Ordering::Relaxed)
-            && self.reflector.missing().rejected() > 1;
-        let rejected = status.last_error.filter(|_| has_rejected_all);
-        let rejected = rejected.map(|error| undecodable::<T>(status.received, error));
-        status.undecodable.or(rejected)
-    }
-
     /// Returns the status of the reflector.
     pub fn status(&self) -> ReflectorStatus {
         self.reflector.status()
@@ -376,7 +373,7 @@ impl<T: Object> Controller<T> {
         }
     }
 
-    /// Reports the events that could not be processed. Called when no pop is in flight: callbacks and
+    /// Reports what the last pops have left to report. Called when no pop is in flight: callbacks and
     /// loggers may block, and must not delay the other pops and the writers of the queue.
     fn report_lost(&self) {
         let lost = std::mem::take(&mut *self.lost.lock());
@@ -387,6 +384,13 @@ impl<T: Object> Controller<T> {
                 // A callback may request its items again and again, without a pause.
                 Lost::Requeued(text) => log::debug!("{}: {text}", self.name),
             }
+        }
+        let slow = self
+            .reports
+            .as_ref()
+            .and_then(|reports| reports.take_slow());
+        if let Some(slow) = slow {
+            slow.log();
         }
     }
 
@@ -410,92 +414,95 @@ impl<T: Object> Controller<T> {
         processed: Result<Result<(), ProcessError>, String>,
     ) -> Result<(), ProcessError> {
         let result = processed.unwrap_or_else(|panic| Err(panic.into()));
-        if let Err(ProcessError(Failure::Requeue(requeue))) = &result {
-            // The items have been neither processed nor rejected.
-            self.record_requeue(items, requeue);
+        self.record_unindexed();
+        // The usual case: nothing is missing, so nothing changes.
+        if result.is_ok() && self.reflector.missing().is_empty() {
             return result;
         }
-        let has_accepted = self.has_accepted.load(Ordering::Relaxed);
-        if result.is_ok() && has_accepted && self.reflector.missing().is_empty() {
-            return result;
-        }
-        for (at, deltas) in items.iter().enumerate() {
-            let mut errors = errors_of(at, &result);
-            let failed = errors.len();
-            for error in &errors {
-                let event = self.record_error(deltas, error);
-                self.lost.lock().push(event);
-            }
-            errors.retain(|error| !error.is::<Superseded>());
-            let is_accepted = match deltas.newest() {
-                Some(Delta::ReplacedAll(list)) => {
-                    self.record_list(&errors);
-                    list.entries.len() + list.without_key.len() > failed
+        for (position, deltas) in items.iter().enumerate() {
+            match outcome_of(position, &result) {
+                ItemOutcome::Done => self.record_success(deltas),
+                ItemOutcome::Partly(errors) => self.record_partly(deltas, &errors),
+                ItemOutcome::Failed(error) => self.record_error(deltas, error),
+                // The items have been neither processed nor rejected. They have one reason.
+                ItemOutcome::Requeued(requeue) if position == 0 => {
+                    self.record_requeue(deltas, requeue);
                 }
-                Some(newest) if errors.is_empty() => {
-                    self.record_success(deltas.key(), newest);
-                    newest.object().is_some()
-                }
-                _ => false,
-            };
-            if is_accepted && !has_accepted {
-                self.has_accepted.store(true, Ordering::Relaxed);
+                ItemOutcome::Requeued(_) => {}
             }
         }
         result
     }
 
+    /// Records for which objects an index function failed.
+    fn record_unindexed(&self) {
+        let Some(reports) = &self.reports else {
+            return;
+        };
+        for error in reports.take_unindexed() {
+            let error = Error::other(error.to_string());
+            self.reflector.unindexed(&error);
+            self.lost.lock().push(Lost::Object(error));
+        }
+    }
+
     /// Records why the callback requests its items again. [`report_lost`](Self::report_lost) logs it
     /// after the pop.
-    fn record_requeue(&self, items: &[Deltas<T>], requeue: &Requeue) {
+    fn record_requeue(&self, first: &Deltas<T>, requeue: &Requeue) {
         let Some(reason) = &requeue.reason else {
             return;
         };
-        let key = items.first().and_then(Deltas::key);
-        let first = key.map_or("an event", |key| key);
+        let first = first.key().map_or("an event", |key| key);
         let text = format!("{first} is processed again: {reason}");
         self.lost.lock().push(Lost::Requeued(text));
     }
 
-    /// Records an error. [`report_lost`](Self::report_lost) reports the result after the pop.
-    fn record_error(&self, deltas: &Deltas<T>, error: &BoxError) -> Lost {
-        let key = rejected_key(error).or_else(|| deltas.key().cloned());
-        let text = match &key {
-            Some(key) if !error.is::<StoreError>() => format!("{key}: {error}"),
-            _ => error.to_string(),
+    /// Records that an item was not processed. [`report_lost`](Self::report_lost) reports it after the
+    /// pop.
+    fn record_error(&self, deltas: &Deltas<T>, error: &BoxError) {
+        let key = deltas.key();
+        let text = match key {
+            Some(key) => format!("an event was lost: {key}: {error}"),
+            None => format!("an event was lost: {error}"),
         };
-        let text = format!("an event was lost: {text}");
-        match deltas.newest() {
-            Some(newest) if !error.is::<Superseded>() && !is_about_no_object(newest) => {
+        let event = match deltas.newest() {
+            // Nothing is lost that the next event would not deliver.
+            None | Some(Delta::SyncAll | Delta::Bookmark(_)) => Lost::Other(text),
+            Some(newest) => {
                 let (version, error) = (version(newest), Error::other(text));
-                self.reflector.rejected(key, &version, &error);
+                self.reflector.rejected(key.cloned(), &version, &error);
                 Lost::Object(error)
             }
-            _ => Lost::Other(text),
-        }
-    }
-
-    fn record_success(&self, key: Option<&Key>, newest: &Delta<T>) {
-        let Some(key) = key.filter(|_| !is_about_no_object(newest)) else {
-            return;
         };
-        let resynced = matches!(newest, Delta::Sync(_)).then(|| version(newest));
-        let missing = self.reflector.missing();
-        missing.accepted(key, resynced.as_deref());
+        self.lost.lock().push(event);
     }
 
-    /// Records the outcome of a list, unless an unknown part of it failed.
-    fn record_list(&self, errors: &[&BoxError]) {
-        let mut rejected = HashSet::new();
-        for error in errors {
-            if !error.is::<StoreError>() {
-                return;
-            }
-            // The empty key stands for objects beyond the limit, and for those without a key.
-            rejected.extend([rejected_key(error).unwrap_or_else(|| "".into()), "".into()]);
-        }
+    /// Records that an item was processed.
+    fn record_success(&self, deltas: &Deltas<T>) {
         let missing = self.reflector.missing();
-        missing.accepted_list(|key| rejected.contains(key));
+        match deltas.newest() {
+            None | Some(Delta::SyncAll | Delta::Bookmark(_)) => {}
+            Some(Delta::ReplacedAll(_)) => missing.accepted_list(|_| false),
+            Some(newest) => {
+                // A resync may deliver an older state than the rejected one.
+                let resynced = matches!(newest, Delta::Sync(_)).then(|| version(newest));
+                if let Some(key) = deltas.key() {
+                    missing.accepted(key, resynced.as_deref());
+                }
+            }
+        }
+    }
+
+    /// Records that a list was processed, except for objects without a key.
+    fn record_partly(&self, deltas: &Deltas<T>, errors: &[&BoxError]) {
+        for error in errors {
+            self.record_error(deltas, error);
+        }
+        // The empty key stands for objects without a key, and for those beyond the limit.
+        if let Some(Delta::ReplacedAll(_)) = deltas.newest() {
+            let missing = self.reflector.missing();
+            missing.accepted_list(|key| key.is_empty());
+        }
     }
 }
 
@@ -546,35 +553,25 @@ impl<T: Object> Drop for ReservedPop<'_, T> {
     }
 }
 
-/// Returns the errors of the item at this position of a batch.
-fn errors_of(at: usize, result: &Result<(), ProcessError>) -> Vec<&BoxError> {
+/// Returns the outcome of the item at this position of a batch.
+fn outcome_of(position: usize, result: &Result<(), ProcessError>) -> ItemOutcome<'_> {
     match result {
-        Err(ProcessError(Failure::All(error))) => vec![error],
-        Err(ProcessError(Failure::Some(failed))) => failed.of(at).collect(),
-        Ok(()) | Err(ProcessError(Failure::Requeue(_))) => Vec::new(),
+        Ok(()) => ItemOutcome::Done,
+        Err(ProcessError(Failure::All(error))) => ItemOutcome::Failed(error),
+        Err(ProcessError(Failure::Requeue(requeue))) => ItemOutcome::Requeued(requeue),
+        Err(ProcessError(Failure::Some(failed))) => {
+            let errors: Vec<_> = failed.of(position).collect();
+            match errors.is_empty() {
+                true => ItemOutcome::Done,
+                false => ItemOutcome::Partly(errors),
+            }
+        }
     }
 }
 
-/// Returns the key of the object that the store rejected.
-fn rejected_key(error: &BoxError) -> Option<Key> {
-    match error.downcast_ref::<StoreError>() {
-        Some(StoreError::Index { key, .. }) => Some(Key::clone(key)),
-        _ => None,
-    }
-}
-
-fn is_about_no_object<T>(delta: &Delta<T>) -> bool {
-    matches!(delta, Delta::SyncAll | Delta::Bookmark(_))
-}
-
-/// Returns the version of the object. Reading it is user code.
-fn version<T: Object>(delta: &Delta<T>) -> String {
-    let read = || {
-        delta
-            .object()
-            .map(|object| object.resource_version().to_owned())
-    };
-    panic::catch(read).ok().flatten().unwrap_or_default()
+/// Returns the version of a change as text, which is empty if it has none.
+fn version<T>(delta: &Delta<T>) -> String {
+    delta.version().map(ToString::to_string).unwrap_or_default()
 }
 
 debug_fields!(Controller<T>: name);

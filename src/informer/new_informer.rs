@@ -152,6 +152,7 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
 
     // The process loop, which calls the handler.
     let started = Arc::new(OnceLock::new());
+    let reports = Arc::clone(part.reports());
     let mut process = Unshared {
         name,
         part,
@@ -165,6 +166,7 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
             process.process(deltas, is_in_initial_list)
         });
     config.started = Some(started);
+    config.reports = Some(reports);
     config.reflector = reflector;
     (indexer, Controller::new(config))
 }
@@ -214,9 +216,7 @@ impl<T: Object> Unshared<T> {
                 log::error!("{name}: the destructor of an object {panic}");
             }
         };
-        let processed = self.part.process(deltas, is_in_initial_list, &mut notify);
-        self.part.log();
-        processed
+        self.part.process(deltas, is_in_initial_list, &mut notify)
     }
 }
 

@@ -2,8 +2,6 @@
 //! and `processDeltasInBatch`.
 
 use std::collections::HashMap;
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 
 use super::handler::Notification;
@@ -13,10 +11,11 @@ use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
 use crate::entry::{Delta, Entry, Gaps, ReplacedAll};
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
-use crate::queue::{BatchError, BoxError, Deltas, Failure, ProcessError};
-use crate::store::{Indexer, KnownObjects, Outcome, SlowTransaction, StoreError};
+use crate::queue::{BatchError, Deltas, ProcessError};
+use crate::store::{Indexer, KnownObjects, SlowTransaction, StoreError, StoreUnindexed, Written};
 
 const NO_KEY: &str = "an object of the list has no key";
+const NOT_IN_A_BATCH: &str = "the change is not one of a single object, but in a batch";
 
 /// The maximum number of changes that are written to the cache in one step. Lookups wait for a
 /// step, but not for the whole list.
@@ -36,8 +35,36 @@ pub(super) struct IndexerPart<T> {
     namespace: Option<NamespacePart>,
     /// Whether a new UID under the same key is delivered as a deletion and an add.
     recreation_as_delete_and_add: bool,
-    /// The last slow transaction, until it is logged. An innermost lock.
+    /// What the processing leaves for the log and the error handlers, which are user code: they run
+    /// when no lock is held and no pop is under way.
+    reports: Arc<Reports>,
+}
+
+/// What the writes of a cache leave to report. The locks are innermost ones.
+#[derive(Default)]
+pub(super) struct Reports {
+    /// The last slow transaction.
     slow: Mutex<Option<SlowTransaction>>,
+    /// The errors of index functions that failed for a new state of an object.
+    unindexed: Mutex<Vec<StoreError>>,
+}
+
+impl Reports {
+    /// Takes the slow transaction.
+    pub(super) fn take_slow(&self) -> Option<SlowTransaction> {
+        self.slow.lock().take()
+    }
+
+    /// Takes the errors of index functions.
+    pub(super) fn take_unindexed(&self) -> Vec<StoreError> {
+        std::mem::take(&mut self.unindexed.lock())
+    }
+
+    fn add_unindexed(&self, errors: Vec<StoreError>) {
+        if !errors.is_empty() {
+            self.unindexed.lock().extend(errors);
+        }
+    }
 }
 
 /// The part of a cache that has the objects of one namespace.
@@ -66,16 +93,13 @@ impl<T: Object> IndexerPart<T> {
             cache,
             namespace,
             recreation_as_delete_and_add,
-            slow: Mutex::default(),
+            reports: Arc::default(),
         }
     }
 
-    /// Logs what the last calls have left for the log. Call it without a lock.
-    pub(super) fn log(&self) {
-        let slow = { self.slow.lock().take() };
-        if let Some(slow) = slow {
-            slow.log();
-        }
+    /// Returns what this part leaves to report.
+    pub(super) fn reports(&self) -> &Arc<Reports> {
+        &self.reports
     }
 
     /// Applies the changes of one object to the cache, oldest first, and notifies about each one.
@@ -87,19 +111,18 @@ impl<T: Object> IndexerPart<T> {
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
-        let all = 0..deltas.len();
-        merge_results(all.map(|at| self.process_one(deltas, at, is_in_initial_list, notify)))
+        deltas
+            .iter()
+            .try_for_each(|delta| self.process_one(delta, is_in_initial_list, notify))
     }
 
-    /// Like [`process`](Self::process), but for the change at one position.
+    /// Like [`process`](Self::process), but for one change.
     pub(super) fn process_one(
         &self,
-        deltas: &Deltas<T>,
-        at: usize,
+        delta: &Delta<T>,
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
-        let delta = &deltas[at];
         match delta {
             Delta::ReplacedAll(list) => return self.replace_all(list, is_in_initial_list, notify),
             Delta::SyncAll => {
@@ -114,10 +137,10 @@ impl<T: Object> IndexerPart<T> {
             }
             _ => {}
         }
-        let old = self.cache.keyed().apply(delta);
-        let old = old.map_err(|error| self.rejection(error, delta))?;
+        let Ok(written) = self.cache.keyed().apply(delta, StoreUnindexed);
         self.record([delta]);
-        self.notify_delta(delta, old, is_in_initial_list, notify);
+        self.reports.add_unindexed(written.unindexed);
+        self.notify_delta(delta, written.before, is_in_initial_list, notify);
         Ok(())
     }
 
@@ -129,18 +152,15 @@ impl<T: Object> IndexerPart<T> {
         is_in_initial_list: bool,
         notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
-        let mut errors = BatchError::default();
+        let mut failed = BatchError::default();
         for (position, deltas) in batch.iter().enumerate() {
-            let error = match panic::catch(|| self.process(deltas, is_in_initial_list, notify)) {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => error.into_error(),
-                Err(panic) => Some(panic.into()),
-            };
+            let processed = self.process(deltas, is_in_initial_list, notify);
+            let error = processed.err().and_then(ProcessError::into_error);
             if let Some(error) = error {
-                errors.add(position, error);
+                failed.add(position, error);
             }
         }
-        errors.into_result()
+        failed.into_result()
     }
 
     /// Applies the changes of many objects, one object per item. All changes are in the cache
@@ -152,22 +172,24 @@ impl<T: Object> IndexerPart<T> {
         notify: &mut Notify<'_, T>,
     ) -> Result<(), ProcessError> {
         let mut failed = BatchError::default();
-        let outcomes = self.write(batch.iter().flat_map(|deltas| deltas.iter()));
         let deltas = batch.iter().enumerate();
         let deltas =
             deltas.flat_map(|(item, deltas)| deltas.iter().map(move |delta| (item, delta)));
-        for ((item, delta), outcome) in deltas.zip(outcomes) {
-            match outcome {
-                Ok(old) => self.notify_delta(delta, old, is_in_initial_list, notify),
-                Err(error) => failed.add(item, self.rejection(error, delta)),
-            }
+        let (of_objects, others): (Vec<_>, Vec<_>) =
+            deltas.partition(|(_, delta)| delta.is_of_object());
+        let written = self.write(of_objects.iter().map(|(_, delta)| *delta));
+        for ((_, delta), written) in of_objects.into_iter().zip(written) {
+            self.notify_delta(delta, written.before, is_in_initial_list, notify);
+        }
+        // A queue delivers them alone (P12, R15).
+        for (item, _) in others {
+            failed.add(item, StoreError::other(NOT_IN_A_BATCH));
         }
         failed.into_result()
     }
 
     /// Applies a list. The cache contains the whole list before the first notification, and
-    /// deletions are delivered first. An object that has no key, or that an index function rejects,
-    /// does not affect the others.
+    /// deletions are delivered first. An object that has no key does not affect the others.
     fn replace_all(
         &self,
         list: &ReplacedAll<T>,
@@ -201,8 +223,7 @@ impl<T: Object> IndexerPart<T> {
             .extract_if(|key, _| !listed.contains_key(key) && !gaps.cover(key))
             .map(|(key, entry)| (key, entry.object))
             .collect();
-        let mut rejected =
-            self.write_list(&entries, &gone, &gaps, &list.resource_version.to_string());
+        self.write_list(&entries, &gone, &gaps, &list.resource_version.to_string());
         for (key, object) in gone {
             let gone = Deleted::FinalStateUnknown {
                 key: Key::clone(&key),
@@ -210,34 +231,29 @@ impl<T: Object> IndexerPart<T> {
             };
             notify(key, Notification::deleted(gone, None), false);
         }
-        for (at, new) in entries.into_iter().enumerate() {
+        for new in entries {
             // What stays in `old` is still in the cache.
             let before = old.remove(&new.key);
-            match rejected.remove(&at) {
-                Some(error) => failed.add(0, self.rejection(error, &Delta::Updated(new))),
-                None => self.notify_object(before, new, is_in_initial_list, notify),
-            }
+            self.notify_object(before, new, is_in_initial_list, notify);
         }
         failed.into_result()
     }
 
-    /// Writes a list to the cache. Returns the rejected objects by their index in `entries`.
+    /// Writes a list to the cache: as a whole, or in steps if other parts of the cache stay.
     fn write_list(
         &self,
         entries: &[Entry<T>],
         gone: &[(Key, Arc<T>)],
         gaps: &Gaps,
         resource_version: &str,
-    ) -> HashMap<usize, StoreError> {
+    ) {
         if self.namespace.is_none() {
             let mut kept = entries.to_vec();
             self.cache.keep_in_gaps(&mut kept, gaps);
-            // This rejects the whole list for a single bad object. If it does, the code below
-            // writes the objects individually.
-            let replaced = self.cache.keyed().replace_entries(kept, resource_version);
-            if replaced.is_ok() {
-                return HashMap::new();
-            }
+            let cache = self.cache.keyed();
+            let Ok(unindexed) = cache.replace_entries(kept, resource_version, StoreUnindexed);
+            self.reports.add_unindexed(unindexed);
+            return;
         }
         // The objects of a list do not advance the version of the cache one by one.
         let updates = entries.iter().map(|entry| {
@@ -250,33 +266,35 @@ impl<T: Object> IndexerPart<T> {
             .iter()
             .map(|(key, object)| Delta::tombstone(Key::clone(key), Some(Arc::clone(object))));
         let mut changes = updates.chain(deletions);
-        let mut outcomes = Vec::new();
         loop {
             let step: Vec<_> = changes.by_ref().take(STEP).collect();
             if step.is_empty() {
                 break;
             }
-            outcomes.extend(self.write(step.iter()));
+            self.write(step.iter());
         }
         self.cache.keyed().bookmark(resource_version);
-        let outcomes = outcomes.into_iter().enumerate();
-        outcomes
-            .filter_map(|(at, outcome)| Some((at, outcome.err()?)))
-            .collect()
     }
 
-    /// Applies changes to the cache in one step. Returns the outcome of each.
-    fn write<'d>(&self, deltas: impl Iterator<Item = &'d Delta<T>> + Clone) -> Vec<Outcome<T>>
+    /// Applies changes to the cache in one step.
+    fn write<'d>(&self, deltas: impl Iterator<Item = &'d Delta<T>> + Clone) -> Vec<Written<T>>
     where
         T: 'd,
     {
-        let (outcomes, slow) = self.cache.keyed().transact(deltas.clone());
+        let cache = self.cache.keyed();
+        let (outcomes, slow) = cache.transact(deltas.clone(), StoreUnindexed);
         if slow.is_some() {
-            *self.slow.lock() = slow;
+            *self.reports.slow.lock() = slow;
         }
-        let applied = deltas.zip(&outcomes);
-        self.record(applied.filter_map(|(delta, outcome)| outcome.is_ok().then_some(delta)));
-        outcomes
+        self.record(deltas);
+        let mut written = Vec::with_capacity(outcomes.len());
+        for outcome in outcomes {
+            let Ok(mut outcome) = outcome;
+            let unindexed = std::mem::take(&mut outcome.unindexed);
+            self.reports.add_unindexed(unindexed);
+            written.push(outcome);
+        }
+        written
     }
 
     /// Records which keys are now stored or deleted.
@@ -315,19 +333,6 @@ impl<T: Object> IndexerPart<T> {
             );
         } else if let Some(new) = delta.entry() {
             self.notify_object(old, new.clone(), is_in_initial_list, notify);
-        }
-    }
-
-    /// Returns the error of a change that the cache rejected.
-    fn rejection(&self, error: StoreError, delta: &Delta<T>) -> BoxError {
-        // A resync or a list delivers the cached object again.
-        let is_cached = |new: &Entry<T>| {
-            let cached = self.cache.get_by_key(&new.key);
-            cached.is_some_and(|cached| Arc::ptr_eq(&cached, &new.object))
-        };
-        match delta.entry() {
-            Some(new) if is_cached(new) => Superseded::by_newer(error.into()),
-            _ => error.into(),
         }
     }
 
@@ -413,47 +418,6 @@ impl<T: Object> IndexerPart<T> {
     }
 }
 
-/// Returns the result for the changes of one object, oldest first. Takes the result of each one even
-/// after an error: a rejected change must not affect the changes after it.
-pub(super) fn merge_results(
-    results: impl Iterator<Item = Result<(), ProcessError>>,
-) -> Result<(), ProcessError> {
-    let mut result = Ok(());
-    for processed in results {
-        result = match (result, processed) {
-            (Err(ProcessError(Failure::All(before))), Ok(())) => {
-                Err(Superseded::by_newer(before).into())
-            }
-            // The errors of a list, which is alone in its item.
-            (Err(before), Ok(())) => Err(before),
-            (_, processed) => processed,
-        };
-    }
-    result
-}
-
-/// The error of a rejected state, although the cache has a newer state of the object, or has this
-/// one already.
-#[derive(Debug)]
-pub(super) struct Superseded(BoxError);
-
-impl Superseded {
-    fn by_newer(rejected: BoxError) -> BoxError {
-        match rejected.is::<Self>() {
-            true => rejected,
-            false => Box::new(Self(rejected)),
-        }
-    }
-}
-
-impl fmt::Display for Superseded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Error for Superseded {}
-
 /// Whether the object was deleted and created again under the same key.
 fn is_recreated<T: Object>(old: &T, new: &T) -> bool {
     !old.uid().is_empty() && !new.uid().is_empty() && old.uid() != new.uid()
@@ -469,6 +433,10 @@ impl<T: Object> KnownObjects<T> for IndexerPart<T> {
 
     fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
         Ok(self.has(key).then(|| self.cache.get_by_key(key)).flatten())
+    }
+
+    fn unindexed(&self) -> usize {
+        self.cache.keyed().count_unindexed(|key| self.has(key))
     }
 
     fn entry(&self, key: &str) -> Option<Entry<T>> {

@@ -11,7 +11,7 @@ use super::{Deltas, PopError, Process, ProcessBatch, ProcessError, Watermark};
 use crate::base::panic::catch;
 use crate::base::sync::thread::{self, ThreadId};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
-use crate::entry::{Delta, Door, Entry, Gaps, Staging};
+use crate::entry::{Applied, Delta, Door, Entry, Gaps, Staging};
 use crate::metrics::Meter;
 use crate::object::Accessor;
 use crate::stop::Done;
@@ -532,12 +532,18 @@ impl<T: Send + Sync, A: DeltaAccumulator<T> + Send> Staging<T> for Front<T, A> {
     }
 
     /// Queues the changes under one lock and wakes one pop.
-    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Vec<StoreError> {
-        let (mut errors, mut has_items) = (Vec::new(), false);
+    fn unindexed(&self) -> usize {
+        let known = self.known_objects.as_ref();
+        known.map_or(0, |known| known.unindexed())
+    }
+
+    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Applied {
+        let (mut applied, mut has_items) = (Applied::default(), false);
         let mut queue = self.lock_for_write();
         for delta in changes.drain(..) {
             has_items |= !matches!(delta, Delta::Bookmark(_));
-            errors.extend(A::put(&mut queue, delta.into()).err());
+            let rejected = A::put(&mut queue, delta.into()).err();
+            applied.rejected.extend(rejected);
         }
         if has_items {
             queue.unlock();
@@ -545,7 +551,7 @@ impl<T: Send + Sync, A: DeltaAccumulator<T> + Send> Staging<T> for Front<T, A> {
             // A bookmark does not report the depth (R22).
             queue.publish();
         }
-        errors
+        applied
     }
 
     fn replace_entries(
@@ -553,7 +559,8 @@ impl<T: Send + Sync, A: DeltaAccumulator<T> + Send> Staging<T> for Front<T, A> {
         entries: Vec<Entry<T>>,
         gaps: Gaps,
         resource_version: &str,
-    ) -> Result<(), StoreError> {
-        A::replace(self, entries, gaps, resource_version)
+    ) -> Result<Applied, StoreError> {
+        A::replace(self, entries, gaps, resource_version)?;
+        Ok(Applied::default())
     }
 }

@@ -190,21 +190,19 @@ impl<T: Object> InitialList<T> {
     /// Returns the reason if no object could be decoded. A single object may itself be malformed.
     pub(super) fn undecodable(&self) -> Option<Error> {
         let (count, first) = self.unread.as_ref()?;
-        (self.objects.len() == 0 && *count > 1).then(|| undecodable::<T>(*count, first.clone()))
+        if self.objects.len() > 0 || *count < 2 {
+            return None;
+        }
+        let name = std::any::type_name::<T>();
+        Some(first.clone().context(format!(
+            "none of the {count} objects in the list could be decoded as {name}; the first error"
+        )))
     }
 
     /// Returns the readable objects, and the others.
     pub(super) fn into_parts(self) -> (Vec<Entry<T>>, Gaps) {
         (self.objects.into_vec(), self.gaps)
     }
-}
-
-/// Returns the error of a list in which no object could be decoded.
-pub(crate) fn undecodable<T>(objects: usize, first: Error) -> Error {
-    let name = std::any::type_name::<T>();
-    first.context(format!(
-        "none of the {objects} objects in the list could be decoded as {name}; the first error"
-    ))
 }
 
 /// Passes an object through the door of the store.

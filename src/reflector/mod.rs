@@ -51,7 +51,6 @@ mod protocol;
 mod reclaim;
 mod run;
 
-pub(crate) use initial_list::undecodable;
 pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource, TimedRead};
 pub(crate) use missing::Missing;
 pub(crate) use options::WatchErrorHandler;

@@ -287,14 +287,17 @@ pub struct ReflectorStatus {
     /// Whether every object could be read and stored, so that the cache matches the server.
     ///
     /// It becomes `false` when an object cannot be decoded, and `true` when every object of a list
-    /// can be decoded. It is also `false` while an informer lacks an object that its cache has
-    /// rejected, for example because an index function failed. Meanwhile the reflector relists
-    /// automatically, up to five times for each missed object. Before each relist it waits for the
+    /// can be decoded. It is also `false` while the process function of a
+    /// [`Controller`](crate::informer::Controller) has rejected an object. Meanwhile the reflector
+    /// relists automatically, up to five times for each missed object. Before each relist it waits for the
     /// [back-off](ReflectorOptions::backoff), and at least a second.
     pub complete: bool,
     /// The total number of objects in lists and events that could not be decoded, keyed,
     /// transformed or stored. Each is logged, and its cached copy remains.
     pub unreadable: u64,
+    /// The number of objects for which an [index function](crate::store::IndexFunc) failed. They are
+    /// in the cache, but not found by that index. Each is logged.
+    pub unindexed: usize,
     /// The reason, if the first list had at least two objects and none of them could be decoded.
     /// Most likely, the Rust type does not match the resource. The informer is then synced, with an
     /// empty cache. The field is reset when a list contains an object that can be decoded.
@@ -370,6 +373,9 @@ impl fmt::Display for ReflectorStatus {
         }
         if self.unreadable > 0 {
             write!(f, "; unreadable {}", self.unreadable)?;
+        }
+        if self.unindexed > 0 {
+            write!(f, "; unindexed {}", self.unindexed)?;
         }
         if self.failures > 0 {
             write!(f, "; failures {}", self.failures)?;

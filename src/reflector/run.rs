@@ -23,6 +23,7 @@ use crate::base::panic;
 use crate::base::sync::Mutex;
 use crate::base::sync::thread::{self, Scope, ScopedJoinHandle};
 use crate::base::threads::{self, Owners, StackSizes};
+use crate::entry::Staging;
 use crate::error::Error;
 use crate::log;
 use crate::object::{Key, Object};
@@ -169,7 +170,15 @@ impl<T: Object> Reflector<T> {
         self.missing.add_rejected(key, version);
     }
 
-    /// Passes the error of a rejected object to the log and to the callback for failures.
+    /// Records that an index function failed for an object, which the consumer has stored. Pass the
+    /// error to [`notify_rejected`](Self::notify_rejected) afterwards.
+    pub(crate) fn unindexed(&self, error: &Error) {
+        let at = self.now();
+        let mut status = self.status.lock();
+        (status.last_error, status.last_error_at) = (Some(error.clone()), at);
+    }
+
+    /// Passes the error of a rejected or unindexed object to the log and to the callback for failures.
     pub(crate) fn notify_rejected(&self, error: &Error) {
         let text = error.to_string();
         let level = match self.logged.lock().record(ReportKind::Object, error, &text) {
@@ -189,6 +198,7 @@ impl<T: Object> Reflector<T> {
         let mut status = self.status.lock().clone();
         status.complete &= rejected == 0;
         status.unreadable += rejections;
+        status.unindexed = self.store.staging().map_or(0, Staging::unindexed);
         status
     }
 

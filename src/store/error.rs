@@ -97,6 +97,13 @@ pub enum IndexError {
         /// The requested name.
         name: Arc<str>,
     },
+    /// The index function failed for a stored object, so the result might lack this object.
+    Unindexed {
+        /// The name of the index.
+        name: Arc<str>,
+        /// The key of the object, or of one of them.
+        key: Key,
+    },
     /// The index function failed or panicked on the object passed to the call.
     Function {
         /// The name of the index.
@@ -110,6 +117,10 @@ impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoIndex { name } => write!(f, "index {name:?} does not exist"),
+            Self::Unindexed { name, key } => write!(
+                f,
+                "index {name:?} lacks {key}, because its function failed for this object; see the log"
+            ),
             Self::Function { name, message } => {
                 write!(f, "index function {name:?}{} {message}", separator(message))
             }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,11 +23,15 @@ type Function<T> = dyn Fn(&T) -> Result<Vec<String>, Error> + Send + Sync;
 /// A function that computes the index values of an object: none, one or several. client-go's
 /// `IndexFunc`.
 ///
-/// It runs without a lock of the store whenever an object is written. A panic counts as a failure. If
-/// the function fails, the write fails and changes nothing.
+/// It runs without any lock, whenever an object is written. A panic counts as a failure.
 ///
-/// In an informer, it runs while a change is processed, under a lock that adding and removing a
-/// handler needs. So it must not add or remove handlers, or wait for a thread that does.
+/// If the function fails in an [`Indexer`](super::Indexer) or [`ThreadSafeStore`](super::ThreadSafeStore)
+/// that you write to, the write fails and changes nothing. If it fails in an informer, or in an indexer
+/// that a [`Reflector`](crate::reflector::Reflector) fills, the object is *unindexed*: it is in the
+/// cache and delivered to handlers, but no value of this index finds it. The error is reported once
+/// for each state of the object, and
+/// [`ReflectorStatus::unindexed`](crate::reflector::ReflectorStatus::unindexed) counts the objects. The
+/// function runs again for each new state, and for each object of a relist, but not for a resync.
 ///
 /// ```
 /// use k8s_informer::store::{IndexFunc, Indexers, ThreadSafeStore};
@@ -182,27 +187,101 @@ pub(super) struct Registered<T> {
 clone_fields!(Registered<T>: id, name, function, ready);
 
 /// All index values of one object as (index id, value): sorted, without duplicates.
-pub(super) type Computed = Vec<(u32, String)>;
+pub(super) type Values = Vec<(u32, String)>;
+
+/// The outcome of the index functions for one object.
+#[derive(Clone, Default)]
+pub(crate) struct Computed {
+    pub(super) values: Values,
+    /// The functions that failed. The object has no values in their indexes.
+    pub(super) failed: Vec<FailedIndex>,
+}
+
+/// An index function that failed for an object.
+#[derive(Clone)]
+pub(crate) struct FailedIndex {
+    pub(super) id: u32,
+    /// See [`Registered::ready`].
+    ready: bool,
+    name: Arc<str>,
+    message: Arc<str>,
+}
+
+impl FailedIndex {
+    pub(super) fn error(&self, key: &Key) -> StoreError {
+        StoreError::Index {
+            index: Arc::clone(&self.name),
+            key: Key::clone(key),
+            message: Arc::clone(&self.message),
+        }
+    }
+
+    pub(super) fn add_error(&self, key: &Key) -> AddIndexersError {
+        AddIndexersError::Function {
+            name: Arc::clone(&self.name),
+            key: Key::clone(key),
+            message: Arc::clone(&self.message),
+        }
+    }
+}
 
 /// Runs the index functions on an object. A store calls them only here, without a lock.
-pub(super) fn compute<T>(
-    functions: &[Registered<T>],
-    key: &Key,
-    object: &T,
-) -> Result<Computed, StoreError> {
-    let mut computed = Vec::with_capacity(functions.len());
+pub(super) fn compute<T>(functions: &[Registered<T>], object: &T) -> Computed {
+    let mut computed = Computed {
+        values: Vec::with_capacity(functions.len()),
+        failed: Vec::new(),
+    };
     for registered in functions {
-        let values = registered
-            .function
-            .values(object)
-            .map_err(|message| StoreError::Index {
-                index: Arc::clone(&registered.name),
-                key: Arc::clone(key),
+        match registered.function.values(object) {
+            Ok(values) => {
+                let values = values.into_iter().map(|value| (registered.id, value));
+                computed.values.extend(values);
+            }
+            Err(message) => computed.failed.push(FailedIndex {
+                id: registered.id,
+                ready: registered.ready,
+                name: Arc::clone(&registered.name),
                 message: message.into(),
-            })?;
-        computed.extend(values.into_iter().map(|value| (registered.id, value)));
+            }),
+        }
     }
-    computed.sort_unstable();
-    computed.dedup();
-    Ok(computed)
+    computed.values.sort_unstable();
+    computed.values.dedup();
+    computed
+}
+
+/// What a write does if an index function fails for its object.
+pub(crate) trait OnIndexFailure: Copy {
+    /// The error of the write.
+    type Error;
+
+    /// Decides whether the object is stored.
+    fn accept(self, key: &Key, computed: Computed) -> Result<Computed, Self::Error>;
+}
+
+/// The write fails and changes nothing. An index that is still being added does not count.
+#[derive(Clone, Copy)]
+pub(crate) struct RejectObject;
+
+impl OnIndexFailure for RejectObject {
+    type Error = StoreError;
+
+    fn accept(self, key: &Key, computed: Computed) -> Result<Computed, StoreError> {
+        match computed.failed.iter().find(|failed| failed.ready) {
+            Some(failed) => Err(failed.error(key)),
+            None => Ok(computed),
+        }
+    }
+}
+
+/// The object is stored without values in the index: it is unindexed.
+#[derive(Clone, Copy)]
+pub(crate) struct StoreUnindexed;
+
+impl OnIndexFailure for StoreUnindexed {
+    type Error = Infallible;
+
+    fn accept(self, _: &Key, computed: Computed) -> Result<Computed, Infallible> {
+        Ok(computed)
+    }
 }

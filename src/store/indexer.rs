@@ -2,12 +2,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{
-    AddIndexersError, Change, IndexError, Indexers, KnownObjects, ReflectorStore, Store,
-    StoreError, ThreadSafeStore, TransactionError, Transform,
+    AddIndexersError, Change, IndexError, Indexers, KnownObjects, ReflectorStore, RejectObject,
+    Store, StoreError, StoreUnindexed, ThreadSafeStore, TransactionError, Transform,
 };
 use crate::base::derive::debug_fields;
 use crate::base::digest::Digest;
-use crate::entry::{Delta, Door, Entry, Gaps, Staging};
+use crate::entry::{Applied, Delta, Door, Entry, Gaps, Staging};
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Deleted, Key, Object};
 
@@ -86,9 +86,8 @@ impl<T> Indexer<T> {
     /// [`StoreError`] if the object has no key, or if the transform or an index function fails.
     /// Then nothing has changed.
     pub fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.store
-            .apply(&self.enter(Change::Update(object))?)
-            .map(drop)
+        let delta = self.enter(Change::Update(object))?;
+        self.store.apply(&delta, RejectObject).map(drop)
     }
 
     /// Stores an object, like [`add`](Self::add).
@@ -109,7 +108,7 @@ impl<T> Indexer<T> {
     /// [`StoreError::Key`] if the object has no key.
     pub fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         let change = self.enter(Change::Delete(gone))?;
-        self.store.apply(&change).map(drop)
+        self.store.apply(&change, RejectObject).map(drop)
     }
 
     /// Replaces all objects and sets the resource version. If several objects have the same key,
@@ -123,7 +122,10 @@ impl<T> Indexer<T> {
         let entries = objects.into_iter();
         let entries = entries.map(|object| self.door.entry(object, Digest::NONE));
         let entries = entries.collect::<Result<_, _>>()?;
-        self.store.replace_entries(entries, resource_version)
+        let replaced = self
+            .store
+            .replace_entries(entries, resource_version, RejectObject);
+        replaced.map(drop)
     }
 
     /// Applies several changes in order, as one atomic step. A read sees all of them or none.
@@ -189,6 +191,42 @@ impl<T> Indexer<T> {
     /// [`IndexError::NoIndex`] if there is no index `name`.
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<T>>, IndexError> {
         self.store.by_index(name, value)
+    }
+
+    /// Returns the objects with this index value, like [`by_index`](Self::by_index), but only if no
+    /// object is unindexed: an error instead of a result that may lack an object.
+    ///
+    /// ```
+    /// use k8s_informer::Indexer;
+    /// use k8s_informer::object::Accessor;
+    /// use k8s_informer::store::{IndexError, IndexFunc, Indexers};
+    /// use std::sync::Arc;
+    ///
+    /// let letter = IndexFunc::new(|word: &String| vec![word[..1].to_owned()]);
+    /// let words = Indexer::new(Accessor::new(|word: &String| Ok(word.as_str().into())), Indexers::new().with("letter", letter));
+    /// words.add(Arc::new("pod".to_owned()))?;
+    /// assert_eq!(words.by_complete_index("letter", "p")?.len(), 1);
+    /// assert!(words.unindexed("letter")?.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::NoIndex`] if there is no index `name`. [`IndexError::Unindexed`] if its function
+    /// failed for a stored object, which might belong to the result.
+    pub fn by_complete_index(&self, name: &str, value: &str) -> Result<Vec<Arc<T>>, IndexError> {
+        self.store.by_complete_index(name, value)
+    }
+
+    /// Returns the sorted keys of the objects for which the function of this index failed. They can
+    /// only be in an indexer that an informer or a reflector fills. See
+    /// [`IndexFunc`](super::IndexFunc).
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::NoIndex`] if there is no index `name`.
+    pub fn unindexed(&self, name: &str) -> Result<Vec<Key>, IndexError> {
+        self.store.unindexed(name)
     }
 
     /// Returns the sorted keys of the objects with this index value.
@@ -297,13 +335,24 @@ impl<T: Send + Sync> Staging<T> for Indexer<T> {
         self.store.entry(key)
     }
 
-    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Vec<StoreError> {
-        let (outcomes, slow) = self.store.transact(changes.iter());
+    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Applied {
+        let (outcomes, slow) = self.store.transact(changes.iter(), StoreUnindexed);
         changes.clear();
         if let Some(slow) = slow {
             slow.log();
         }
-        outcomes.into_iter().filter_map(Result::err).collect()
+        let unindexed = outcomes.into_iter().flat_map(|outcome| {
+            let Ok(written) = outcome;
+            written.unindexed
+        });
+        Applied {
+            rejected: Vec::new(),
+            unindexed: unindexed.collect(),
+        }
+    }
+
+    fn unindexed(&self) -> usize {
+        self.store.count_unindexed(|_| true)
     }
 
     fn replace_entries(
@@ -311,9 +360,15 @@ impl<T: Send + Sync> Staging<T> for Indexer<T> {
         mut entries: Vec<Entry<T>>,
         gaps: Gaps,
         resource_version: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Applied, StoreError> {
         self.keep_in_gaps(&mut entries, &gaps);
-        self.store.replace_entries(entries, resource_version)
+        let Ok(unindexed) = self
+            .store
+            .replace_entries(entries, resource_version, StoreUnindexed);
+        Ok(Applied {
+            rejected: Vec::new(),
+            unindexed,
+        })
     }
 }
 

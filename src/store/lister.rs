@@ -137,12 +137,13 @@ impl<T: Object> NamespaceLister<'_, T> {
     }
 
     /// Returns all objects of the namespace. It uses the index `namespace`. If the indexer does
-    /// not have that index, it checks every object.
+    /// not have that index, or if the index lacks an object, it checks every object.
     pub fn list(&self) -> Vec<Arc<T>> {
         if self.namespace.is_empty() {
             return self.lister.list();
         }
-        match self.lister.by_index(NAMESPACE_INDEX, self.namespace) {
+        let store = self.lister.indexer.keyed();
+        match store.by_complete_index(NAMESPACE_INDEX, self.namespace) {
             Ok(objects) => objects,
             Err(_) => {
                 let mut objects = self.lister.list();

@@ -50,10 +50,11 @@ pub use error::{AddIndexersError, IndexError, StoreError, TransactionError};
 pub use expiration_cache::{ExpirationCache, ExpirationCacheBuilder, TimestampedEntry};
 use index::NAMESPACE_INDEX;
 pub use index::{IndexFunc, Indexers};
+pub(crate) use index::{RejectObject, StoreUnindexed};
 pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};
 pub use thread_safe_store::ThreadSafeStore;
-pub(crate) use thread_safe_store::{Outcome, SlowTransaction};
+pub(crate) use thread_safe_store::{SlowTransaction, Written};
 pub use transform::Transform;
 
 /// The destination of a reflector: a queue or a store. client-go's `ReflectorStore`.
@@ -255,6 +256,12 @@ pub trait KnownObjects<T>: Send + Sync {
     /// Returns an error if the lookup fails. Among the stores of this crate, only an
     /// [`ExpirationCache`] can fail: when its policy panics.
     fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError>;
+
+    /// Returns the number of objects for which an index function failed.
+    #[doc(hidden)]
+    fn unindexed(&self) -> usize {
+        0
+    }
 
     /// Returns the entry of the object stored under `key`.
     #[doc(hidden)]

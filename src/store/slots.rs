@@ -1,8 +1,9 @@
-use std::collections::BTreeSet;
 use std::collections::hash_map;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::index::Computed;
+use super::StoreError;
+use super::index::{Computed, FailedIndex, Values};
 use super::pages::Pages;
 use super::parts::Parts;
 use crate::base::derive::clone_fields;
@@ -25,6 +26,16 @@ pub(super) struct Slots<T> {
     pages: Pages<Slot<T>>,
     /// The indexes with their ids. A store has so few of them that a linear search is fast.
     indices: Vec<(u32, Index)>,
+    /// The objects without values in an index whose function failed for them.
+    unindexed: HashMap<Key, Vec<FailedIndex>>,
+}
+
+/// A stored object.
+pub(super) struct Put<T> {
+    /// The entry that was stored before.
+    pub(super) before: Option<Entry<T>>,
+    /// The index functions that failed for this state of the object for the first time.
+    pub(super) failed: Vec<FailedIndex>,
 }
 
 pub(super) struct Slot<T> {
@@ -39,6 +50,11 @@ pub(super) struct Slot<T> {
 clone_fields!(Slot<T>: key, object, digest, values);
 
 impl<T> Slot<T> {
+    /// Whether the entry is the stored state of the object, perhaps decoded again.
+    pub(super) fn is_same_state(&self, entry: &Entry<T>) -> bool {
+        Arc::ptr_eq(&self.object, &entry.object) || self.digest.is_same(entry.digest)
+    }
+
     /// Returns the entry without its version, which a slot does not keep: a cache has as many slots as
     /// objects.
     pub(super) fn entry(&self) -> Entry<T> {
@@ -61,6 +77,7 @@ impl<T> Slots<T> {
                 .into_iter()
                 .map(|id| (id, Index::with_capacity(0)))
                 .collect(),
+            unindexed: HashMap::new(),
         }
     }
 
@@ -72,9 +89,69 @@ impl<T> Slots<T> {
         self.pages.get(*self.by_key.get(key)? as usize)
     }
 
-    /// Inserts an object and returns the entry that it replaced. The caller must drop the returned
-    /// entry after it releases its lock.
-    pub(super) fn put(&mut self, new: Entry<T>, computed: Computed) -> Option<Entry<T>> {
+    /// Inserts an object. The caller must drop the replaced entry after it releases its lock.
+    pub(super) fn put(&mut self, new: Entry<T>, computed: Computed) -> Put<T> {
+        let Computed { values, failed } = computed;
+        let is_same_state = self
+            .get(&new.key)
+            .is_some_and(|slot| slot.is_same_state(&new));
+        let failed = self.set_unindexed(&new.key, failed, is_same_state);
+        let before = self.put_values(new, values);
+        Put { before, failed }
+    }
+
+    /// Records the index functions that failed for an object. Returns those that did not fail for the
+    /// same state before.
+    fn set_unindexed(
+        &mut self,
+        key: &Key,
+        failed: Vec<FailedIndex>,
+        is_same_state: bool,
+    ) -> Vec<FailedIndex> {
+        // Avoids hashing the key: mostly there are no failures.
+        if failed.is_empty() && self.unindexed.is_empty() {
+            return failed;
+        }
+        let before = self.unindexed.remove(key).filter(|_| is_same_state);
+        let before = before.unwrap_or_default();
+        if failed.is_empty() {
+            return failed;
+        }
+        self.unindexed.insert(Key::clone(key), failed.clone());
+        let is_new = |new: &FailedIndex| before.iter().all(|failed| failed.id != new.id);
+        failed.into_iter().filter(is_new).collect()
+    }
+
+    /// Returns the errors of index functions that failed, and did not fail for the same state of the
+    /// object in `before`.
+    pub(super) fn new_failures(&self, before: &Self) -> Vec<StoreError> {
+        let of_object = |(key, failed): (&Key, &Vec<FailedIndex>)| {
+            let slot = self.get(key).map(Slot::entry);
+            let old = before
+                .get(key)
+                .filter(|old| slot.as_ref().is_some_and(|new| old.is_same_state(new)));
+            let old = old.and_then(|_| before.unindexed.get(key));
+            let is_new = |new: &&FailedIndex| {
+                old.is_none_or(|old| old.iter().all(|failed| failed.id != new.id))
+            };
+            let new = failed.iter().filter(is_new);
+            new.map(|failed| failed.error(key)).collect::<Vec<_>>()
+        };
+        self.unindexed.iter().flat_map(of_object).collect()
+    }
+
+    /// Returns the objects that are unindexed in one of the given indexes.
+    pub(super) fn unindexed(
+        &self,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> impl Iterator<Item = (&Key, &FailedIndex)> {
+        self.unindexed.iter().filter_map(move |(key, failed)| {
+            let failed = failed.iter().find(|failed| is_wanted(failed.id))?;
+            Some((key, failed))
+        })
+    }
+
+    fn put_values(&mut self, new: Entry<T>, computed: Values) -> Option<Entry<T>> {
         // Four billion objects do not fit in memory.
         #[allow(clippy::expect_used)]
         let next = u32::try_from(self.pages.len()).expect("fewer than 2^32 objects");
@@ -111,6 +188,9 @@ impl<T> Slots<T> {
     /// last slot takes the number of the removed one.
     pub(super) fn remove(&mut self, key: &str) -> Option<Slot<T>> {
         let at = self.by_key.remove(key)?;
+        if !self.unindexed.is_empty() {
+            self.unindexed.remove(key);
+        }
         let last = self.pages.len() as u32 - 1;
         let removed = self.pages.swap_remove(at as usize)?;
         for (id, value) in &removed.values {
@@ -137,6 +217,10 @@ impl<T> Slots<T> {
 
     /// Removes an index and returns it. The caller drops it after it releases its lock.
     pub(super) fn remove_index(&mut self, id: u32) -> Option<Index> {
+        self.unindexed.retain(|_, failed| {
+            failed.retain(|failed| failed.id != id);
+            !failed.is_empty()
+        });
         let at = self.indices.iter().position(|(a, _)| *a == id)?;
         Some(self.indices.remove(at).1)
     }
@@ -147,8 +231,11 @@ impl<T> Slots<T> {
         mut compute: impl FnMut(&Key, &T) -> Result<Computed, E>,
     ) -> Result<(), E> {
         for (at, slot) in (0..).zip(self.pages.iter_mut()) {
-            let computed = compute(&slot.key, &slot.object)?;
-            set_values(&mut self.indices, at, &mut slot.values, |_| true, computed);
+            let Computed { values, failed } = compute(&slot.key, &slot.object)?;
+            set_values(&mut self.indices, at, &mut slot.values, |_| true, values);
+            if !failed.is_empty() {
+                self.unindexed.insert(Key::clone(&slot.key), failed);
+            }
         }
         Ok(())
     }
@@ -160,7 +247,22 @@ impl<T> Slots<T> {
             && Arc::ptr_eq(&slot.object, &entry.object)
         {
             let which = |id| ids.contains(&id);
-            set_values(&mut self.indices, at, &mut slot.values, which, computed);
+            set_values(
+                &mut self.indices,
+                at,
+                &mut slot.values,
+                which,
+                computed.values,
+            );
+            // A write of the same object may have failed meanwhile.
+            let before = self.unindexed.remove(&entry.key).unwrap_or_default();
+            let others = before
+                .into_iter()
+                .filter(|failed| !ids.contains(&failed.id));
+            let failed: Vec<_> = others.chain(computed.failed).collect();
+            if !failed.is_empty() {
+                self.unindexed.insert(Key::clone(&entry.key), failed);
+            }
         }
     }
 
@@ -177,7 +279,7 @@ fn set_values(
     at: u32,
     values: &mut Box<[(u32, Arc<str>)]>,
     which: impl Fn(u32) -> bool,
-    computed: Computed,
+    computed: Values,
 ) {
     let old = values.iter().filter(|(id, _)| which(*id));
     let old = old.map(|(id, value)| (*id, &**value));
@@ -241,6 +343,11 @@ mod tests {
     use super::*;
     use crate::time::Random;
 
+    fn values_of(values: Values) -> Computed {
+        let failed = Vec::new();
+        Computed { values, failed }
+    }
+
     fn values<T>(slots: &Slots<T>, id: u32) -> impl Iterator<Item = &Arc<str>> {
         slots.index(id).into_iter().flat_map(Parts::keys)
     }
@@ -260,7 +367,7 @@ mod tests {
         let mut random = Random::new();
         let mut below = |limit: usize| (random.unit() * limit as f64) as usize;
         let mut slots = Slots::with_capacity(0, [0, 1]);
-        let mut model: BTreeMap<String, (usize, Computed)> = BTreeMap::new();
+        let mut model: BTreeMap<String, (usize, Values)> = BTreeMap::new();
         for step in 0..3000 {
             let key = below(300).to_string();
             if below(3) == 0 {
@@ -270,17 +377,17 @@ mod tests {
                 );
                 continue;
             }
-            let mut computed: Computed = (0..below(4))
+            let mut computed: Values = (0..below(4))
                 .map(|_| (below(2) as u32, below(5).to_string()))
                 .collect();
             computed.sort_unstable();
             computed.dedup();
             let old = slots.put(
                 Entry::new(key.as_str().into(), Arc::new(step)),
-                computed.clone(),
+                values_of(computed.clone()),
             );
             assert_eq!(
-                old.map(|old| *old.object),
+                old.before.map(|old| *old.object),
                 model.insert(key, (step, computed)).map(|old| old.0)
             );
 
@@ -307,7 +414,7 @@ mod tests {
     #[test]
     fn x3_unchanged_values_leave_the_index_untouched() {
         let mut slots = Slots::with_capacity(0, [0]);
-        let computed = || vec![(0, "x".to_owned())];
+        let computed = || values_of(vec![(0, "x".to_owned())]);
         slots.put(Entry::new("a".into(), Arc::new(1)), computed());
         let before = values(&slots, 0).next().map(Arc::as_ptr);
         slots.put(Entry::new("a".into(), Arc::new(2)), computed());
@@ -325,15 +432,15 @@ mod tests {
     fn next_write_removes_values_of_a_removed_index() {
         let mut slots = Slots::with_capacity(0, [0]);
         let entry = Entry::new("a".into(), Arc::new(1));
-        slots.put(entry.clone(), Computed::new());
+        slots.put(entry.clone(), Computed::default());
         for id in 1..9 {
             slots.add_index(id);
-            slots.index_object(&entry, &[id], vec![(id, "x".to_owned())]);
+            slots.index_object(&entry, &[id], values_of(vec![(id, "x".to_owned())]));
             assert_eq!(keys_of(&slots, id, "x"), ["a"]);
             slots.remove_index(id);
         }
         assert_eq!(slots.get("a").map(|slot| slot.values.len()), Some(1));
-        slots.put(entry, Computed::new());
+        slots.put(entry, Computed::default());
         assert_eq!(slots.get("a").map(|slot| slot.values.len()), Some(0));
     }
 
@@ -342,7 +449,10 @@ mod tests {
         let mut slots = Slots::with_capacity(0, [0]);
         let key = |n: usize| Key::from(n.to_string());
         for n in 0..100_000 {
-            slots.put(Entry::new(key(n), Arc::new(n)), vec![(0, n.to_string())]);
+            slots.put(
+                Entry::new(key(n), Arc::new(n)),
+                values_of(vec![(0, n.to_string())]),
+            );
         }
         for n in 0..99_990 {
             slots.remove(&key(n * 7 % 100_000));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::ListerWatcher;
-use k8s_informer::store::{IndexFunc, Indexers, Transform};
+use k8s_informer::store::Transform;
 use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -272,38 +272,6 @@ fn wait_for_object_outside_the_namespaces_is_an_error() {
     });
     // The error comes at once, even after the informer has ended.
     assert_eq!(outside("red", &Stop::new()), text);
-}
-
-#[test]
-fn wait_for_object_that_an_index_rejected_is_an_error() {
-    for queue in QUEUES {
-        let events = event("MODIFIED", "n", "a", "12") + &event("ADDED", "n", "b", "13");
-        let script = ScriptedListerWatcher::new([list("10", "n"), Answer::open(events)]);
-        let mut options = options(queue);
-        let index = IndexFunc::fallible(|object: &DynamicObject| match object.resource_version() {
-            "12" => Err("not this one"),
-            _ => Ok(Vec::new()),
-        });
-        options.indexers = Indexers::new().with("picky", index);
-        let informer = SharedIndexInformer::new(Arc::new(script), options);
-        run(&informer, |stop| {
-            informer
-                .wait_for_object(&object("n", "b", "13"), SOON, stop)
-                .unwrap();
-            let rejected = informer
-                .wait_for_object(&object("n", "a", "12"), SOON, stop)
-                .unwrap_err();
-            let text =
-                "the resourceVersion \"12\" of n/a was not stored; the cache still has \"1\"";
-            assert!(rejected.to_string().starts_with(text), "{rejected}");
-            informer
-                .wait_for_object(&object("n", "a", "1"), SOON, stop)
-                .unwrap();
-            informer
-                .wait_for_resource_version("12", SOON, stop)
-                .unwrap();
-        });
-    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use k8s_informer::__private::Sealed;
-use k8s_informer::__private::staging::{Door, Gaps, Staging};
+use k8s_informer::__private::staging::{Applied, Door, Gaps, Staging};
 use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions, wait_for_cache_sync};
 use k8s_informer::queue::{Delta, Deltas, Entry, PopError, Process, Queue};
 use k8s_informer::reflector::{ListerWatcher, ReflectorStatus};
@@ -50,7 +50,7 @@ impl Staging<DynamicObject> for HeldQueue {
     fn is_settled(&self) -> bool {
         self.queue.staging().unwrap().is_settled()
     }
-    fn apply_entries(&self, changes: &mut Vec<Delta<DynamicObject>>) -> Vec<StoreError> {
+    fn apply_entries(&self, changes: &mut Vec<Delta<DynamicObject>>) -> Applied {
         self.queue.staging().unwrap().apply_entries(changes)
     }
     fn replace_entries(
@@ -58,13 +58,13 @@ impl Staging<DynamicObject> for HeldQueue {
         entries: Vec<Entry<DynamicObject>>,
         gaps: Gaps,
         version: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Applied, StoreError> {
         let staging = self.queue.staging().unwrap();
-        staging.replace_entries(entries, gaps, version)?;
+        let applied = staging.replace_entries(entries, gaps, version)?;
         until("status read by the consumer", || {
             self.status.get().is_some()
         });
-        Ok(())
+        Ok(applied)
     }
 }
 

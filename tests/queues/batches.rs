@@ -92,9 +92,9 @@ fn apply<T>(queue: &dyn Queue<T>, changes: impl IntoIterator<Item = Change<T>>) 
             Err(error) => errors.push(error.to_string()),
         }
     }
-    let rejected = staging.apply_entries(&mut entered);
+    let applied = staging.apply_entries(&mut entered);
     assert!(entered.is_empty());
-    errors.extend(rejected.iter().map(ToString::to_string));
+    errors.extend(applied.rejected.iter().map(ToString::to_string));
     errors
 }
 

@@ -60,7 +60,11 @@ const OPERATIONS: [(&str, Operation); 14] = [
         let mut gaps = Gaps::default();
         gaps.add(Some("c".into()));
         let staging = queue.staging().unwrap();
-        shown(staging.replace_entries(entries.into(), gaps, "11"))
+        shown(
+            staging
+                .replace_entries(entries.into(), gaps, "11")
+                .map(drop),
+        )
     }),
     ("close", |queue, _| {
         queue.close();

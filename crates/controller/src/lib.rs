@@ -35,7 +35,7 @@
 //! let controller = Controller::builder(&client, Source::of::<Deployment>(), "notes")
 //!     .owns(Source::of::<ConfigMap>())
 //!     .by(|cx, deployment| {
-//!         if cx.children::<ConfigMap>().is_empty() {
+//!         if cx.children::<ConfigMap>()?.is_empty() {
 //!             let map = json!({"metadata": {"generateName": "notes-"}, "data": {"of": deployment.name()}});
 //!             cx.api::<ConfigMap>(Some(cx.namespace())).create(&cx.owned(map)?, cx.stop())?;
 //!         }

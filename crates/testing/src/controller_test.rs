@@ -57,7 +57,7 @@ type Build<T> = dyn Fn(ControllerBuilder<T>) -> Result<Controller<T>, Controller
 ///
 /// fn notes(builder: ControllerBuilder<Deployment>) -> Result<Controller<Deployment>, ControllerError> {
 ///     builder.owns(Source::of::<ConfigMap>()).by(|cx, _| {
-///         if cx.children::<ConfigMap>().is_empty() {
+///         if cx.children::<ConfigMap>()?.is_empty() {
 ///             let map = cx.owned(json!({"metadata": {"name": cx.name()}}))?;
 ///             cx.api::<ConfigMap>(Some(cx.namespace())).create(&map, cx.stop())?;
 ///         }

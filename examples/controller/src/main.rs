@@ -23,7 +23,7 @@ fn team(builder: ControllerBuilder<Namespace>) -> Result<Controller<Namespace>, 
                 let map = json!({"metadata": metadata, "data": {"team": team}});
                 cx.apply_with::<ConfigMap>(map, ApplyOptions::new().force())?;
             }
-            None if cx.children::<ConfigMap>().is_empty() => {}
+            None if cx.children::<ConfigMap>()?.is_empty() => {}
             None => maps.delete("team", &DeleteOptions::default(), cx.stop())?,
         }
         Ok(Next::Done)

@@ -31,7 +31,7 @@ pub(crate) fn build(
         .owns(Source::of::<Job>().scope(scope))
         .by(move |cx, task| {
             // The cache has each Job that was created before this replica took the Lease.
-            let is_new = !task.is_being_deleted() && cx.children::<Job>().is_empty();
+            let is_new = !task.is_being_deleted() && cx.children::<Job>()?.is_empty();
             if is_new {
                 let command = ["echo", cx.name()];
                 let container = json!({"name": "task", "image": "busybox", "command": command});

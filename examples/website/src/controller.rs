@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_informer::client::api::Patch;
 use k8s_informer::informer::Source;
 use k8s_informer::object::FullMetadata;
+use k8s_informer::store::IndexError;
 use k8s_informer::{Object, Resource};
 use k8s_informer_controller::events::EventType;
 use k8s_informer_controller::{
@@ -62,7 +63,7 @@ impl Operator {
             site.metadata.generation.unwrap_or(0),
             cx.clock().wall_clock(),
         );
-        let (ready, wanted) = (ready_replicas(cx, site), site.spec.replicas);
+        let (ready, wanted) = (ready_replicas(cx, site)?, site.spec.replicas);
         let message = format!("{ready} of {wanted} replicas are ready");
         let mut status = site.status.clone().unwrap_or_default();
         status.observed_generation = generation;
@@ -169,12 +170,13 @@ fn apply<C: Resource + FullMetadata + DeserializeOwned + Serialize>(
 }
 
 /// The Pods that are ready, once the Deployment controller has seen the current Deployment.
-fn ready_replicas(cx: &Context, site: &Website) -> i32 {
-    let mut deployments = cx.children::<Deployment>().into_iter();
+fn ready_replicas(cx: &Context, site: &Website) -> Result<i32, IndexError> {
+    let mut deployments = cx.children::<Deployment>()?.into_iter();
     let deployment = deployments.find(|deployment| deployment.name() == site.name());
     let status = deployment.and_then(|deployment| {
         let status = deployment.status.clone()?;
         (status.observed_generation == deployment.metadata.generation).then_some(status)
     });
-    status.and_then(|status| status.ready_replicas).unwrap_or(0)
+    let ready = status.and_then(|status| status.ready_replicas);
+    Ok(ready.unwrap_or(0))
 }

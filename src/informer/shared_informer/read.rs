@@ -235,9 +235,11 @@ impl<T: Object + DeserializeOwned> AnyInformer for SharedIndexInformer<T> {
     }
 
     fn undecodable(&self) -> Vec<Unsynced> {
-        self.controllers()
-            .filter_map(|one| Some(Unsynced::decoded_nothing(one.name(), one.undecodable()?)))
-            .collect()
+        let undecodable = self.controllers().filter_map(|one| {
+            let error = one.status().undecodable?;
+            Some(Unsynced::decoded_nothing(one.name(), error))
+        });
+        undecodable.collect()
     }
 
     fn unsynced(&self) -> Vec<Unsynced> {
@@ -283,6 +285,7 @@ fn combine(mut one: ReflectorStatus, other: ReflectorStatus) -> ReflectorStatus 
     one.expected = one.expected.zip(other.expected).map(|(a, b)| a + b);
     one.complete &= other.complete;
     one.unreadable += other.unreadable;
+    one.unindexed += other.unindexed;
     one.undecodable = one.undecodable.or(other.undecodable);
     one.lists += other.lists;
     one.watches += other.watches;

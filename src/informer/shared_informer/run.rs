@@ -5,14 +5,13 @@ use std::sync::{Arc, OnceLock};
 use serde::de::DeserializeOwned;
 
 use super::{Lifecycle, RunningPart, Shared, SharedIndexInformer};
-use crate::base::panic;
 use crate::base::sync::atomic::{AtomicUsize, Ordering};
 use crate::base::sync::{MutexGuard, thread};
 use crate::base::threads::Owners;
 use crate::informer::controller::{Controller, ControllerConfig, InPlace};
 use crate::informer::error::InformerError;
 use crate::informer::handler::KeyedNotification;
-use crate::informer::process::{IndexerPart, Notify, merge_results};
+use crate::informer::process::{IndexerPart, Notify};
 use crate::informer::queue::InformerQueue;
 use crate::log;
 use crate::metrics::{self, InformerMetrics, shares};
@@ -125,6 +124,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             Some(wrap) => wrap(queue),
             None => queue,
         };
+        let reports = Arc::clone(indexer_part.reports());
         let process = PartProcessor {
             shared: Arc::clone(&self.shared),
             part: at,
@@ -163,6 +163,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 }
             }));
         }
+        config.reports = Some(reports);
         config.reclaim = Some(Arc::clone(self.shared.processor.reclaim()) as _);
         let state = Arc::clone(&self.shared.state);
         config.on_failure = Some(Arc::new(move |error, refused| {
@@ -231,10 +232,9 @@ impl<T: Object> PartProcessor<T> {
         &self,
         process: impl FnOnce(&mut Notify<'_, T>) -> Result<(), ProcessError>,
     ) -> Result<(), ProcessError> {
-        let (processed, undelivered) = self.distribute(process);
-        self.shared.processor.flush();
-        self.after_delivery(undelivered);
-        processed
+        // Sends them also after a panic, because the cache has their changes.
+        let _delivery = Delivery(|| self.shared.processor.flush());
+        self.distribute(process)
     }
 
     /// Processes the changes of one object, and calls the handlers without threads after each one.
@@ -246,42 +246,33 @@ impl<T: Object> PartProcessor<T> {
         // There is no guard after a stop. The changes still reach the cache, because the queue
         // counts them as processed, but no handler.
         let guard = processor.lock_calls();
-        merge_results((0..deltas.len()).map(|at| {
-            let (processed, undelivered) = self.distribute(|notify| {
+        for delta in deltas.iter() {
+            let _delivery = Delivery(|| guard.iter().for_each(|guard| processor.deliver(guard)));
+            self.distribute(|notify| {
                 let part = &self.indexer_part;
-                part.process_one(deltas, at, is_in_initial_list, notify)
-            });
-            if let Some(guard) = &guard {
-                processor.deliver(guard);
-            }
-            self.after_delivery(undelivered);
-            processed
-        }))
+                part.process_one(delta, is_in_initial_list, notify)
+            })?;
+        }
+        Ok(())
     }
 
     /// Runs `process` under `block_deltas`, with a callback that passes notifications to the
-    /// handlers. The caller sends the notifications afterwards, also after a panic. Also returns the
-    /// notifications for no handler: destructors are user code, and may add or remove handlers.
+    /// handlers. Then drops the notifications for no handler: destructors are user code, and may add
+    /// or remove handlers.
     fn distribute(
         &self,
         process: impl FnOnce(&mut Notify<'_, T>) -> Result<(), ProcessError>,
-    ) -> (Result<(), ProcessError>, Vec<KeyedNotification<T>>) {
-        let mut undelivered = Vec::new();
-        let processed = panic::catch(|| {
-            let _blocked = self.shared.block_deltas.lock();
-            process(&mut |key, event, is_sync| {
-                let rest = self.notify(KeyedNotification { key, event }, is_sync);
-                undelivered.extend(rest.filter(|rest| rest.event.has_replaced_object()));
-            })
-        });
-        let processed = processed.unwrap_or_else(|panic| Err(panic.into()));
-        (processed, undelivered)
-    }
-
-    /// Runs the destructors and the logger, which had to wait for the end of `block_deltas`.
-    fn after_delivery(&self, undelivered: Vec<KeyedNotification<T>>) {
-        self.shared.processor.reclaim().put_all(undelivered);
-        self.indexer_part.log();
+    ) -> Result<(), ProcessError> {
+        let mut undelivered = Undelivered {
+            shared: &self.shared,
+            events: Vec::new(),
+        };
+        let _blocked = self.shared.block_deltas.lock();
+        process(&mut |key, event, is_sync| {
+            let rest = self.notify(KeyedNotification { key, event }, is_sync);
+            let rest = rest.filter(|rest| rest.event.has_replaced_object());
+            undelivered.events.extend(rest);
+        })
     }
 
     /// Passes a notification to the handlers. Returns it if it is for none of them.
@@ -297,6 +288,28 @@ impl<T: Object> PartProcessor<T> {
         }
         let sync_of = is_sync.then_some(self.part);
         self.shared.processor.distribute(notification, sync_of)
+    }
+}
+
+/// Sends the notifications of a batch on drop.
+struct Delivery<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Delivery<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Notifications that no handler received. On drop, their objects go to the thread that frees them.
+struct Undelivered<'a, T: Send + Sync + 'static> {
+    shared: &'a Shared<T>,
+    events: Vec<KeyedNotification<T>>,
+}
+
+impl<T: Send + Sync + 'static> Drop for Undelivered<'_, T> {
+    fn drop(&mut self) {
+        let events = std::mem::take(&mut self.events);
+        self.shared.processor.reclaim().put_all(events);
     }
 }
 

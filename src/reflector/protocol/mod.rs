@@ -630,6 +630,11 @@ impl Protocol {
         self.report(error, ReportKind::Object);
     }
 
+    /// Reports that the store has an object without values in an index. Nothing is missing.
+    pub(super) fn unindexed(&mut self, error: Error) {
+        self.report(error, ReportKind::Object);
+    }
+
     /// Reports that a later state of a missing object was stored, or that the object was deleted.
     pub(super) fn recovered(&mut self, key: &Key, is_deleted: bool) {
         self.repair.recovered(key, is_deleted, self.now);

@@ -2,7 +2,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
-use crate::entry::{Delta, Door, Entry, Gaps, Staging};
+use crate::entry::{Applied, Delta, Door, Entry, Gaps, Staging};
 use crate::object::{Accessor, Deleted, Key, Object};
 use crate::store::{Change, ReflectorStore, StoreError};
 
@@ -97,9 +97,12 @@ impl<T: Object> Staging<T> for CustomStore<'_, T> {
         self.written.lock().contains_key(key)
     }
 
-    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Vec<StoreError> {
+    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Applied {
         let results = changes.drain(..).map(|change| self.apply(change));
-        results.filter_map(Result::err).collect()
+        Applied {
+            rejected: results.filter_map(Result::err).collect(),
+            unindexed: Vec::new(),
+        }
     }
 
     fn replace_entries(
@@ -107,7 +110,7 @@ impl<T: Object> Staging<T> for CustomStore<'_, T> {
         entries: Vec<Entry<T>>,
         gaps: Gaps,
         resource_version: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Applied, StoreError> {
         let keys = entries.iter().map(|entry| Key::clone(&entry.key));
         let listed: HashSet<Key> = keys.collect();
         let is_kept = |key: &Key| gaps.cover(key) && !listed.contains(key);
@@ -129,6 +132,6 @@ impl<T: Object> Staging<T> for CustomStore<'_, T> {
             *written = HashMap::with_capacity(listed.len() + kept.len());
         }
         written.extend(listed.into_iter().chain(kept).map(|key| (key, ())));
-        replaced
+        replaced.map(|()| Applied::default())
     }
 }

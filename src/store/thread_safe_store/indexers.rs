@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use super::super::index::{Registered, compute};
 use super::super::slots::Slot;
-use super::super::{AddIndexersError, Indexers, StoreError};
+use super::super::{AddIndexersError, Indexers};
 use super::ThreadSafeStore;
 use crate::base::sync::RwLockWriteGuard;
 use crate::entry::Entry;
-use crate::object::Key;
 
 impl<T> ThreadSafeStore<T> {
     /// Adds indexes and fills them from the objects that are already stored. You can read the
@@ -17,32 +16,36 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// Index functions run without a lock, as they do in writes. First the functions are
     /// registered, so that writers compute their values from then on. Next the existing objects are
-    /// indexed, 256 at a time. Then the indexes become visible. While this runs, a write fails if
-    /// one of the new functions fails for its object.
+    /// indexed, 256 at a time. Then the indexes become visible. While this runs, no write fails because
+    /// of the new functions.
     ///
     /// # Errors
     ///
-    /// [`AddIndexersError`] if an index with one of these names exists, or if a function fails for
-    /// a stored object. Then none of the indexes has been added.
+    /// [`AddIndexersError`] if an index with one of these names exists, or if a function fails for an
+    /// object that is still stored when this returns. Then none of the indexes has been added.
     pub fn add_indexers(&self, indexers: Indexers<T>) -> Result<(), AddIndexersError> {
         let new = self.register(indexers)?;
         let ids: Vec<u32> = new.iter().map(|registered| registered.id).collect();
-        match self.index_all(&new, &ids) {
-            Ok(()) => {
-                self.change_functions(|registered| {
-                    registered.ready |= ids.contains(&registered.id);
-                    true
-                });
-                Ok(())
-            }
-            Err(error) => {
-                self.change_functions(|registered| !ids.contains(&registered.id));
-                let mut state = self.state.write();
-                let removed: Vec<_> = ids.iter().map(|id| state.slots.remove_index(*id)).collect();
-                drop((state, removed));
-                Err(error)
-            }
+        self.index_all(&new, &ids);
+        // Now the indexes become visible together, or none of them stays.
+        let mut state = self.state.write();
+        let unindexed = state.slots.unindexed(|id| ids.contains(&id)).next();
+        let failed = unindexed.map(|(key, failed)| failed.add_error(key));
+        let functions = state.functions.iter().cloned();
+        let functions = functions.filter_map(|mut registered| {
+            let is_new = ids.contains(&registered.id);
+            registered.ready |= is_new;
+            (!is_new || failed.is_none()).then_some(registered)
+        });
+        let functions = functions.collect();
+        let outdated = std::mem::replace(&mut state.functions, functions);
+        let mut removed = Vec::new();
+        if failed.is_some() {
+            removed.extend(ids.iter().map(|id| state.slots.remove_index(*id)));
         }
+        drop(state);
+        drop((outdated, removed));
+        failed.map_or(Ok(()), Err)
     }
 
     fn register(&self, indexers: Indexers<T>) -> Result<Vec<Registered<T>>, AddIndexersError> {
@@ -79,60 +82,20 @@ impl<T> ThreadSafeStore<T> {
     }
 
     /// Indexes the existing objects. Later writes compute the values of the new indexes themselves.
-    fn index_all(&self, new: &[Registered<T>], ids: &[u32]) -> Result<(), AddIndexersError> {
+    fn index_all(&self, new: &[Registered<T>], ids: &[u32]) {
         let pages = self.state.read().slots.pages().clone();
         for page in pages.into_pages() {
             let slots = page.iter().flatten();
             let entries: Vec<Entry<T>> = slots.map(Slot::entry).collect();
             // A write copies a shared page.
             drop(page);
-            let mut computed = Vec::with_capacity(entries.len());
-            for Entry { key, object, .. } in &entries {
-                computed.push(compute(new, key, &**object).map_err(|error| failed(error, key))?);
-            }
+            let computed = entries.iter().map(|entry| compute(new, &*entry.object));
+            let computed: Vec<_> = computed.collect();
             let mut state = self.state.write();
             for (entry, computed) in entries.iter().zip(computed) {
                 state.slots.index_object(entry, ids, computed);
             }
             RwLockWriteGuard::unlock_fair(state);
         }
-        Ok(())
-    }
-
-    /// Updates the list of functions and removes those for which `keep` returns `false`.
-    fn change_functions(&self, mut keep: impl FnMut(&mut Registered<T>) -> bool) {
-        let outdated = {
-            let mut state = self.state.write();
-            let functions = state
-                .functions
-                .iter()
-                .cloned()
-                .filter_map(|mut registered| {
-                    let keep = keep(&mut registered);
-                    keep.then_some(registered)
-                });
-            let functions = functions.collect();
-            std::mem::replace(&mut state.functions, functions)
-        };
-        drop(outdated);
-    }
-}
-
-fn failed(error: StoreError, key: &Key) -> AddIndexersError {
-    match error {
-        StoreError::Index {
-            index,
-            key,
-            message,
-        } => AddIndexersError::Function {
-            name: index,
-            key,
-            message,
-        },
-        other => AddIndexersError::Function {
-            name: "".into(),
-            key: Arc::clone(key),
-            message: other.to_string().into(),
-        },
     }
 }

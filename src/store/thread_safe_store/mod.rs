@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::index::{Computed, Registered, compute};
-use super::slots::Slots;
+use super::index::{Computed, OnIndexFailure, Registered, RejectObject, compute};
+use super::slots::{Put, Slots};
 use super::{Change, IndexError, Indexers, StoreError, TransactionError};
 use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
@@ -82,6 +82,11 @@ impl<T> State<T> {
         }
     }
 
+    fn is_ready(&self, id: u32) -> bool {
+        let mut functions = self.functions.iter();
+        functions.any(|registered| registered.ready && registered.id == id)
+    }
+
     fn ready(&self, name: &str) -> Result<u32, IndexError> {
         match self
             .functions
@@ -145,8 +150,8 @@ impl<T> ThreadSafeStore<T> {
     /// [`StoreError::Index`] if an index function fails or panics, or another [`StoreError`] if the
     /// resource version function panics. Then nothing has changed.
     pub fn add(&self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
-        let replaced = self.put(self.entry_of(key, object)?)?;
-        Ok(replaced.map(|replaced| replaced.object))
+        let written = self.put(self.entry_of(key, object)?, RejectObject)?;
+        Ok(written.before.map(|replaced| replaced.object))
     }
 
     /// Returns an object as an entry.
@@ -157,15 +162,20 @@ impl<T> ThreadSafeStore<T> {
         })
     }
 
-    /// Stores an entry and returns the one that it replaced.
-    pub(super) fn put(&self, entry: Entry<T>) -> Result<Option<Entry<T>>, StoreError> {
+    /// Stores an entry.
+    pub(super) fn put<F: OnIndexFailure>(
+        &self,
+        entry: Entry<T>,
+        on_failure: F,
+    ) -> Result<Written<T>, F::Error> {
+        let key = Key::clone(&entry.key);
         let (mut state, computed) =
-            self.write(|functions| compute(functions, &entry.key, &*entry.object))?;
+            self.write(|functions| on_failure.accept(&key, compute(functions, &*entry.object)))?;
         state.set_resource_version(entry.version.clone());
-        let replaced = state.slots.put(entry, computed);
+        let put = state.slots.put(entry, computed);
         drop(state);
         self.report_version();
-        Ok(replaced)
+        Ok(Written::of(&key, put))
     }
 
     /// Stores an object, like [`add`](Self::add).
@@ -210,19 +220,40 @@ impl<T> ThreadSafeStore<T> {
         removed.map(|slot| slot.entry())
     }
 
-    /// Applies the change of one object, or a bookmark. Returns the entry that was stored before.
-    pub(crate) fn apply(&self, delta: &Delta<T>) -> Result<Option<Entry<T>>, StoreError> {
+    /// Applies the change of one object, or a bookmark.
+    pub(crate) fn apply<F: OnIndexFailure>(
+        &self,
+        delta: &Delta<T>,
+        on_failure: F,
+    ) -> Result<Written<T>, F::Error> {
         match delta {
-            Delta::Added(new) | Delta::Updated(new) | Delta::Replaced(new) | Delta::Sync(new) => {
-                self.put(new.clone())
+            Delta::Sync(same) if let Some(stored) = self.resync(same) => {
+                Ok(Written::replaced(Some(stored)))
             }
-            Delta::Deleted { key, version, .. } => Ok(self.delete_at(key, version.clone())),
+            Delta::Added(new) | Delta::Updated(new) | Delta::Replaced(new) | Delta::Sync(new) => {
+                self.put(new.clone(), on_failure)
+            }
+            Delta::Deleted { key, version, .. } => {
+                Ok(Written::replaced(self.delete_at(key, version.clone())))
+            }
             Delta::Bookmark(version) => {
                 self.set_version(version.clone());
-                Ok(None)
+                Ok(Written::replaced(None))
             }
             Delta::ReplacedAll(_) | Delta::SyncAll => unreachable!("{NOT_OF_ONE_OBJECT}"),
         }
+    }
+
+    /// Records the version of an object that a resync delivers again. Its index functions do not run
+    /// again. Returns `None` if another object is stored under its key.
+    fn resync(&self, entry: &Entry<T>) -> Option<Entry<T>> {
+        let mut state = self.state.write();
+        let stored = state.slots.get(&entry.key)?;
+        let stored = Arc::ptr_eq(&stored.object, &entry.object).then(|| stored.entry())?;
+        state.set_resource_version(entry.version.clone());
+        drop(state);
+        self.report_version();
+        Some(stored)
     }
 
     /// Removes `object` only if it is still the stored one. Returns whether it was removed.
@@ -253,24 +284,28 @@ impl<T> ThreadSafeStore<T> {
     ) -> Result<(), StoreError> {
         let entries = objects.into_iter();
         let entries = entries.map(|(key, object)| Entry::new(key, object));
-        self.replace_entries(entries.collect(), resource_version)
+        let replaced = self.replace_entries(entries.collect(), resource_version, RejectObject);
+        replaced.map(drop)
     }
 
-    /// Replaces all objects, like [`replace`](Self::replace).
-    pub(crate) fn replace_entries(
+    /// Replaces all objects, like [`replace`](Self::replace). Returns the errors of index functions
+    /// that failed for a state of an object for the first time.
+    pub(crate) fn replace_entries<F: OnIndexFailure>(
         &self,
         entries: Vec<Entry<T>>,
         resource_version: &str,
-    ) -> Result<(), StoreError> {
-        let old = {
-            let (mut state, mut slots) = self.write(|functions| build(functions, &entries))?;
-            std::mem::swap(&mut state.slots, &mut slots);
-            state.set_resource_version(Some(resource_version.into()));
-            slots
-        };
-        drop((old, entries));
+        on_failure: F,
+    ) -> Result<Vec<StoreError>, F::Error> {
+        let build = |functions: &[Registered<T>]| build(functions, &entries, on_failure);
+        let (mut state, mut slots) = self.write(build)?;
+        std::mem::swap(&mut state.slots, &mut slots);
+        // Rare, so the lock is held a little longer for it.
+        let unindexed = state.slots.new_failures(&slots);
+        state.set_resource_version(Some(resource_version.into()));
+        drop(state);
+        drop((slots, entries));
         self.report_version();
-        Ok(())
+        Ok(unindexed)
     }
 
     /// Applies several changes in order under one lock. A read sees either all of them or none.
@@ -315,7 +350,7 @@ impl<T> ThreadSafeStore<T> {
                 Err(error) => failed.push((position, error)),
             }
         }
-        let (outcomes, slow) = self.transact(deltas.iter());
+        let (outcomes, slow) = self.transact(deltas.iter(), RejectObject);
         if let Some(slow) = slow {
             slow.log();
         }
@@ -338,20 +373,21 @@ impl<T> ThreadSafeStore<T> {
         })
     }
 
-    /// Applies changes of single objects and bookmarks in one step. Returns the entry that was stored
-    /// before each change, or the error of the change. The caller logs a slow transaction.
-    pub(crate) fn transact<'d>(
+    /// Applies changes of single objects and bookmarks in one step. Returns the outcome of each. The
+    /// caller logs a slow transaction.
+    pub(crate) fn transact<'d, F: OnIndexFailure>(
         &self,
         deltas: impl Iterator<Item = &'d Delta<T>> + Clone,
-    ) -> (Vec<Outcome<T>>, Option<SlowTransaction>)
+        on_failure: F,
+    ) -> (Vec<Result<Written<T>, F::Error>>, Option<SlowTransaction>)
     where
         T: 'd,
     {
         // Index functions are user code, so they run before the lock is taken.
         let Ok((mut state, computed)) = self.write(|functions| {
             let computed = deltas.clone().map(|delta| match delta.entry() {
-                Some(new) => compute(functions, &new.key, &*new.object),
-                None => Ok(Computed::new()),
+                Some(new) => on_failure.accept(&new.key, compute(functions, &*new.object)),
+                None => Ok(Computed::default()),
             });
             Ok::<_, Infallible>(computed.collect::<Vec<_>>())
         });
@@ -362,13 +398,13 @@ impl<T> ThreadSafeStore<T> {
                 Delta::Added(new)
                 | Delta::Updated(new)
                 | Delta::Replaced(new)
-                | Delta::Sync(new) => state.slots.put(new.clone(), computed),
+                | Delta::Sync(new) => Written::of(&new.key, state.slots.put(new.clone(), computed)),
                 // The outcome keeps the object, so it is dropped after the lock is released.
                 Delta::Deleted { key, .. } => {
                     let slot = state.slots.remove(key);
-                    slot.map(|slot| slot.entry())
+                    Written::replaced(slot.map(|slot| slot.entry()))
                 }
-                Delta::Bookmark(_) => None,
+                Delta::Bookmark(_) => Written::replaced(None),
                 Delta::ReplacedAll(_) | Delta::SyncAll => unreachable!("{NOT_OF_ONE_OBJECT}"),
             });
             if outcome.is_ok() {
@@ -450,8 +486,27 @@ impl<T> ThreadSafeStore<T> {
     }
 }
 
-/// The entry that was stored before a change, or the error of the change.
-pub(crate) type Outcome<T> = Result<Option<Entry<T>>, StoreError>;
+/// A change that has been applied.
+pub(crate) struct Written<T> {
+    /// The entry that was stored before the change.
+    pub(crate) before: Option<Entry<T>>,
+    /// The errors of the index functions that failed for this state of the object for the first time.
+    pub(crate) unindexed: Vec<StoreError>,
+}
+
+impl<T> Written<T> {
+    fn replaced(before: Option<Entry<T>>) -> Self {
+        let unindexed = Vec::new();
+        Self { before, unindexed }
+    }
+
+    fn of(key: &Key, put: Put<T>) -> Self {
+        Self {
+            before: put.before,
+            unindexed: put.failed.iter().map(|failed| failed.error(key)).collect(),
+        }
+    }
+}
 
 /// A transaction that held the lock for a long time (X14).
 pub(crate) struct SlowTransaction {
@@ -474,16 +529,20 @@ impl SlowTransaction {
 }
 
 /// Builds the content of a replace, with all indexes.
-fn build<T>(functions: &[Registered<T>], entries: &[Entry<T>]) -> Result<Slots<T>, StoreError> {
+fn build<T, F: OnIndexFailure>(
+    functions: &[Registered<T>],
+    entries: &[Entry<T>],
+    on_failure: F,
+) -> Result<Slots<T>, F::Error> {
     let mut slots = Slots::with_capacity(
         entries.len(),
         functions.iter().map(|registered| registered.id),
     );
     // If several objects have the same key, index functions run only on the last one.
     for entry in entries {
-        slots.put(entry.clone(), Computed::new());
+        slots.put(entry.clone(), Computed::default());
     }
-    slots.index_all(|key, object| compute(functions, key, object))?;
+    slots.index_all(|key, object| on_failure.accept(key, compute(functions, object)))?;
     Ok(slots)
 }
 

@@ -66,6 +66,53 @@ impl<T> ThreadSafeStore<T> {
         self.lookup(name, &[value], |slot| Arc::clone(&slot.object))
     }
 
+    /// Returns the objects with this index value, like [`by_index`](Self::by_index), but only if no
+    /// object is unindexed.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::NoIndex`] if there is no index `name`. [`IndexError::Unindexed`] if its function
+    /// failed for a stored object, which might belong to the result.
+    pub(crate) fn by_complete_index(
+        &self,
+        name: &str,
+        value: &str,
+    ) -> Result<Vec<Arc<T>>, IndexError> {
+        let state = self.state.read();
+        let id = state.ready(name)?;
+        if let Some((key, _)) = state.slots.unindexed(|failed| failed == id).next() {
+            let (name, key) = (name.into(), Key::clone(key));
+            return Err(IndexError::Unindexed { name, key });
+        }
+        Ok(Self::visit(state, id, &[value], |slot| {
+            Arc::clone(&slot.object)
+        }))
+    }
+
+    /// Returns the sorted keys of the objects for which the function of this index failed. See
+    /// [`IndexFunc`](super::super::IndexFunc).
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::NoIndex`] if there is no index `name`.
+    pub fn unindexed(&self, name: &str) -> Result<Vec<Key>, IndexError> {
+        let state = self.state.read();
+        let id = state.ready(name)?;
+        let keys = state.slots.unindexed(|failed| failed == id);
+        let mut keys: Vec<Key> = keys.map(|(key, _)| Key::clone(key)).collect();
+        drop(state);
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    /// Returns the number of objects that are unindexed in any index, of those whose keys `is_wanted`
+    /// selects.
+    pub(crate) fn count_unindexed(&self, is_wanted: impl Fn(&Key) -> bool) -> usize {
+        let state = self.state.read();
+        let unindexed = state.slots.unindexed(|id| state.is_ready(id));
+        unindexed.filter(|(key, _)| is_wanted(key)).count()
+    }
+
     /// Returns the sorted keys of the objects with this index value.
     ///
     /// # Errors
@@ -175,7 +222,15 @@ impl<T> ThreadSafeStore<T> {
         };
         let ready = choices
             .iter()
-            .filter_map(|(name, values)| Some((state.ready(name).ok()?, values)));
+            .filter_map(|(name, values)| Some((state.ready(name).ok()?, values)))
+            // An unindexed object might match, so such an index is no choice.
+            .filter(|(id, _)| {
+                state
+                    .slots
+                    .unindexed(|failed| failed == *id)
+                    .next()
+                    .is_none()
+            });
         let (id, values) = ready.min_by_key(|(id, values)| count(*id, values))?;
         Some(Self::visit(state, id, values, |slot| {
             Arc::clone(&slot.object)

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use k8s_informer::__private::Sealed;
-use k8s_informer::__private::staging::{Door, Gaps, Staging};
+use k8s_informer::__private::staging::{Applied, Door, Gaps, Staging};
 use k8s_informer::metrics::InformerMetrics;
 use k8s_informer::queue::{Delta, Deltas, Entry, PopError, Process, ProcessBatch, Queue};
 use k8s_informer::store::{ReflectorStore, StoreError};
@@ -137,16 +137,16 @@ impl Staging<Item> for Gated {
         self.inner().is_settled()
     }
 
-    fn apply_entries(&self, changes: &mut Vec<Delta<Item>>) -> Vec<StoreError> {
+    fn apply_entries(&self, changes: &mut Vec<Delta<Item>>) -> Applied {
         let is_bookmark = |change: &&_| matches!(change, Delta::Bookmark(_));
         let bookmarks = changes.iter().filter(is_bookmark).count();
-        let errors = self.inner().apply_entries(changes);
+        let applied = self.inner().apply_entries(changes);
         // The metrics do not count bookmarks (R22), so count them here. No pop runs concurrently:
         // the process loop has settled before the source sends anything.
         if self.keeps_bookmarks {
             self.world.change(|state| state.queued += bookmarks);
         }
-        errors
+        applied
     }
 
     fn replace_entries(
@@ -154,7 +154,7 @@ impl Staging<Item> for Gated {
         entries: Vec<Entry<Item>>,
         gaps: Gaps,
         resource_version: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Applied, StoreError> {
         let staging = self.inner();
         staging.replace_entries(entries, gaps, resource_version)
     }

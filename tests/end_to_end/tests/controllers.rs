@@ -89,7 +89,7 @@ impl Writes {
     }
 
     fn reconcile(&self, cx: &Context, gizmo: &Gizmo) -> Result<Next, Failure> {
-        if cx.children::<ConfigMap>().is_empty() {
+        if cx.children::<ConfigMap>()?.is_empty() {
             let map = json!({"metadata": {"generateName": "gizmo-"}});
             let maps = cx.api::<ConfigMap>(Some(cx.namespace()));
             maps.create(&cx.owned(map)?, cx.stop())?;
@@ -370,7 +370,7 @@ fn finalizer_precedes_calls_and_waits_for_the_cleanup() {
                 let _ = gone.send(format!("{name} is gone"));
             })
             .by(move |cx, gizmo| {
-                if cx.children::<ConfigMap>().is_empty() {
+                if cx.children::<ConfigMap>()?.is_empty() {
                     let map = json!({"metadata": {"generateName": "gizmo-"}});
                     let maps = cx.api::<ConfigMap>(Some(cx.namespace()));
                     maps.create(&cx.owned(map)?, cx.stop())?;
@@ -452,7 +452,7 @@ fn children_and_labelled_secrets_cause_calls() {
             })
             .workers(2)
             .by(move |cx, _: &Arc<PartialObjectMetadata>| {
-                if cx.children::<ConfigMap>().is_empty() {
+                if cx.children::<ConfigMap>()?.is_empty() {
                     let map = json!({"metadata": {"generateName": "gizmo-"}});
                     let maps = cx.dynamic_api(
                         &GroupVersionResource::new("", "v1", "configmaps"),

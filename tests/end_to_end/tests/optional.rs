@@ -41,7 +41,7 @@ fn controller_follows_a_kind_that_comes_and_goes() {
                     sender.send(None)?;
                     return Ok(Next::Done);
                 };
-                if cx.children::<DynamicObject>().is_empty() {
+                if cx.children::<DynamicObject>()?.is_empty() {
                     let gizmo = json!({"apiVersion": api_version, "kind": "Gizmo", "metadata": {"name": cx.name()}});
                     let api = cx.dynamic_api(&resource, Some(cx.namespace()));
                     api.create(&cx.owned(gizmo)?, cx.stop())?;

@@ -118,7 +118,7 @@ impl<'a> Objects<'a> {
             let uid = map.uid().to_owned();
             calls.lock().begin(&uid);
             let create = || -> Result<(), Failure> {
-                if cx.children::<Secret>().is_empty() {
+                if cx.children::<Secret>()?.is_empty() {
                     let labels = json!({"run": run});
                     let child = json!({"metadata": {"generateName": "child-", "labels": labels}});
                     let secrets = cx.api::<Secret>(Some(cx.namespace()));

@@ -74,7 +74,7 @@ impl Replica {
                 if map.metadata.labels.is_none() {
                     return Ok(Next::Done);
                 }
-                let children = cx.children::<Secret>().len();
+                let children = cx.children::<Secret>()?.len();
                 if children == 0 {
                     let child = cx.owned(json!({"metadata": {"generateName": "child-"}}))?;
                     cx.api::<Secret>(Some(cx.namespace()))

@@ -18,6 +18,7 @@ mod relists;
 mod resync;
 mod shared;
 mod stress;
+mod unindexed;
 mod unshared;
 mod user_code;
 

@@ -83,7 +83,7 @@ use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, Wo
 ///     .workers(4)
 ///     .time_limit(Duration::from_secs(60))
 ///     .by(|cx, team| {
-///         if cx.children::<ConfigMap>().is_empty() {
+///         if cx.children::<ConfigMap>()?.is_empty() {
 ///             let map = json!({"metadata": {"name": team.name()}, "data": {"bucket": team.spec.bucket}});
 ///             cx.api::<ConfigMap>(Some(team.namespace())).create(&cx.owned(map)?, cx.stop())?;
 ///         }

@@ -20,7 +20,7 @@ use k8s_informer::object::{
     Resource, split_meta_namespace_key,
 };
 use k8s_informer::stop::Stop;
-use k8s_informer::store::Lister;
+use k8s_informer::store::{IndexError, Lister};
 use k8s_informer::time::Clock;
 
 /// The context of one reconcile call: reads the caches, and writes through the client.
@@ -255,18 +255,24 @@ impl Context {
     /// controller owner reference has the UID of this object. Objects that are being deleted are
     /// included. An [optional](super::ControllerBuilder::owns_optional) kind that is missing has none.
     ///
+    /// # Errors
+    ///
+    /// Returns [`IndexError::Unindexed`] if the owner of a cached object could not be read, because an
+    /// accessor of its type panicked. The object might be a child.
+    ///
     /// # Panics
     ///
     /// Panics if the controller does not own objects of this type: call
     /// [`owns`](super::ControllerBuilder::owns).
-    pub fn children<C: Object + DeserializeOwned>(&self) -> Vec<Arc<C>> {
+    pub fn children<C: Object + DeserializeOwned>(&self) -> Result<Vec<Arc<C>>, IndexError> {
         let mut children = Vec::new();
         for (_, source) in self.owned_sources::<C>() {
             if source.presence.as_ref().is_some_and(|of| !of.exists()) {
                 continue;
             }
-            let found = source.informer.lister().by_index(OWNER_INDEX, &self.uid);
-            children.extend(found.unwrap_or_default());
+            let lister = source.informer.lister();
+            let indexer = lister.indexer();
+            children.extend(indexer.by_complete_index(OWNER_INDEX, &self.uid)?);
         }
         let order = |child: &Arc<C>| {
             let names = [child.namespace(), child.name(), child.uid()];
@@ -275,7 +281,7 @@ impl Context {
         children.sort_by_cached_key(order);
         // Two sources can contain the same object.
         children.dedup_by(|a, b| a.uid() == b.uid());
-        children
+        Ok(children)
     }
 
     /// Returns the cache of the first source with objects of type `C`: first the objects of the

@@ -39,6 +39,8 @@ pub(crate) struct InformerStatus {
     resource_version: String,
     /// The number of objects so far that could not be decoded, keyed or transformed.
     undecodable: u64,
+    /// The number of objects that an index lacks.
+    unindexed: usize,
     /// The number of failures since a watch last received something.
     failures: u64,
     /// The last error, which remains after a recovery.
@@ -55,6 +57,7 @@ impl InformerStatus {
             objects,
             resource_version: status.resource_version.clone(),
             undecodable: status.unreadable,
+            unindexed: status.unindexed,
             failures: status.failures,
             last_error: status.last_error.as_ref().map(short),
         }
@@ -191,6 +194,7 @@ mod tests {
             status.listed = true;
             "41".clone_into(&mut status.resource_version);
             status.unreadable = 2;
+            status.unindexed = 1;
             status.failures = 3;
             status.last_error = Some(Error::other("the server is \"down\""));
         });
@@ -236,7 +240,7 @@ mod tests {
             json!({
                 "informers": [{
                     "name": "teams.v1.example.com", "state": "backingOff", "synced": true,
-                    "objects": 9, "resourceVersion": "41", "undecodable": 2, "failures": 3,
+                    "objects": 9, "resourceVersion": "41", "undecodable": 2, "unindexed": 1, "failures": 3,
                     "lastError": "the server is \"down\"",
                 }],
                 "controllers": [{

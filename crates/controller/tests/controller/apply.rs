@@ -372,7 +372,7 @@ impl Program {
         let (mut test, results) = run(sources, move |cx| {
             let map = |data| json!({"metadata": {"name": "m"}, "data": data});
             match current.lock().unwrap().clone() {
-                Version::Creates(data) if cx.children::<C>().is_empty() => {
+                Version::Creates(data) if cx.children::<C>()?.is_empty() => {
                     let api = cx.api::<C>(Some(cx.namespace())).field_manager(MANAGER);
                     api.create(&cx.owned(map(data))?, cx.stop())?;
                 }

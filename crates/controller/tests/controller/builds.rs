@@ -92,7 +92,7 @@ fn dynamic_objects_can_own_objects() {
     let running = Running::new(controller);
     cluster.create(DEPLOYMENTS, "web");
     calls.next().run(move |cx| {
-        assert!(cx.children::<DynamicObject>().is_empty());
+        assert!(cx.children::<DynamicObject>()?.is_empty());
         let child =
             cx.owned(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}}))?;
         cx.dynamic_api(&maps, Some("default"))
@@ -100,7 +100,7 @@ fn dynamic_objects_can_own_objects() {
         Ok(Next::Done)
     });
     calls.next().is("default/web").run(|cx| {
-        assert_eq!(cx.children::<DynamicObject>()[0].name(), "m");
+        assert_eq!(cx.children::<DynamicObject>()?[0].name(), "m");
         Ok(Next::Done)
     });
     running.until_idle();

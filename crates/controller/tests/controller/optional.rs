@@ -291,7 +291,7 @@ fn children_of_a_gone_kind_are_hidden() {
     let children = |call: Call| {
         let (sender, seen) = bounded(1);
         call.run(move |cx| {
-            sender.send(cx.children::<DynamicObject>().len())?;
+            sender.send(cx.children::<DynamicObject>()?.len())?;
             Ok(Next::Done)
         });
         seen.recv_timeout(LIMIT).unwrap()

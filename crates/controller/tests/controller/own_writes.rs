@@ -51,7 +51,7 @@ fn start_measured(
 
 /// Creates a child with a generated name unless there is one.
 fn ensure_child(cx: &Context) -> Result<Next, Failure> {
-    if cx.children::<ConfigMap>().is_empty() {
+    if cx.children::<ConfigMap>()?.is_empty() {
         let child = cx.owned(json!({"metadata": {"generateName": "m-"}}))?;
         maps(cx).create(&child, cx.stop())?;
     }
@@ -171,7 +171,7 @@ fn key_continues_when_its_write_arrives() {
     call.run(ensure_child);
     // No time passes on the clock of the test.
     calls.next().run(|cx| {
-        assert_eq!(cx.children::<ConfigMap>().len(), 1);
+        assert_eq!(cx.children::<ConfigMap>()?.len(), 1);
         Ok(Next::Done)
     });
     running.drain(&calls);
@@ -493,7 +493,7 @@ fn rejected_child_does_not_stop_its_owner() {
         }
         running.enqueue("default/a");
         cluster.advance_until_call(&running, &calls).run(|cx| {
-            assert_eq!(cx.children::<ConfigMap>().len(), 1);
+            assert_eq!(cx.children::<ConfigMap>()?.len(), 1);
             Ok(Next::Done)
         });
         running.drain(&calls);

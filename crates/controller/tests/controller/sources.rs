@@ -204,10 +204,10 @@ fn children_are_the_objects_with_the_uid_of_the_owner() {
     // The same informer twice, and another type.
     let controller = owns(owns(cluster.controller("children"))).owns(Source::of::<Secret>());
     let controller = controller.by(move |cx, _| {
-        let maps = cx.children::<ConfigMap>();
+        let maps = cx.children::<ConfigMap>()?;
         let names: Vec<_> = maps.iter().map(|map| map.name().to_owned()).collect();
         let counts = (
-            cx.children::<Secret>().len(),
+            cx.children::<Secret>()?.len(),
             cx.lister::<ConfigMap>().list().len(),
         );
         sender.send((cx.name().to_owned(), names, counts)).unwrap();
@@ -234,7 +234,7 @@ fn children_of_a_type_without_owns_are_an_error() {
     let (running, calls) = start(&cluster, &["a"], owns);
     running.enqueue("default/a");
     calls.next().run(|cx| {
-        cx.children::<Deployment>();
+        cx.children::<Deployment>()?;
         Ok(Next::Done)
     });
     running.until("the call has panicked", |status| status.failing == 1);
@@ -267,7 +267,7 @@ fn controllers_with_one_informer_share_the_index_of_children() {
     });
     for (running, calls) in both {
         calls.next().is("default/a").run(|cx| {
-            assert_eq!(cx.children::<ConfigMap>().len(), 1);
+            assert_eq!(cx.children::<ConfigMap>()?.len(), 1);
             Ok(Next::Done)
         });
         running.drain(&calls);

@@ -58,7 +58,7 @@ fn team(builder: ControllerBuilder<Team>) -> Result<Controller<Team>, Controller
 }
 
 fn reconcile(cx: &Context, team: &Arc<Team>) -> Result<Next, Failure> {
-    let children = cx.children::<ConfigMap>();
+    let children = cx.children::<ConfigMap>()?;
     for member in &team.spec.members {
         let name = format!("{}-{member}", cx.name());
         if !children.iter().any(|child| child.name() == name) {

@@ -137,7 +137,7 @@ fn optional_kind_is_owned_while_it_exists() -> TestResult {
     let server = ApiServer::builder().garbage_collection(true).start()?;
     let mut test = ControllerTest::with_server(server, Source::of::<ConfigMap>(), |builder| {
         builder.owns_optional(Source::of::<Widget>()).by(|cx, _| {
-            let is_missing = cx.children::<Widget>().is_empty();
+            let is_missing = cx.children::<Widget>()?.is_empty();
             if cx.optional::<Widget>().is_some() && is_missing {
                 let widget = cx.owned(json!({"metadata": {"name": cx.name()}}))?;
                 cx.api::<Widget>(Some(cx.namespace()))

@@ -1026,7 +1026,7 @@ fn child_by_uid_is_created_once_if_the_watch_lags() {
     let start = |identity| {
         let replica = Replica::start_with(&server, identity, division, |maps, sender| {
             maps.owns(Source::of::<Secret>()).by(move |cx, _| {
-                let children = cx.children::<Secret>().len();
+                let children = cx.children::<Secret>()?.len();
                 if children == 0 {
                     let child = cx.owned(json!({"metadata": {"generateName": "child-"}}))?;
                     let secrets = cx.api::<Secret>(Some("default"));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Session;
 use crate::base::digest::Digest;
-use crate::entry::Delta;
+use crate::entry::{Applied, Delta};
 use crate::error::Error;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 use crate::reflector::initial_list::{stored_key, unreadable_object};
@@ -129,14 +129,22 @@ impl<T: Object> Session<'_, T> {
         if self.reflector.has_consumer {
             self.protocol.queued();
         }
-        let (store, changes, mut errors) = (self.store, &mut self.changes, Vec::new());
-        let mut write = || errors = store.apply_entries(changes);
+        let (store, changes, mut applied) = (self.store, &mut self.changes, Applied::default());
+        let mut write = || applied = store.apply_entries(changes);
         match self.consumer {
             Some(consumer) => consumer.write(&mut write),
             None => write(),
         }
-        for error in errors {
-            self.rejected(&error);
+        for error in &applied.rejected {
+            self.rejected(error);
+        }
+        self.unindexed(&applied);
+    }
+
+    /// Reports the objects that the store has without values in an index.
+    pub(super) fn unindexed(&mut self, applied: &Applied) {
+        for error in &applied.unindexed {
+            self.protocol.unindexed(Error::other(error.to_string()));
         }
     }
 

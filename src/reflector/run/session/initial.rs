@@ -106,9 +106,12 @@ impl<T: Object> Session<'_, T> {
         let missing = &self.reflector.missing;
         let obsolete = missing.obsolete_after(&objects, complete, recorded);
         let is_empty = objects.is_empty();
-        if let Err(error) = self.store.replace_entries(objects, gaps, version) {
-            let error = Error::other(format!("unable to sync list result: {error}"));
-            return self.protocol.not_replaced(error);
+        match self.store.replace_entries(objects, gaps, version) {
+            Ok(applied) => self.unindexed(&applied),
+            Err(error) => {
+                let error = Error::other(format!("unable to sync list result: {error}"));
+                return self.protocol.not_replaced(error);
+            }
         }
         missing.remove_all(obsolete);
         if self.reflector.has_consumer && !is_empty {

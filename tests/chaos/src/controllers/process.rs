@@ -130,7 +130,7 @@ impl Sites {
             }
         }
         let api = self.children(cx);
-        let children = cx.children::<Child>();
+        let children = cx.children::<Child>()?;
         let wanted = site.spec.children;
         let mut names: Vec<_> = children
             .iter()
@@ -177,7 +177,7 @@ impl Sites {
 
     /// Deletes the children, then the effect. No garbage collector runs.
     fn clean_up(&self, cx: &Context, site: &Site) -> Result<Next, Failure> {
-        let children = cx.children::<Child>();
+        let children = cx.children::<Child>()?;
         if !children.is_empty() {
             self.delete(cx, &children)?;
             return Ok(Next::After(Duration::from_secs(5)));

@@ -179,7 +179,7 @@ fn call(cx: &Context, object: &Primary, queue: &Queue, random: &Random) -> Resul
 
 /// Creates a child if there is none.
 fn create_child(cx: &Context, uid: &str) -> Result<Next, Failure> {
-    if !cx.children::<Child>().is_empty() {
+    if !cx.children::<Child>()?.is_empty() {
         return Ok(Next::Done);
     }
     let child = json!({ "metadata": { "generateName": format!("{}-", cx.name()) } });
