@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 
 use super::controller::{Controller, ControllerConfig, reflector_name};
 use super::handler::{Notification, ResourceEventHandler};
-use super::process::IndexerPart;
+use super::process::{Batch, IndexerPart, Order};
 use super::queue::InformerQueue;
 use crate::base::derive::debug_fields;
 use crate::base::panic;
@@ -200,23 +200,46 @@ impl<T: Object> Unshared<T> {
                 log::error!("{name}: the handler's `begin` {panic}");
             }
         }
-        // Each panic of user code is caught here and not in the queue, so that the later changes of
-        // this item still reach the store and the handler (C11).
-        let mut notify = |_, event: Notification<T>, _| {
-            // After a stop, the changes still reach the store, because the queue counts them as
-            // processed. Their notifications are dropped (C3).
-            if !stop.is_stopped()
-                && let Err(panic) = panic::catch(|| event.deliver(&mut **handler))
-            {
-                log::error!("{name}: the handler {panic}; continuing with the next event");
+        // Change by change, so that the store is not ahead of the handler.
+        for delta in deltas.iter() {
+            let batch = || -> Batch<'_, T> { Box::new(std::iter::once((0, delta))) };
+            let mut events = Vec::new();
+            // One handler, on this thread: there is nothing to block.
+            let blocked = None;
+            let notify = &mut |_, event: Notification<T>, _| events.push(event);
+            let order = Order::OneByOne;
+            let processed = self
+                .part
+                .process(batch, order, is_in_initial_list, blocked, notify);
+            // The handler runs without any lock.
+            for event in events {
+                deliver(name, &mut **handler, event, stop);
             }
-            // A separate catch: a destructor that panics during the unwind of another panic would
-            // abort the process.
-            if let Err(panic) = panic::catch(|| drop(event)) {
-                log::error!("{name}: the destructor of an object {panic}");
-            }
-        };
-        self.part.process(deltas, is_in_initial_list, &mut notify)
+            processed?;
+        }
+        Ok(())
+    }
+}
+
+/// Calls the handler with a notification. Each panic of user code is caught here, so that the later
+/// changes still reach the store and the handler (C11).
+fn deliver<T>(
+    name: &str,
+    handler: &mut dyn ResourceEventHandler<T>,
+    event: Notification<T>,
+    stop: &Stop,
+) {
+    // After a stop, the changes still reach the store, because the queue counts them as processed.
+    // Their notifications are dropped (C3).
+    if !stop.is_stopped()
+        && let Err(panic) = panic::catch(|| event.deliver(handler))
+    {
+        log::error!("{name}: the handler {panic}; continuing with the next event");
+    }
+    // A separate catch: a destructor that panics during the unwind of another panic would abort the
+    // process.
+    if let Err(panic) = panic::catch(|| drop(event)) {
+        log::error!("{name}: the destructor of an object {panic}");
     }
 }
 

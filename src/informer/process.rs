@@ -9,10 +9,14 @@ use crate::base::hash::RandomState;
 use crate::base::panic;
 use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
-use crate::entry::{Delta, Entry, Gaps, ReplacedAll};
+use crate::entry::{Delta, Entry, ReplacedAll};
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
 use crate::queue::{BatchError, Deltas, ProcessError};
-use crate::store::{Indexer, KnownObjects, SlowTransaction, StoreError, StoreUnindexed, Written};
+use crate::resource_version::ResourceVersion;
+use crate::store::{
+    Computed, Frozen, IndexFunctions, Indexer, KnownObjects, Slots, SlowTransaction, StoreError,
+    Written,
+};
 
 const NO_KEY: &str = "an object of the list has no key";
 const NOT_IN_A_BATCH: &str = "the change is not one of a single object, but in a batch";
@@ -102,107 +106,129 @@ impl<T: Object> IndexerPart<T> {
         &self.reports
     }
 
-    /// Applies the changes of one object to the cache, oldest first, and notifies about each one.
-    /// Also applies a list, a full resync or a bookmark. The content of the cache decides whether
-    /// an object was added or updated, not the type of the delta (P2).
-    pub(super) fn process(
+    /// Applies a batch to the cache and notifies about each change. The content of the cache decides
+    /// whether an object was added or updated, not the type of the delta (P2).
+    ///
+    /// All user code runs first, without a lock: index functions, and the accessors that compare an
+    /// object with its state before. `blocked` is held while cache and handlers change.
+    pub(super) fn process<'d>(
         &self,
-        deltas: &Deltas<T>,
+        batch: impl Fn() -> Batch<'d, T>,
+        order: Order,
         is_in_initial_list: bool,
+        blocked: Option<&Mutex<()>>,
         notify: &mut Notify<'_, T>,
-    ) -> Result<(), ProcessError> {
-        deltas
-            .iter()
-            .try_for_each(|delta| self.process_one(delta, is_in_initial_list, notify))
-    }
-
-    /// Like [`process`](Self::process), but for one change.
-    pub(super) fn process_one(
-        &self,
-        delta: &Delta<T>,
-        is_in_initial_list: bool,
-        notify: &mut Notify<'_, T>,
-    ) -> Result<(), ProcessError> {
-        match delta {
-            Delta::ReplacedAll(list) => return self.replace_all(list, is_in_initial_list, notify),
-            Delta::SyncAll => {
-                for entry in self.known() {
-                    let event = Notification::Modified {
-                        old: Arc::clone(&entry.object),
-                        new: entry.object,
-                    };
-                    notify(entry.key, event, true);
+    ) -> Result<(), ProcessError>
+    where
+        T: 'd,
+    {
+        self.cache.keyed().write_prepared(
+            |functions| self.prepare(functions, batch()),
+            |cache, steps| {
+                let _blocked = blocked.map(Mutex::lock);
+                let mut commit = Commit {
+                    part: self,
+                    cache,
+                    is_in_initial_list,
+                    notify,
+                    failed: BatchError::default(),
+                };
+                match order {
+                    Order::OneByOne => commit.one_by_one(steps),
+                    Order::Together => commit.together(steps),
                 }
-                return Ok(());
-            }
-            _ => {}
-        }
-        let Ok(written) = self.cache.keyed().apply(delta, StoreUnindexed);
-        self.record([delta]);
-        self.reports.add_unindexed(written.unindexed);
-        self.notify_delta(delta, written.before, is_in_initial_list, notify);
-        Ok(())
+                commit.failed.into_result()
+            },
+        )
     }
 
-    /// Calls [`process`](Self::process) for each item of a batch. A failed item does not affect the
-    /// others.
-    pub(super) fn process_each(
+    /// Runs the user code of a batch.
+    fn prepare<'d>(
         &self,
-        batch: &[Deltas<T>],
-        is_in_initial_list: bool,
-        notify: &mut Notify<'_, T>,
-    ) -> Result<(), ProcessError> {
-        let mut failed = BatchError::default();
-        for (position, deltas) in batch.iter().enumerate() {
-            let processed = self.process(deltas, is_in_initial_list, notify);
-            let error = processed.err().and_then(ProcessError::into_error);
-            if let Some(error) = error {
-                failed.add(position, error);
-            }
+        functions: &IndexFunctions<T>,
+        batch: Batch<'d, T>,
+    ) -> Vec<(usize, Step<'d, T>)> {
+        let mut steps: Vec<(usize, Step<'d, T>)> = Vec::with_capacity(batch.size_hint().0);
+        for (item, delta) in batch {
+            let step = match delta {
+                Delta::ReplacedAll(list) => {
+                    Step::List(Box::new(self.prepare_list(functions, list)))
+                }
+                Delta::SyncAll => Step::SyncAll(self.known()),
+                // The state before is that of the change before it in the same item, or the cached one.
+                _ => match steps.last() {
+                    Some((same, Step::Change(before))) if *same == item => {
+                        let before = before
+                            .delta
+                            .entry()
+                            .map(|before| Arc::clone(&before.object));
+                        Step::Change(self.prepare_change(functions, delta, before))
+                    }
+                    _ => {
+                        let cached = delta.key().and_then(|key| self.cache.get_by_key(key));
+                        Step::Change(self.prepare_change(functions, delta, cached))
+                    }
+                },
+            };
+            steps.push((item, step));
         }
-        failed.into_result()
+        steps
     }
 
-    /// Applies the changes of many objects, one object per item. All changes are in the cache
-    /// before the first notification (P10, P11).
-    pub(super) fn process_batch(
+    fn prepare_change<'d>(
         &self,
-        batch: &[Deltas<T>],
-        is_in_initial_list: bool,
-        notify: &mut Notify<'_, T>,
-    ) -> Result<(), ProcessError> {
-        let mut failed = BatchError::default();
-        let deltas = batch.iter().enumerate();
-        let deltas =
-            deltas.flat_map(|(item, deltas)| deltas.iter().map(move |delta| (item, delta)));
-        let (of_objects, others): (Vec<_>, Vec<_>) =
-            deltas.partition(|(_, delta)| delta.is_of_object());
-        let written = self.write(of_objects.iter().map(|(_, delta)| *delta));
-        for ((_, delta), written) in of_objects.into_iter().zip(written) {
-            self.notify_delta(delta, written.before, is_in_initial_list, notify);
+        functions: &IndexFunctions<T>,
+        delta: &'d Delta<T>,
+        before: Option<Arc<T>>,
+    ) -> Change<'d, T> {
+        let Some(new) = delta.entry() else {
+            return Change {
+                delta,
+                computed: None,
+                comparison: Comparison::none(),
+            };
+        };
+        // A resync delivers the cached object again, so its index values stay.
+        let is_cached = before
+            .as_ref()
+            .is_some_and(|it| Arc::ptr_eq(it, &new.object));
+        let is_resync = matches!(delta, Delta::Sync(_)) && is_cached;
+        Change {
+            delta,
+            computed: (!is_resync).then(|| functions.compute(&new.object)),
+            comparison: self.compare(before, &new.object),
         }
-        // A queue delivers them alone (P12, R15).
-        for (item, _) in others {
-            failed.add(item, StoreError::other(NOT_IN_A_BATCH));
-        }
-        failed.into_result()
     }
 
-    /// Applies a list. The cache contains the whole list before the first notification, and
-    /// deletions are delivered first. An object that has no key does not affect the others.
-    fn replace_all(
+    /// Compares an object with its state before. A transform may have changed an object so that its
+    /// accessors panic. The update then goes to every handler, because the cache gets it anyway.
+    fn compare(&self, before: Option<Arc<T>>, new: &Arc<T>) -> Comparison<T> {
+        let Some(old) = &before else {
+            return Comparison::none();
+        };
+        let read = panic::catch(|| {
+            let is_recreated = self.recreation_as_delete_and_add && is_recreated(&**old, &**new);
+            let is_same_version = old.resource_version() == new.resource_version();
+            (is_recreated, is_same_version)
+        });
+        let (is_recreated, is_same_version) = read.unwrap_or_default();
+        Comparison {
+            before,
+            is_recreated,
+            is_same_version,
+        }
+    }
+
+    /// Prepares a list: what it adds, changes and deletes, and the index values.
+    fn prepare_list(
         &self,
+        functions: &IndexFunctions<T>,
         list: &ReplacedAll<T>,
-        is_in_initial_list: bool,
-        notify: &mut Notify<'_, T>,
-    ) -> Result<(), ProcessError> {
-        // The list is one item of the queue, so all errors have the position 0.
-        let mut failed = BatchError::default();
+    ) -> PreparedList<T> {
         let mut gaps = list.gaps.clone();
         // An object without a key may be any of the cached ones.
-        for _ in &list.without_key {
+        if !list.without_key.is_empty() {
             gaps.add(None);
-            failed.add(0, StoreError::other(NO_KEY));
         }
         let mut listed: HashMap<Key, usize> = HashMap::with_capacity(list.entries.len());
         let mut entries: Vec<Entry<T>> = Vec::with_capacity(list.entries.len());
@@ -219,82 +245,37 @@ impl<T: Object> IndexerPart<T> {
         let old = self.known().into_iter();
         let old = old.map(|entry| (Key::clone(&entry.key), entry));
         let mut old: HashMap<Key, Entry<T>, RandomState> = old.collect();
-        let gone: Vec<(Key, Arc<T>)> = old
+        let gone: Vec<Delta<T>> = old
             .extract_if(|key, _| !listed.contains_key(key) && !gaps.cover(key))
-            .map(|(key, entry)| (key, entry.object))
+            .map(|(key, entry)| Delta::tombstone(key, Some(entry.object)))
             .collect();
-        self.write_list(&entries, &gone, &gaps, &list.resource_version.to_string());
-        for (key, object) in gone {
-            let gone = Deleted::FinalStateUnknown {
-                key: Key::clone(&key),
-                last_known: Some(object),
-            };
-            notify(key, Notification::deleted(gone, None), false);
-        }
-        for new in entries {
-            // What stays in `old` is still in the cache.
-            let before = old.remove(&new.key);
-            self.notify_object(before, new, is_in_initial_list, notify);
-        }
-        failed.into_result()
-    }
-
-    /// Writes a list to the cache: as a whole, or in steps if other parts of the cache stay.
-    fn write_list(
-        &self,
-        entries: &[Entry<T>],
-        gone: &[(Key, Arc<T>)],
-        gaps: &Gaps,
-        resource_version: &str,
-    ) {
-        if self.namespace.is_none() {
-            let mut kept = entries.to_vec();
-            self.cache.keep_in_gaps(&mut kept, gaps);
-            let cache = self.cache.keyed();
-            let Ok(unindexed) = cache.replace_entries(kept, resource_version, StoreUnindexed);
-            self.reports.add_unindexed(unindexed);
-            return;
-        }
-        // The objects of a list do not advance the version of the cache one by one.
-        let updates = entries.iter().map(|entry| {
-            Delta::Updated(Entry {
-                version: None,
-                ..entry.clone()
-            })
-        });
-        let deletions = gone
-            .iter()
-            .map(|(key, object)| Delta::tombstone(Key::clone(key), Some(Arc::clone(object))));
-        let mut changes = updates.chain(deletions);
-        loop {
-            let step: Vec<_> = changes.by_ref().take(STEP).collect();
-            if step.is_empty() {
-                break;
+        let write = match &self.namespace {
+            None => {
+                let mut kept = entries.clone();
+                self.cache.keep_in_gaps(&mut kept, &gaps);
+                ListWrite::Whole(functions.build(&kept))
             }
-            self.write(step.iter());
+            Some(_) => {
+                let computed = entries.iter().map(|new| functions.compute(&new.object));
+                ListWrite::InSteps(computed.map(Some).collect())
+            }
+        };
+        let updates = entries.into_iter().map(|new| {
+            let before = old.remove(&new.key);
+            let object = before.as_ref().map(|before| Arc::clone(&before.object));
+            Update {
+                comparison: self.compare(object, &new.object),
+                new,
+                before,
+            }
+        });
+        PreparedList {
+            version: list.resource_version.clone(),
+            without_key: list.without_key.len(),
+            updates: updates.collect(),
+            gone,
+            write,
         }
-        self.cache.keyed().bookmark(resource_version);
-    }
-
-    /// Applies changes to the cache in one step.
-    fn write<'d>(&self, deltas: impl Iterator<Item = &'d Delta<T>> + Clone) -> Vec<Written<T>>
-    where
-        T: 'd,
-    {
-        let cache = self.cache.keyed();
-        let (outcomes, slow) = cache.transact(deltas.clone(), StoreUnindexed);
-        if slow.is_some() {
-            *self.reports.slow.lock() = slow;
-        }
-        self.record(deltas);
-        let mut written = Vec::with_capacity(outcomes.len());
-        for outcome in outcomes {
-            let Ok(mut outcome) = outcome;
-            let unindexed = std::mem::take(&mut outcome.unindexed);
-            self.reports.add_unindexed(unindexed);
-            written.push(outcome);
-        }
-        written
     }
 
     /// Records which keys are now stored or deleted.
@@ -314,73 +295,6 @@ impl<T: Object> IndexerPart<T> {
                 keys.insert(Key::clone(&entry.key), ());
             }
         }
-    }
-
-    /// Notifies about a change of the cache, which had `old` before.
-    fn notify_delta(
-        &self,
-        delta: &Delta<T>,
-        old: Option<Entry<T>>,
-        is_in_initial_list: bool,
-        notify: &mut Notify<'_, T>,
-    ) {
-        if let Delta::Deleted { key, gone, .. } = delta {
-            let old = old.map(|old| old.object);
-            notify(
-                Key::clone(key),
-                Notification::deleted(gone.clone(), old),
-                false,
-            );
-        } else if let Some(new) = delta.entry() {
-            self.notify_object(old, new.clone(), is_in_initial_list, notify);
-        }
-    }
-
-    /// Notifies about an object that is now in the cache and replaced `old`.
-    fn notify_object(
-        &self,
-        old: Option<Entry<T>>,
-        new: Entry<T>,
-        is_in_initial_list: bool,
-        notify: &mut Notify<'_, T>,
-    ) {
-        let added = |object| Notification::Added {
-            object,
-            is_in_initial_list,
-        };
-        let Entry {
-            key,
-            object: new,
-            digest,
-            ..
-        } = new;
-        let Some(old) = old else {
-            return notify(key, added(new), false);
-        };
-        // The digests tell a real change within one version, for example after a restore of etcd
-        // (I17). One of them is unknown if the object did not come from a reflector.
-        let is_other_content = old.digest.differs(digest);
-        let old = old.object;
-        // A transform may have changed an object so that its accessors panic. The update then goes
-        // to every handler: the cache has it already.
-        let read = panic::catch(|| {
-            let is_recreated = self.recreation_as_delete_and_add && is_recreated(&*old, &*new);
-            (
-                is_recreated,
-                old.resource_version() == new.resource_version(),
-            )
-        });
-        let (is_recreated, is_same_version) = read.unwrap_or_default();
-        if is_recreated {
-            let gone = Deleted::FinalStateUnknown {
-                key: Key::clone(&key),
-                last_known: Some(old),
-            };
-            notify(Key::clone(&key), Notification::deleted(gone, None), false);
-            return notify(key, added(new), false);
-        }
-        let is_sync = is_same_version && !is_other_content;
-        notify(key, Notification::Modified { old, new }, is_sync);
     }
 
     /// Returns the accessor for the queue of this part. The accessor rejects the keys of other
@@ -415,6 +329,264 @@ impl<T: Object> IndexerPart<T> {
         self.namespace
             .as_ref()
             .is_none_or(|namespace| key.starts_with(&namespace.prefix))
+    }
+}
+
+/// The changes of a batch, with the positions of their items.
+pub(super) type Batch<'d, T> = Box<dyn Iterator<Item = (usize, &'d Delta<T>)> + 'd>;
+
+/// Returns the changes of several items.
+pub(super) fn batch_of<T>(items: &[Deltas<T>]) -> Batch<'_, T> {
+    let items = items.iter().enumerate();
+    Box::new(items.flat_map(|(item, deltas)| deltas.iter().map(move |delta| (item, delta))))
+}
+
+/// When the changes of a batch reach the cache.
+#[derive(Clone, Copy)]
+pub(super) enum Order {
+    /// Each change is in the cache and with the handlers before the next one, as with a `DeltaFIFO`.
+    OneByOne,
+    /// All changes are in the cache before the first notification (P10, P11).
+    Together,
+}
+
+/// A part of a batch whose user code has run.
+enum Step<'d, T> {
+    /// The change of one object, or a bookmark.
+    Change(Change<'d, T>),
+    List(Box<PreparedList<T>>),
+    /// All cached objects are delivered again.
+    SyncAll(Vec<Entry<T>>),
+}
+
+struct Change<'d, T> {
+    delta: &'d Delta<T>,
+    /// The index values. `None` if they stay, or if there are none.
+    computed: Option<Computed>,
+    comparison: Comparison<T>,
+}
+
+struct PreparedList<T> {
+    version: ResourceVersion,
+    /// The number of objects without a key.
+    without_key: usize,
+    /// The listed objects.
+    updates: Vec<Update<T>>,
+    /// Tombstones of the objects that are not in the list.
+    gone: Vec<Delta<T>>,
+    write: ListWrite<T>,
+}
+
+/// A listed object.
+struct Update<T> {
+    new: Entry<T>,
+    /// What the cache had before.
+    before: Option<Entry<T>>,
+    comparison: Comparison<T>,
+}
+
+/// How a list is written to the cache.
+enum ListWrite<T> {
+    /// It replaces the whole content. Afterwards, this is the old one.
+    Whole(Slots<T>),
+    /// Other parts of the cache stay. These are the index values of the objects.
+    InSteps(Vec<Option<Computed>>),
+}
+
+/// How an object differs from its state before.
+struct Comparison<T> {
+    /// The state before. The result is not valid if the cache had another one.
+    before: Option<Arc<T>>,
+    is_recreated: bool,
+    is_same_version: bool,
+}
+
+impl<T> Comparison<T> {
+    fn none() -> Self {
+        Self {
+            before: None,
+            is_recreated: false,
+            is_same_version: false,
+        }
+    }
+
+    /// Returns `is_recreated` and `is_same_version`, if the state before was this one. Then it is
+    /// released: whoever receives the notification decides when the object is freed.
+    fn with(&mut self, before: &Arc<T>) -> (bool, bool) {
+        match self.before.take_if(|it| Arc::ptr_eq(it, before)) {
+            Some(_) => (self.is_recreated, self.is_same_version),
+            // Another writer has changed the cache meanwhile.
+            None => (false, false),
+        }
+    }
+}
+
+/// The part of processing that no user code takes part in: it writes to the cache and notifies.
+struct Commit<'c, 'n, T> {
+    part: &'c IndexerPart<T>,
+    cache: &'c Frozen<'c, T>,
+    is_in_initial_list: bool,
+    notify: &'c mut Notify<'n, T>,
+    failed: BatchError,
+}
+
+impl<T: Object> Commit<'_, '_, T> {
+    fn one_by_one(&mut self, steps: &mut [(usize, Step<'_, T>)]) {
+        for (item, step) in steps {
+            match step {
+                Step::Change(change) => {
+                    let written = self.cache.apply(change.delta, change.computed.take());
+                    self.part.record([change.delta]);
+                    self.part.reports.add_unindexed(written.unindexed);
+                    self.notify_change(change, written.before);
+                }
+                Step::List(list) => self.list(*item, list),
+                Step::SyncAll(entries) => self.sync_all(std::mem::take(entries)),
+            }
+        }
+    }
+
+    fn together(&mut self, steps: &mut [(usize, Step<'_, T>)]) {
+        let mut changes = Vec::with_capacity(steps.len());
+        for (item, step) in steps {
+            match step {
+                Step::Change(change) if change.delta.is_of_object() => changes.push(change),
+                // A queue delivers the others alone (P12, R15).
+                Step::Change(_) | Step::List(_) | Step::SyncAll(_) => {
+                    self.failed.add(*item, StoreError::other(NOT_IN_A_BATCH));
+                }
+            }
+        }
+        let writes = changes.iter_mut();
+        let writes = writes.map(|change| (change.delta, change.computed.take()));
+        let written = self.write(writes);
+        self.part.record(changes.iter().map(|change| change.delta));
+        for (change, written) in changes.into_iter().zip(written) {
+            self.notify_change(change, written.before);
+        }
+    }
+
+    /// Writes changes in one step.
+    fn write<'d>(
+        &self,
+        changes: impl ExactSizeIterator<Item = (&'d Delta<T>, Option<Computed>)>,
+    ) -> Vec<Written<T>>
+    where
+        T: 'd,
+    {
+        let (mut written, slow) = self.cache.transact(changes);
+        if slow.is_some() {
+            *self.part.reports.slow.lock() = slow;
+        }
+        for written in &mut written {
+            let unindexed = std::mem::take(&mut written.unindexed);
+            self.part.reports.add_unindexed(unindexed);
+        }
+        written
+    }
+
+    /// Applies a list. The cache contains the whole list before the first notification, and
+    /// deletions are delivered first. An object that has no key does not affect the others.
+    fn list(&mut self, item: usize, list: &mut PreparedList<T>) {
+        for _ in 0..list.without_key {
+            self.failed.add(item, StoreError::other(NO_KEY));
+        }
+        match &mut list.write {
+            ListWrite::Whole(slots) => {
+                let unindexed = self.cache.replace(slots, list.version.clone());
+                self.part.reports.add_unindexed(unindexed);
+            }
+            ListWrite::InSteps(computed) => {
+                let computed = std::mem::take(computed);
+                self.write_in_steps(list, computed);
+                self.cache.bookmark(list.version.clone());
+            }
+        }
+        for gone in list.gone.drain(..) {
+            if let Delta::Deleted { key, gone, .. } = gone {
+                (self.notify)(key, Notification::deleted(gone, None), false);
+            }
+        }
+        for mut update in list.updates.drain(..) {
+            self.notify_object(update.before, update.new, &mut update.comparison);
+        }
+    }
+
+    /// Writes a list beside the other parts of the cache.
+    fn write_in_steps(&self, list: &PreparedList<T>, mut computed: Vec<Option<Computed>>) {
+        // The objects of a list do not advance the version of the cache one by one.
+        let updates = list.updates.iter().map(|update| {
+            Delta::Updated(Entry {
+                version: None,
+                ..update.new.clone()
+            })
+        });
+        let deltas: Vec<Delta<T>> = updates.chain(list.gone.iter().cloned()).collect();
+        computed.resize_with(deltas.len(), || None);
+        let mut computed = computed.into_iter();
+        for step in deltas.chunks(STEP) {
+            let values: Vec<_> = computed.by_ref().take(step.len()).collect();
+            self.write(step.iter().zip(values));
+            self.part.record(step);
+        }
+    }
+
+    fn sync_all(&mut self, entries: Vec<Entry<T>>) {
+        for entry in entries {
+            let event = Notification::Modified {
+                old: Arc::clone(&entry.object),
+                new: entry.object,
+            };
+            (self.notify)(entry.key, event, true);
+        }
+    }
+
+    /// Notifies about a change of the cache, which had `old` before.
+    fn notify_change(&mut self, change: &mut Change<'_, T>, old: Option<Entry<T>>) {
+        if let Delta::Deleted { key, gone, .. } = change.delta {
+            let event = Notification::deleted(gone.clone(), old.map(|old| old.object));
+            (self.notify)(Key::clone(key), event, false);
+        } else if let Some(new) = change.delta.entry() {
+            self.notify_object(old, new.clone(), &mut change.comparison);
+        }
+    }
+
+    /// Notifies about an object that is now in the cache and replaced `old`.
+    fn notify_object(
+        &mut self,
+        old: Option<Entry<T>>,
+        new: Entry<T>,
+        comparison: &mut Comparison<T>,
+    ) {
+        let is_in_initial_list = self.is_in_initial_list;
+        let added = |object| Notification::Added {
+            object,
+            is_in_initial_list,
+        };
+        let Entry {
+            key,
+            object: new,
+            digest,
+            ..
+        } = new;
+        let Some(old) = old else {
+            return (self.notify)(key, added(new), false);
+        };
+        // The digests tell a real change within one version, for example after a restore of etcd
+        // (I17). One of them is unknown if the object did not come from a reflector.
+        let is_other_content = old.digest.differs(digest);
+        let old = old.object;
+        let (is_recreated, is_same_version) = comparison.with(&old);
+        if is_recreated {
+            let gone = Deleted::FinalStateUnknown {
+                key: Key::clone(&key),
+                last_known: Some(old),
+            };
+            (self.notify)(Key::clone(&key), Notification::deleted(gone, None), false);
+            return (self.notify)(key, added(new), false);
+        }
+        let is_sync = is_same_version && !is_other_content;
+        (self.notify)(key, Notification::Modified { old, new }, is_sync);
     }
 }
 

@@ -174,8 +174,8 @@ pub struct Unsynced {
     /// The last error, if there was one.
     pub last_error: Option<Error>,
     /// Set if the cache has synced, but the list had at least two objects and none of them could be
-    /// decoded and stored. Most likely the Rust type does not match the resource, or a transform or
-    /// an index function rejects every object.
+    /// decoded and stored. Most likely the Rust type does not match the resource, or a transform
+    /// rejects every object.
     pub undecodable: Option<Error>,
 }
 

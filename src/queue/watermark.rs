@@ -247,7 +247,7 @@ pub enum WaitError {
         watched: Vec<String>,
     },
     /// The version has been processed, but the cache has an older state of the object, or none. The
-    /// new state could not be decoded, or a transform or an index function rejected it.
+    /// new state could not be decoded, or a transform rejected it.
     NotStored {
         /// The key of the object.
         key: String,

@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
@@ -250,38 +249,11 @@ pub(super) fn compute<T>(functions: &[Registered<T>], object: &T) -> Computed {
     computed
 }
 
-/// What a write does if an index function fails for its object.
-pub(crate) trait OnIndexFailure: Copy {
-    /// The error of the write.
-    type Error;
-
-    /// Decides whether the object is stored.
-    fn accept(self, key: &Key, computed: Computed) -> Result<Computed, Self::Error>;
-}
-
-/// The write fails and changes nothing. An index that is still being added does not count.
-#[derive(Clone, Copy)]
-pub(crate) struct RejectObject;
-
-impl OnIndexFailure for RejectObject {
-    type Error = StoreError;
-
-    fn accept(self, key: &Key, computed: Computed) -> Result<Computed, StoreError> {
-        match computed.failed.iter().find(|failed| failed.ready) {
-            Some(failed) => Err(failed.error(key)),
-            None => Ok(computed),
-        }
-    }
-}
-
-/// The object is stored without values in the index: it is unindexed.
-#[derive(Clone, Copy)]
-pub(crate) struct StoreUnindexed;
-
-impl OnIndexFailure for StoreUnindexed {
-    type Error = Infallible;
-
-    fn accept(self, _: &Key, computed: Computed) -> Result<Computed, Infallible> {
-        Ok(computed)
+/// Returns the values for a write that fails if an index function fails. An index that is still being
+/// added does not count.
+pub(super) fn accept(key: &Key, computed: Computed) -> Result<Computed, StoreError> {
+    match computed.failed.iter().find(|failed| failed.ready) {
+        Some(failed) => Err(failed.error(key)),
+        None => Ok(computed),
     }
 }

@@ -2,8 +2,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{
-    AddIndexersError, Change, IndexError, Indexers, KnownObjects, ReflectorStore, RejectObject,
-    Store, StoreError, StoreUnindexed, ThreadSafeStore, TransactionError, Transform,
+    AddIndexersError, Change, IndexError, Indexers, KnownObjects, ReflectorStore, Store,
+    StoreError, ThreadSafeStore, TransactionError, Transform,
 };
 use crate::base::derive::debug_fields;
 use crate::base::digest::Digest;
@@ -87,7 +87,7 @@ impl<T> Indexer<T> {
     /// Then nothing has changed.
     pub fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
         let delta = self.enter(Change::Update(object))?;
-        self.store.apply(&delta, RejectObject).map(drop)
+        self.store.write_delta(&delta).map(drop)
     }
 
     /// Stores an object, like [`add`](Self::add).
@@ -108,7 +108,7 @@ impl<T> Indexer<T> {
     /// [`StoreError::Key`] if the object has no key.
     pub fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         let change = self.enter(Change::Delete(gone))?;
-        self.store.apply(&change, RejectObject).map(drop)
+        self.store.write_delta(&change).map(drop)
     }
 
     /// Replaces all objects and sets the resource version. If several objects have the same key,
@@ -122,10 +122,7 @@ impl<T> Indexer<T> {
         let entries = objects.into_iter();
         let entries = entries.map(|object| self.door.entry(object, Digest::NONE));
         let entries = entries.collect::<Result<_, _>>()?;
-        let replaced = self
-            .store
-            .replace_entries(entries, resource_version, RejectObject);
-        replaced.map(drop)
+        self.store.replace_entries(entries, resource_version)
     }
 
     /// Applies several changes in order, as one atomic step. A read sees all of them or none.
@@ -336,15 +333,19 @@ impl<T: Send + Sync> Staging<T> for Indexer<T> {
     }
 
     fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Applied {
-        let (outcomes, slow) = self.store.transact(changes.iter(), StoreUnindexed);
+        let (written, slow) = self.store.write_prepared(
+            |functions| {
+                let entries = changes.iter().map(Delta::entry);
+                let computed = entries.map(|new| new.map(|new| functions.compute(&new.object)));
+                computed.collect::<Vec<_>>()
+            },
+            |store, computed| store.transact(changes.iter().zip(computed.drain(..))),
+        );
         changes.clear();
         if let Some(slow) = slow {
             slow.log();
         }
-        let unindexed = outcomes.into_iter().flat_map(|outcome| {
-            let Ok(written) = outcome;
-            written.unindexed
-        });
+        let unindexed = written.into_iter().flat_map(|written| written.unindexed);
         Applied {
             rejected: Vec::new(),
             unindexed: unindexed.collect(),
@@ -362,9 +363,10 @@ impl<T: Send + Sync> Staging<T> for Indexer<T> {
         resource_version: &str,
     ) -> Result<Applied, StoreError> {
         self.keep_in_gaps(&mut entries, &gaps);
-        let Ok(unindexed) = self
-            .store
-            .replace_entries(entries, resource_version, StoreUnindexed);
+        let unindexed = self.store.write_prepared(
+            |functions| functions.build(&entries),
+            |store, slots| store.replace(slots, resource_version.into()),
+        );
         Ok(Applied {
             rejected: Vec::new(),
             unindexed,

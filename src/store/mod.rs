@@ -48,13 +48,14 @@ use crate::object::{Deleted, Key};
 
 pub use error::{AddIndexersError, IndexError, StoreError, TransactionError};
 pub use expiration_cache::{ExpirationCache, ExpirationCacheBuilder, TimestampedEntry};
+pub(crate) use index::Computed;
 use index::NAMESPACE_INDEX;
 pub use index::{IndexFunc, Indexers};
-pub(crate) use index::{RejectObject, StoreUnindexed};
 pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};
+pub(crate) use slots::Slots;
 pub use thread_safe_store::ThreadSafeStore;
-pub(crate) use thread_safe_store::{SlowTransaction, Written};
+pub(crate) use thread_safe_store::{Frozen, IndexFunctions, SlowTransaction, Written};
 pub use transform::Transform;
 
 /// The destination of a reflector: a queue or a store. client-go's `ReflectorStore`.

@@ -21,7 +21,7 @@ use crate::object::Key;
 /// Readers share the pages of slots and the parts of an index with the store, and read them without
 /// the lock. No container is copied or grows as a whole, so a single change takes a few
 /// milliseconds at most, even with a million objects.
-pub(super) struct Slots<T> {
+pub(crate) struct Slots<T> {
     by_key: Parts<u32>,
     pages: Pages<Slot<T>>,
     /// The indexes with their ids. A store has so few of them that a linear search is fast.
@@ -226,18 +226,14 @@ impl<T> Slots<T> {
     }
 
     /// Indexes every object, in the order of the slots.
-    pub(super) fn index_all<E>(
-        &mut self,
-        mut compute: impl FnMut(&Key, &T) -> Result<Computed, E>,
-    ) -> Result<(), E> {
+    pub(super) fn index_all(&mut self, mut compute: impl FnMut(&T) -> Computed) {
         for (at, slot) in (0..).zip(self.pages.iter_mut()) {
-            let Computed { values, failed } = compute(&slot.key, &slot.object)?;
+            let Computed { values, failed } = compute(&slot.object);
             set_values(&mut self.indices, at, &mut slot.values, |_| true, values);
             if !failed.is_empty() {
                 self.unindexed.insert(Key::clone(&slot.key), failed);
             }
         }
-        Ok(())
     }
 
     /// Indexes the object of an entry in the indexes `ids`, if it is still the stored object.

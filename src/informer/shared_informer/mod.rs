@@ -89,9 +89,9 @@ struct Shared<T> {
     /// (I12).
     ///
     /// Sending a batch or an initial list to the handlers' threads happens after the unlock: each
-    /// listener has its changes in order by then. Index functions, metrics and the methods of the
-    /// object type run under this lock. Destructors do not, and neither does a logger, except for the
-    /// line about metrics that panic. In the lock order it comes after `lifecycle` and before the processor's and the store's locks.
+    /// listener has its changes in order by then. No user code runs under this lock. In the lock order
+    /// it comes after `lifecycle` and the store's lock of index changes, and before the processor's
+    /// locks and the other ones of the store.
     block_deltas: Mutex<()>,
     next_handler: AtomicU64,
     /// The resync period of handlers that request no period. It stays the same if the informer

@@ -1,5 +1,6 @@
 //! Runs a shared informer, from the start until every thread has ended.
 
+use std::slice;
 use std::sync::{Arc, OnceLock};
 
 use serde::de::DeserializeOwned;
@@ -11,7 +12,7 @@ use crate::base::threads::Owners;
 use crate::informer::controller::{Controller, ControllerConfig, InPlace};
 use crate::informer::error::InformerError;
 use crate::informer::handler::KeyedNotification;
-use crate::informer::process::{IndexerPart, Notify};
+use crate::informer::process::{Batch, IndexerPart, Order, batch_of};
 use crate::informer::queue::InformerQueue;
 use crate::log;
 use crate::metrics::{self, InformerMetrics, shares};
@@ -136,18 +137,14 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         let lister_watcher = Arc::clone(&part.lister_watcher);
         let mut config =
             ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
-                one.run(|notify| one.indexer_part.process(deltas, is_in_initial_list, notify))
+                one.run(slice::from_ref(deltas), Order::OneByOne, is_in_initial_list)
             });
-        let process_batch = match options.queue {
-            // Process the changes object by object, as in client-go: each object reaches the cache
-            // and the handlers before the next one.
-            InformerQueue::DeltaFifo => IndexerPart::process_each,
-            InformerQueue::RealFifo => IndexerPart::process_batch,
+        let order = match options.queue {
+            InformerQueue::DeltaFifo => Order::OneByOne,
+            InformerQueue::RealFifo => Order::Together,
         };
-        config.process_batch = Some(Box::new(move |deltas, is_in_initial_list| {
-            batch.run(|notify| {
-                process_batch(&batch.indexer_part, deltas, is_in_initial_list, notify)
-            })
+        config.process_batch = Some(Box::new(move |items, is_in_initial_list| {
+            batch.run(items, order, is_in_initial_list)
         }));
         config.in_place = InPlace::First;
         if options.one_thread {
@@ -227,14 +224,16 @@ struct PartProcessor<T> {
 }
 
 impl<T: Object> PartProcessor<T> {
-    /// Runs `process` on a batch, then sends the notifications to the handlers' threads.
+    /// Processes a batch, then sends the notifications to the handlers' threads.
     fn run(
         &self,
-        process: impl FnOnce(&mut Notify<'_, T>) -> Result<(), ProcessError>,
+        items: &[Deltas<T>],
+        order: Order,
+        is_in_initial_list: bool,
     ) -> Result<(), ProcessError> {
         // Sends them also after a panic, because the cache has their changes.
         let _delivery = Delivery(|| self.shared.processor.flush());
-        self.distribute(process)
+        self.distribute(|| batch_of(items), order, is_in_initial_list)
     }
 
     /// Processes the changes of one object, and calls the handlers without threads after each one.
@@ -248,31 +247,36 @@ impl<T: Object> PartProcessor<T> {
         let guard = processor.lock_calls();
         for delta in deltas.iter() {
             let _delivery = Delivery(|| guard.iter().for_each(|guard| processor.deliver(guard)));
-            self.distribute(|notify| {
-                let part = &self.indexer_part;
-                part.process_one(delta, is_in_initial_list, notify)
-            })?;
+            let batch = || -> Batch<'_, T> { Box::new(std::iter::once((0, delta))) };
+            self.distribute(batch, Order::OneByOne, is_in_initial_list)?;
         }
         Ok(())
     }
 
-    /// Runs `process` under `block_deltas`, with a callback that passes notifications to the
-    /// handlers. Then drops the notifications for no handler: destructors are user code, and may add
-    /// or remove handlers.
-    fn distribute(
+    /// Writes a batch to the cache and passes its notifications to the handlers, under
+    /// `block_deltas`. Then drops the notifications for no handler: destructors are user code, and may
+    /// add or remove handlers.
+    fn distribute<'d>(
         &self,
-        process: impl FnOnce(&mut Notify<'_, T>) -> Result<(), ProcessError>,
-    ) -> Result<(), ProcessError> {
+        batch: impl Fn() -> Batch<'d, T>,
+        order: Order,
+        is_in_initial_list: bool,
+    ) -> Result<(), ProcessError>
+    where
+        T: 'd,
+    {
         let mut undelivered = Undelivered {
             shared: &self.shared,
             events: Vec::new(),
         };
-        let _blocked = self.shared.block_deltas.lock();
-        process(&mut |key, event, is_sync| {
+        let block_deltas = Some(&self.shared.block_deltas);
+        let notify = &mut |key, event, is_sync| {
             let rest = self.notify(KeyedNotification { key, event }, is_sync);
             let rest = rest.filter(|rest| rest.event.has_replaced_object());
             undelivered.events.extend(rest);
-        })
+        };
+        self.indexer_part
+            .process(batch, order, is_in_initial_list, block_deltas, notify)
     }
 
     /// Passes a notification to the handlers. Returns it if it is for none of them.

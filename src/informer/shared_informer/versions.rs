@@ -99,7 +99,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// - [`WaitError::OtherNamespace`], immediately, if the informer does not watch the object's
     ///   namespace.
     /// - [`WaitError::NotStored`] if the version has been processed, but the cache has an older
-    ///   version or none: the new state could not be decoded, or a transform or an index function
+    ///   version or none: the new state could not be decoded, or a transform
     ///   rejected it. The log has the reason. The error is also returned for an object that the
     ///   cache does not have while an object without a readable name, or more than 1,000 objects,
     ///   could not be decoded or stored.
@@ -131,7 +131,7 @@ impl<T: Object> SharedIndexInformer<T> {
         let is_stored = match cached {
             Some(cached) => compare_resource_versions(cached, version) != Some(Ordering::Less),
             // The object may be missing because its state could not be decoded, or was rejected by
-            // a transform or an index function.
+            // a transform.
             None => !self
                 .parts_with(namespace)
                 .any(|running| running.controller.is_missing(&key)),

@@ -3,15 +3,16 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::slice;
 use std::sync::Arc;
 
 use super::{Thing, View};
 use crate::base::sync::{any, check, join_all, thread};
 use crate::informer::InformerQueue;
 use crate::informer::handler::Notification;
-use crate::informer::process::IndexerPart;
+use crate::informer::process::{IndexerPart, Notify, Order, batch_of};
 use crate::object::{Accessor, Deleted, Object};
-use crate::queue::{Deltas, PopError, Queue};
+use crate::queue::{Deltas, PopError, ProcessError, Queue};
 use crate::stop::Done;
 use crate::store::{Indexer, Indexers, KnownObjects};
 use crate::time::RealClock;
@@ -60,6 +61,23 @@ fn build(queue: InformerQueue, store: &Arc<Indexer<Thing>>) -> Arc<dyn Queue<Thi
     queue.build(&part(store), "things", None, None, Arc::new(RealClock))
 }
 
+fn process(
+    part: &IndexerPart<Thing>,
+    items: &[Deltas<Thing>],
+    order: Order,
+    is_in_initial_list: bool,
+    notify: &mut Notify<'_, Thing>,
+) -> Result<(), ProcessError> {
+    let blocked = None;
+    part.process(
+        || batch_of(items),
+        order,
+        is_in_initial_list,
+        blocked,
+        notify,
+    )
+}
+
 /// Pops single items or batches, as the schedule decides.
 fn consume(queue: &dyn Queue<Thing>, store: &Arc<Indexer<Thing>>, kind: InformerQueue) -> View {
     let (part, view) = (part(store), RefCell::new(View::default()));
@@ -67,11 +85,17 @@ fn consume(queue: &dyn Queue<Thing>, store: &Arc<Indexer<Thing>>, kind: Informer
         view.borrow_mut().apply(&event);
     };
     let mut one = |deltas: &Deltas<Thing>, is_in_initial_list| {
-        part.process(deltas, is_in_initial_list, &mut { notify })
+        let items = slice::from_ref(deltas);
+        process(&part, items, Order::OneByOne, is_in_initial_list, &mut {
+            notify
+        })
     };
-    let mut many = |batch: &[Deltas<Thing>], is_in_initial_list| match kind {
-        InformerQueue::DeltaFifo => part.process_each(batch, is_in_initial_list, &mut { notify }),
-        InformerQueue::RealFifo => part.process_batch(batch, is_in_initial_list, &mut { notify }),
+    let order = match kind {
+        InformerQueue::DeltaFifo => Order::OneByOne,
+        InformerQueue::RealFifo => Order::Together,
+    };
+    let mut many = |batch: &[Deltas<Thing>], is_in_initial_list| {
+        process(&part, batch, order, is_in_initial_list, &mut { notify })
     };
     loop {
         let closed = match any(2) {
@@ -228,7 +252,9 @@ fn d3_deletion_during_failed_deletion_is_delivered() {
                             fails.set();
                             return Err("not now".into());
                         }
-                        part(&store).process(deltas, false, &mut |_, _, _| calls += 1)
+                        let items = slice::from_ref(deltas);
+                        let notify = &mut |_, _, _| calls += 1;
+                        process(&part(&store), items, Order::OneByOne, false, notify)
                     });
                     if matches!(popped, Err(PopError::Closed)) {
                         return calls;

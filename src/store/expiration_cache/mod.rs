@@ -159,7 +159,7 @@ impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
             Deleted::FinalStateUnknown { .. } => None,
         };
         let version = resource_version.map(Into::into);
-        self.storage.delete_at(&key, version);
+        self.storage.delete_versioned(&key, version);
         Ok(())
     }
 

@@ -28,6 +28,7 @@ impl<T> ThreadSafeStore<T> {
         let ids: Vec<u32> = new.iter().map(|registered| registered.id).collect();
         self.index_all(&new, &ids);
         // Now the indexes become visible together, or none of them stays.
+        let index_changes = self.index_changes.lock();
         let mut state = self.state.write();
         let unindexed = state.slots.unindexed(|id| ids.contains(&id)).next();
         let failed = unindexed.map(|(key, failed)| failed.add_error(key));
@@ -44,12 +45,14 @@ impl<T> ThreadSafeStore<T> {
             removed.extend(ids.iter().map(|id| state.slots.remove_index(*id)));
         }
         drop(state);
+        drop(index_changes);
         drop((outdated, removed));
         failed.map_or(Ok(()), Err)
     }
 
     fn register(&self, indexers: Indexers<T>) -> Result<Vec<Registered<T>>, AddIndexersError> {
         let functions = indexers.into_functions();
+        let _index_changes = self.index_changes.lock();
         let mut state = self.state.write();
         let taken: BTreeSet<&Arc<str>> = state
             .functions

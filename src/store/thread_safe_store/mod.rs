@@ -1,3 +1,4 @@
+mod frozen;
 mod indexers;
 mod read;
 
@@ -5,21 +6,19 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::index::{Computed, OnIndexFailure, Registered, RejectObject, compute};
-use super::slots::{Put, Slots};
+pub(crate) use self::frozen::{Frozen, IndexFunctions};
+use super::index::{Computed, Registered, accept, compute};
+use super::slots::{Put, Slot, Slots};
 use super::{Change, IndexError, Indexers, StoreError, TransactionError};
 use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
-use crate::base::sync::{RwLock, RwLockWriteGuard};
+use crate::base::sync::{Mutex, RwLock, RwLockWriteGuard};
 use crate::entry::{Delta, Entry};
 use crate::log;
 use crate::metrics::{InformerMetrics, Meter, resource_version_metric};
 use crate::object::{Deleted, Key};
 use crate::resource_version::ResourceVersion;
 use crate::time::slow_threshold;
-
-/// The caller of an `apply` decides what a list or a full resync means for each object.
-const NOT_OF_ONE_OBJECT: &str = "a store applies only deltas of single objects";
 
 type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync;
 
@@ -64,6 +63,10 @@ pub struct ThreadSafeStore<T> {
     /// Guards the content, the index functions and the resource version. Innermost lock: no other
     /// lock is taken and no user code runs under it. No thread waits until this state changes.
     state: RwLock<State<T>>,
+    /// Held while the list of index functions changes, and by a writer that has computed index values
+    /// before (see [`write_prepared`](Self::write_prepared)). Comes before `state`. No user code runs
+    /// under it.
+    index_changes: Mutex<()>,
 }
 
 struct State<T> {
@@ -79,6 +82,30 @@ impl<T> State<T> {
     fn set_resource_version(&mut self, resource_version: Option<ResourceVersion>) {
         if let Some(resource_version) = resource_version {
             self.resource_version = resource_version;
+        }
+    }
+
+    /// Applies the change of one object, or a bookmark, without its version. `computed` has the index
+    /// values of a stored object, or is `None` if a resync delivers the same object again. The outcome
+    /// must be dropped without the lock.
+    fn apply(&mut self, delta: &Delta<T>, computed: Option<Computed>) -> Written<T> {
+        match (delta, computed) {
+            (Delta::Deleted { key, .. }, _) => {
+                let slot = self.slots.remove(key);
+                Written::replaced(slot.map(|slot| slot.entry()))
+            }
+            (Delta::Bookmark(_), _) => Written::replaced(None),
+            (Delta::Sync(same), None) => {
+                let stored = self.slots.get(&same.key);
+                Written::replaced(stored.map(Slot::entry))
+            }
+            (delta, computed) => match delta.entry() {
+                Some(new) => {
+                    let put = self.slots.put(new.clone(), computed.unwrap_or_default());
+                    Written::of(&new.key, put)
+                }
+                None => unreachable!("the caller decides what a list means for each object"),
+            },
         }
     }
 
@@ -121,6 +148,7 @@ impl<T> ThreadSafeStore<T> {
                 functions,
                 resource_version: ResourceVersion::default(),
             }),
+            index_changes: Mutex::new(()),
         }
     }
 
@@ -150,7 +178,8 @@ impl<T> ThreadSafeStore<T> {
     /// [`StoreError::Index`] if an index function fails or panics, or another [`StoreError`] if the
     /// resource version function panics. Then nothing has changed.
     pub fn add(&self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
-        let written = self.put(self.entry_of(key, object)?, RejectObject)?;
+        let entry = self.entry_of(key, object)?;
+        let written = self.write_delta(&Delta::Updated(entry))?;
         Ok(written.before.map(|replaced| replaced.object))
     }
 
@@ -162,20 +191,22 @@ impl<T> ThreadSafeStore<T> {
         })
     }
 
-    /// Stores an entry.
-    pub(super) fn put<F: OnIndexFailure>(
-        &self,
-        entry: Entry<T>,
-        on_failure: F,
-    ) -> Result<Written<T>, F::Error> {
-        let key = Key::clone(&entry.key);
-        let (mut state, computed) =
-            self.write(|functions| on_failure.accept(&key, compute(functions, &*entry.object)))?;
-        state.set_resource_version(entry.version.clone());
-        let put = state.slots.put(entry, computed);
+    /// Applies the change of one object, or a bookmark.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Index`] if an index function fails or panics. Then nothing has changed.
+    pub(super) fn write_delta(&self, delta: &Delta<T>) -> Result<Written<T>, StoreError> {
+        let (mut state, computed) = self.write(|functions| {
+            let new = delta.entry();
+            let computed = new.map(|new| accept(&new.key, compute(functions, &*new.object)));
+            computed.transpose()
+        })?;
+        let written = state.apply(delta, computed);
+        state.set_resource_version(delta.version().cloned());
         drop(state);
         self.report_version();
-        Ok(Written::of(&key, put))
+        Ok(written)
     }
 
     /// Stores an object, like [`add`](Self::add).
@@ -201,59 +232,18 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// [`StoreError`] if the resource version function panics. Then nothing has changed.
     pub fn delete_with_object(&self, key: &str, gone: &Deleted<T>) -> Result<(), StoreError> {
-        drop(self.delete_at(key, self.version_of_deleted(gone)?));
+        self.delete_versioned(key, self.version_of_deleted(gone)?);
         Ok(())
     }
 
-    /// Removes and returns an entry, and records the resource version of its deletion.
-    pub(super) fn delete_at(
-        &self,
-        key: &str,
-        resource_version: Option<ResourceVersion>,
-    ) -> Option<Entry<T>> {
-        let removed = {
-            let mut state = self.state.write();
-            state.set_resource_version(resource_version);
-            state.slots.remove(key)
-        };
-        self.report_version();
-        removed.map(|slot| slot.entry())
-    }
-
-    /// Applies the change of one object, or a bookmark.
-    pub(crate) fn apply<F: OnIndexFailure>(
-        &self,
-        delta: &Delta<T>,
-        on_failure: F,
-    ) -> Result<Written<T>, F::Error> {
-        match delta {
-            Delta::Sync(same) if let Some(stored) = self.resync(same) => {
-                Ok(Written::replaced(Some(stored)))
-            }
-            Delta::Added(new) | Delta::Updated(new) | Delta::Replaced(new) | Delta::Sync(new) => {
-                self.put(new.clone(), on_failure)
-            }
-            Delta::Deleted { key, version, .. } => {
-                Ok(Written::replaced(self.delete_at(key, version.clone())))
-            }
-            Delta::Bookmark(version) => {
-                self.set_version(version.clone());
-                Ok(Written::replaced(None))
-            }
-            Delta::ReplacedAll(_) | Delta::SyncAll => unreachable!("{NOT_OF_ONE_OBJECT}"),
-        }
-    }
-
-    /// Records the version of an object that a resync delivers again. Its index functions do not run
-    /// again. Returns `None` if another object is stored under its key.
-    fn resync(&self, entry: &Entry<T>) -> Option<Entry<T>> {
+    /// Removes an object, and records the resource version of its deletion.
+    pub(super) fn delete_versioned(&self, key: &str, resource_version: Option<ResourceVersion>) {
         let mut state = self.state.write();
-        let stored = state.slots.get(&entry.key)?;
-        let stored = Arc::ptr_eq(&stored.object, &entry.object).then(|| stored.entry())?;
-        state.set_resource_version(entry.version.clone());
+        state.set_resource_version(resource_version);
+        let removed = state.slots.remove(key);
         drop(state);
+        drop(removed);
         self.report_version();
-        Some(stored)
     }
 
     /// Removes `object` only if it is still the stored one. Returns whether it was removed.
@@ -284,28 +274,22 @@ impl<T> ThreadSafeStore<T> {
     ) -> Result<(), StoreError> {
         let entries = objects.into_iter();
         let entries = entries.map(|(key, object)| Entry::new(key, object));
-        let replaced = self.replace_entries(entries.collect(), resource_version, RejectObject);
-        replaced.map(drop)
+        self.replace_entries(entries.collect(), resource_version)
     }
 
-    /// Replaces all objects, like [`replace`](Self::replace). Returns the errors of index functions
-    /// that failed for a state of an object for the first time.
-    pub(crate) fn replace_entries<F: OnIndexFailure>(
+    /// Replaces all objects, like [`replace`](Self::replace).
+    pub(super) fn replace_entries(
         &self,
         entries: Vec<Entry<T>>,
         resource_version: &str,
-        on_failure: F,
-    ) -> Result<Vec<StoreError>, F::Error> {
-        let build = |functions: &[Registered<T>]| build(functions, &entries, on_failure);
-        let (mut state, mut slots) = self.write(build)?;
+    ) -> Result<(), StoreError> {
+        let (mut state, mut slots) = self.write(|functions| build(functions, &entries))?;
         std::mem::swap(&mut state.slots, &mut slots);
-        // Rare, so the lock is held a little longer for it.
-        let unindexed = state.slots.new_failures(&slots);
         state.set_resource_version(Some(resource_version.into()));
         drop(state);
         drop((slots, entries));
         self.report_version();
-        Ok(unindexed)
+        Ok(())
     }
 
     /// Applies several changes in order under one lock. A read sees either all of them or none.
@@ -350,7 +334,7 @@ impl<T> ThreadSafeStore<T> {
                 Err(error) => failed.push((position, error)),
             }
         }
-        let (outcomes, slow) = self.transact(deltas.iter(), RejectObject);
+        let (outcomes, slow) = self.transact(&deltas);
         if let Some(slow) = slow {
             slow.log();
         }
@@ -373,40 +357,24 @@ impl<T> ThreadSafeStore<T> {
         })
     }
 
-    /// Applies changes of single objects and bookmarks in one step. Returns the outcome of each. The
-    /// caller logs a slow transaction.
-    pub(crate) fn transact<'d, F: OnIndexFailure>(
+    /// Applies the changes for which no index function fails, in one step. Returns the outcome of each.
+    fn transact(
         &self,
-        deltas: impl Iterator<Item = &'d Delta<T>> + Clone,
-        on_failure: F,
-    ) -> (Vec<Result<Written<T>, F::Error>>, Option<SlowTransaction>)
-    where
-        T: 'd,
-    {
+        deltas: &[Delta<T>],
+    ) -> (Vec<Result<Written<T>, StoreError>>, Option<SlowTransaction>) {
         // Index functions are user code, so they run before the lock is taken.
         let Ok((mut state, computed)) = self.write(|functions| {
-            let computed = deltas.clone().map(|delta| match delta.entry() {
-                Some(new) => on_failure.accept(&new.key, compute(functions, &*new.object)),
-                None => Ok(Computed::default()),
+            let computed = deltas.iter().map(|delta| {
+                let new = delta.entry();
+                let computed = new.map(|new| accept(&new.key, compute(functions, &*new.object)));
+                computed.transpose()
             });
             Ok::<_, Infallible>(computed.collect::<Vec<_>>())
         });
         let began = Instant::now();
         let (mut outcomes, mut last) = (Vec::with_capacity(computed.len()), None);
-        for (delta, computed) in deltas.zip(computed) {
-            let outcome = computed.map(|computed| match delta {
-                Delta::Added(new)
-                | Delta::Updated(new)
-                | Delta::Replaced(new)
-                | Delta::Sync(new) => Written::of(&new.key, state.slots.put(new.clone(), computed)),
-                // The outcome keeps the object, so it is dropped after the lock is released.
-                Delta::Deleted { key, .. } => {
-                    let slot = state.slots.remove(key);
-                    Written::replaced(slot.map(|slot| slot.entry()))
-                }
-                Delta::Bookmark(_) => Written::replaced(None),
-                Delta::ReplacedAll(_) | Delta::SyncAll => unreachable!("{NOT_OF_ONE_OBJECT}"),
-            });
+        for (delta, computed) in deltas.iter().zip(computed) {
+            let outcome = computed.map(|computed| state.apply(delta, computed));
             if outcome.is_ok() {
                 last = delta.version().cloned();
             }
@@ -422,12 +390,8 @@ impl<T> ThreadSafeStore<T> {
 
     /// Sets the resource version: all changes up to it have been delivered.
     pub fn bookmark(&self, resource_version: &str) {
-        self.set_version(resource_version.into());
-    }
-
-    fn set_version(&self, resource_version: ResourceVersion) {
         let mut state = self.state.write();
-        state.set_resource_version(Some(resource_version));
+        state.set_resource_version(Some(resource_version.into()));
         drop(state);
         self.report_version();
     }
@@ -529,21 +493,21 @@ impl SlowTransaction {
 }
 
 /// Builds the content of a replace, with all indexes.
-fn build<T, F: OnIndexFailure>(
-    functions: &[Registered<T>],
-    entries: &[Entry<T>],
-    on_failure: F,
-) -> Result<Slots<T>, F::Error> {
-    let mut slots = Slots::with_capacity(
-        entries.len(),
-        functions.iter().map(|registered| registered.id),
-    );
+fn build<T>(functions: &[Registered<T>], entries: &[Entry<T>]) -> Result<Slots<T>, StoreError> {
+    let ids = functions.iter().map(|registered| registered.id);
+    let mut slots = Slots::with_capacity(entries.len(), ids);
     // If several objects have the same key, index functions run only on the last one.
     for entry in entries {
         slots.put(entry.clone(), Computed::default());
     }
-    slots.index_all(|key, object| on_failure.accept(key, compute(functions, object)))?;
-    Ok(slots)
+    slots.index_all(|object| compute(functions, object));
+    let ready = functions.iter().filter(|registered| registered.ready);
+    let ready: Vec<u32> = ready.map(|registered| registered.id).collect();
+    let failed = slots.unindexed(|id| ready.contains(&id)).next();
+    match failed.map(|(key, failed)| failed.error(key)) {
+        Some(error) => Err(error),
+        None => Ok(slots),
+    }
 }
 
 debug_fields!(ThreadSafeStore<T>, this,

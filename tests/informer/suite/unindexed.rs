@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use k8s_informer::handler::HandlerFuncs;
 use k8s_informer::reflector::{Reflector, ReflectorOptions};
 use k8s_informer::store::{IndexError, IndexFunc, Indexers};
 use k8s_informer::{DynamicObject, Indexer, Object, SharedIndexInformer, Stop};
@@ -259,6 +260,32 @@ fn namespace_lister_finds_objects_that_its_index_lacks() {
     feed.list_of("10", &[of("bad"), of("good")]);
     let running = run_synced(&informer);
     assert_eq!(informer.lister().namespace("n").list().len(), 2);
+    running.end().unwrap();
+}
+
+/// No lock of the informer is held while an index function runs.
+#[test]
+fn index_function_may_add_and_remove_a_handler() {
+    let feed = Feed::new("index adds a handler");
+    let called: Arc<std::sync::OnceLock<Informer>> = Arc::default();
+    let informer_in_index = Arc::clone(&called);
+    let function = IndexFunc::new(move |object: &DynamicObject| {
+        if let (Some(informer), "late") = (informer_in_index.get(), object.name()) {
+            let handler = informer.add_handler(HandlerFuncs::new()).unwrap();
+            informer.remove_event_handler(&handler);
+        }
+        Vec::new()
+    });
+    let mut options = informer_options(options(&FakeClock::new()));
+    options.indexers = Indexers::new().with("handlers", function);
+    let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
+    let (_, events) = record(&informer);
+    feed.list("10", &[("good", "1")]);
+    let running = run_synced(&informer);
+    assert_eq!(events.next(), "add good@1 initial");
+    assert!(called.set(informer.clone()).is_ok());
+    feed.event("ADDED", "late", "11");
+    assert_eq!(events.next(), "add late@11");
     running.end().unwrap();
 }
 
