@@ -319,7 +319,11 @@ impl<T: Object> Controller<T> {
 
     /// Returns the status of the reflector.
     pub fn status(&self) -> ReflectorStatus {
-        self.reflector.status()
+        let mut status = self.reflector.status();
+        if let Some(reports) = &self.reports {
+            status.unindexed = reports.count_unindexed();
+        }
+        status
     }
 
     fn process_loop(&self, stop: &Stop) {

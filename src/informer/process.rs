@@ -45,15 +45,20 @@ pub(super) struct IndexerPart<T> {
 }
 
 /// What the writes of a cache leave to report. The locks are innermost ones.
-#[derive(Default)]
 pub(super) struct Reports {
     /// The last slow transaction.
     slow: Mutex<Option<SlowTransaction>>,
     /// The errors of index functions that failed for a new state of an object.
     unindexed: Mutex<Vec<StoreError>>,
+    count_unindexed: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
 impl Reports {
+    /// Returns the number of objects in this part for which an index function failed.
+    pub(super) fn count_unindexed(&self) -> usize {
+        (self.count_unindexed)()
+    }
+
     /// Takes the slow transaction.
     pub(super) fn take_slow(&self) -> Option<SlowTransaction> {
         self.slow.lock().take()
@@ -93,11 +98,24 @@ impl<T: Object> IndexerPart<T> {
             let keys = Mutex::new(keys.into_iter().map(|key| (key, ())).collect());
             NamespacePart { prefix, keys }
         });
+        let (counted, prefix) = (
+            Arc::clone(&cache),
+            namespace.as_ref().map(|part| part.prefix.clone()),
+        );
+        let count = move || {
+            let store = counted.keyed();
+            store.count_unindexed(|key| prefix.as_deref().is_none_or(|it| key.starts_with(it)))
+        };
+        let reports = Reports {
+            slow: Mutex::default(),
+            unindexed: Mutex::default(),
+            count_unindexed: Box::new(count),
+        };
         Self {
             cache,
             namespace,
             recreation_as_delete_and_add,
-            reports: Arc::default(),
+            reports: Arc::new(reports),
         }
     }
 
@@ -605,10 +623,6 @@ impl<T: Object> KnownObjects<T> for IndexerPart<T> {
 
     fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
         Ok(self.has(key).then(|| self.cache.get_by_key(key)).flatten())
-    }
-
-    fn unindexed(&self) -> usize {
-        self.cache.keyed().count_unindexed(|key| self.has(key))
     }
 
     fn entry(&self, key: &str) -> Option<Entry<T>> {

@@ -532,11 +532,6 @@ impl<T: Send + Sync, A: DeltaAccumulator<T> + Send> Staging<T> for Front<T, A> {
     }
 
     /// Queues the changes under one lock and wakes one pop.
-    fn unindexed(&self) -> usize {
-        let known = self.known_objects.as_ref();
-        known.map_or(0, |known| known.unindexed())
-    }
-
     fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Applied {
         let (mut applied, mut has_items) = (Applied::default(), false);
         let mut queue = self.lock_for_write();

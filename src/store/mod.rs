@@ -258,12 +258,6 @@ pub trait KnownObjects<T>: Send + Sync {
     /// [`ExpirationCache`] can fail: when its policy panics.
     fn lookup(&self, key: &str) -> Result<Option<Arc<T>>, StoreError>;
 
-    /// Returns the number of objects for which an index function failed.
-    #[doc(hidden)]
-    fn unindexed(&self) -> usize {
-        0
-    }
-
     /// Returns the entry of the object stored under `key`.
     #[doc(hidden)]
     fn entry(&self, key: &str) -> Option<Entry<T>> {

@@ -63,7 +63,8 @@ use crate::store::{Change, ReflectorStore, StoreError};
 ///     assert!(deltas.len() == 2 && !in_initial_list);
 ///     Ok(())
 /// })?;
-/// assert_eq!(popped.newest(), Some(&Delta::Updated(Arc::new("a2".to_owned()))));
+/// let newest = popped.newest().and_then(Delta::object).map(|word| word.as_str());
+/// assert_eq!(newest, Some("a2"));
 /// assert_eq!(queue.list_keys(), ["b".into()]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

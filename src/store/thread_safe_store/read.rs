@@ -95,7 +95,7 @@ impl<T> ThreadSafeStore<T> {
     /// # Errors
     ///
     /// [`IndexError::NoIndex`] if there is no index `name`.
-    pub fn unindexed(&self, name: &str) -> Result<Vec<Key>, IndexError> {
+    pub(crate) fn unindexed(&self, name: &str) -> Result<Vec<Key>, IndexError> {
         let state = self.state.read();
         let id = state.ready(name)?;
         let keys = state.slots.unindexed(|failed| failed == id);
