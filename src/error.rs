@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::base::panic::Panicked;
 pub use crate::status::{Status, StatusCause, StatusDetails};
 
 /// Implements `Debug` through `Display`, because a `main` that returns an error prints it with

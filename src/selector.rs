@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::base::text::Reason;
 use crate::base::text::{EscapedName, EscapedText};
 use crate::error::debug_as_display;
 use crate::object::Object;
@@ -127,7 +128,7 @@ pub struct SelectorError {
     selector: String,
     /// The position of the fault, starting at 1. `None` for the end.
     character: Option<usize>,
-    reason: String,
+    reason: Reason,
 }
 
 impl fmt::Display for SelectorError {
@@ -141,7 +142,7 @@ impl fmt::Display for SelectorError {
             Some(character) => write!(f, "character {character}")?,
             None => f.write_str("its end")?,
         }
-        write!(f, ": {}", EscapedText(&self.reason))
+        write!(f, ": {}", EscapedText(&self.reason.to_string()))
     }
 }
 
@@ -252,7 +253,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    fn selector(&mut self) -> Result<Vec<Requirement>, String> {
+    fn selector(&mut self) -> Result<Vec<Requirement>, Reason> {
         let mut requirements = Vec::new();
         if self.peek().is_empty() {
             return Ok(requirements);
@@ -263,13 +264,13 @@ impl<'a> Parser<'a> {
                 "" => return Ok(requirements),
                 "," => {}
                 other => {
-                    return Err(format!("found '{other}', expected: ',' or 'end of string'"));
+                    return Err(format!("found '{other}', expected: ',' or 'end of string'").into());
                 }
             }
         }
     }
 
-    fn requirement(&mut self, first: bool) -> Result<Requirement, String> {
+    fn requirement(&mut self, first: bool) -> Result<Requirement, Reason> {
         let absent = self.peek() == "!";
         if absent {
             self.next();
@@ -281,7 +282,7 @@ impl<'a> Parser<'a> {
             } else {
                 "identifier after ','"
             };
-            return Err(format!("found '{key}', expected: {expected}"));
+            return Err(format!("found '{key}', expected: {expected}").into());
         }
         check_key(key)?;
         let test = if absent {
@@ -297,7 +298,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn test(&mut self) -> Result<Test, String> {
+    fn test(&mut self) -> Result<Test, Reason> {
         Ok(match self.next() {
             "=" => Test::Equals("=", self.value()?),
             "==" => Test::Equals("==", self.value()?),
@@ -314,23 +315,23 @@ impl<'a> Parser<'a> {
             "notin" => Test::NotIn(self.values()?),
             other => {
                 let expected = "in, notin, =, ==, !=, gt, lt";
-                return Err(format!("found '{other}', expected: {expected}"));
+                return Err(format!("found '{other}', expected: {expected}").into());
             }
         })
     }
 
-    fn value(&mut self) -> Result<String, String> {
+    fn value(&mut self) -> Result<String, Reason> {
         if matches!(self.peek(), "" | ",") {
             return Ok(String::new());
         }
         match self.next() {
             word if is_name(word) => Ok(word.to_owned()),
             word if is_word(word) => Err(invalid(word, NO_VALUE)),
-            other => Err(format!("found '{other}', expected: identifier")),
+            other => Err(format!("found '{other}', expected: identifier").into()),
         }
     }
 
-    fn number(&mut self) -> Result<(i64, String), String> {
+    fn number(&mut self) -> Result<(i64, String), Reason> {
         let text = self.value()?;
         if let Ok(number) = text.parse() {
             return Ok((number, text));
@@ -343,10 +344,10 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses `(a,b)`. A missing item between commas or parentheses is the empty value.
-    fn values(&mut self) -> Result<BTreeSet<String>, String> {
+    fn values(&mut self) -> Result<BTreeSet<String>, Reason> {
         let open = self.next();
         if open != "(" {
-            return Err(format!("found '{open}' expected: '('"));
+            return Err(format!("found '{open}' expected: '('").into());
         }
         let mut values = BTreeSet::new();
         loop {
@@ -358,7 +359,7 @@ impl<'a> Parser<'a> {
                 "," => {}
                 ")" => return Ok(values),
                 other => {
-                    return Err(format!("found '{other}', expected: ',', or ')'"));
+                    return Err(format!("found '{other}', expected: ',', or ')'").into());
                 }
             }
         }
@@ -373,15 +374,15 @@ const NO_VALUE: &str = "a valid label must be an empty string or consist of alph
     and must start and end with an alphanumeric character (e.g. 'MyValue', or 'my_value', or '12345', regex used \
     for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-fn invalid(text: &str, why: &str) -> String {
-    format!("\"{text}\": {why}")
+fn invalid(text: &str, why: &str) -> Reason {
+    format!("\"{text}\": {why}").into()
 }
 
 fn is_word(token: &str) -> bool {
     !token.is_empty() && !token.starts_with(SPECIAL)
 }
 
-fn check_key(key: &str) -> Result<(), String> {
+fn check_key(key: &str) -> Result<(), Reason> {
     if is_qualified_name(key) {
         Ok(())
     } else {

@@ -59,7 +59,7 @@ pub fn run(input: &[u8]) {
     } else {
         made(&mut bytes).unwrap_or_default()
     };
-    let outcome = exec_credential(&output, version);
+    let outcome = exec_credential(&output, version).map_err(|reason| reason.to_string());
     if let Err(problem) = &outcome {
         let problem = without_numbers(problem);
         assert!(PROBLEMS.contains(&problem.as_str()), "{problem}");

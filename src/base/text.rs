@@ -1,7 +1,39 @@
 //! Formats text from other systems for messages: on one line, without control characters, and with
 //! a limited length. Also contains a function for percent-encoding.
 
+use std::error::Error;
 use std::fmt::{self, Write};
+
+/// The reason why an input is not accepted, as a part of a sentence. It is only shown: nothing decides
+/// by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reason(String);
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Reason {}
+
+impl From<String> for Reason {
+    fn from(reason: String) -> Self {
+        Self(reason)
+    }
+}
+
+impl From<Reason> for String {
+    fn from(reason: Reason) -> Self {
+        reason.0
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(reason: &str) -> Self {
+        Self(reason.to_owned())
+    }
+}
 
 /// A name. Quotes are escaped, so you can put the name in quotes.
 pub struct EscapedName<'a>(pub &'a str);

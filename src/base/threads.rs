@@ -7,7 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use crate::base::panic;
+use crate::base::panic::Panicked;
 use crate::base::sync::thread::{Builder, JoinHandle};
 use crate::base::sync::{Mutex, thread_local};
 
@@ -306,7 +306,7 @@ impl Threads {
                     handle
                         .join()
                         .err()
-                        .map(|panic| (name, panic::message(&*panic))),
+                        .map(|panic| (name, Panicked::of(&*panic))),
                 );
             }
         }

@@ -30,6 +30,11 @@ impl Gaps {
         }
     }
 
+    /// Whether this key was added.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.keys.contains(key)
+    }
+
     /// Whether the object with this key may be one of the unreadable objects.
     pub fn cover(&self, key: &str) -> bool {
         self.any || self.keys.contains(key)

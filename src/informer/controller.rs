@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use super::error::InformerError;
 use super::process::Reports;
 use crate::base::derive::debug_fields;
-use crate::base::panic;
+use crate::base::panic::{self, Panicked};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::sync::thread::{self, Builder};
@@ -240,7 +240,7 @@ impl<T: Object> Controller<T> {
             self.process_loop(stop);
             self.processing.store(false, Ordering::Relaxed);
             if let Err(panic) = reflector.join() {
-                log::error!("{}: the reflector {}", self.name, panic::message(&*panic));
+                log::error!("{}: the reflector {}", self.name, Panicked::of(&*panic));
             }
             Ok(())
         })
@@ -402,7 +402,7 @@ impl<T: Object> Controller<T> {
     fn call(
         &self,
         call: impl FnOnce(&mut ProcessLoop<T>) -> Result<(), ProcessError>,
-    ) -> Result<Result<(), ProcessError>, String> {
+    ) -> Result<Result<(), ProcessError>, Panicked> {
         let mut process = self.process.lock().take();
         let called = panic::catch(|| process.as_mut().map_or(Ok(()), call));
         *self.process.lock() = process;
@@ -415,7 +415,7 @@ impl<T: Object> Controller<T> {
     fn record(
         &self,
         items: &[Deltas<T>],
-        processed: Result<Result<(), ProcessError>, String>,
+        processed: Result<Result<(), ProcessError>, Panicked>,
     ) -> Result<(), ProcessError> {
         let result = processed.unwrap_or_else(|panic| Err(panic.into()));
         self.record_unindexed();

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::panic::catch;
+use crate::base::panic::{Panicked, catch};
 use crate::base::sync::Mutex;
 use crate::log;
 
@@ -52,7 +52,7 @@ pub(crate) fn call(record: impl FnOnce()) {
 }
 
 /// Logs a panic of metrics. No lock is held, because a logger is user code and may change a level.
-fn report(called: Result<(), String>) {
+fn report(called: Result<(), Panicked>) {
     if let Err(panic) = called {
         // A panic of the logger cannot be reported.
         drop(catch(|| log::error!("metrics {panic}")));

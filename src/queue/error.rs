@@ -1,6 +1,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::base::panic::Panicked;
+
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The error of a process callback: processing failed, or a [`Requeue`].
@@ -186,8 +188,8 @@ impl Error for BatchError {
 pub(super) struct Processed(Result<(), ProcessError>);
 
 impl Processed {
-    /// Creates the outcome from the result of the callback, or from the message of its panic.
-    pub(super) fn from(caught: Result<Result<(), ProcessError>, String>) -> Self {
+    /// Creates the outcome from the result of the callback, or from its panic.
+    pub(super) fn from(caught: Result<Result<(), ProcessError>, Panicked>) -> Self {
         Self(caught.unwrap_or_else(|panic| Err(panic.into())))
     }
 
@@ -295,6 +297,7 @@ impl<P> Error for PopError<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::panic::catch;
 
     #[test]
     fn batch_error_fails_only_its_items_and_names_all_errors() {
@@ -309,6 +312,7 @@ mod tests {
         let error = processed.into_result(()).unwrap_err();
         assert_eq!(error.to_string(), "processing failed: first; last");
         assert!(!Processed::from(Ok(Err("all".into()))).is_done(1));
-        assert!(!Processed::from(Err("panicked".to_owned())).is_done(1));
+        let panicked = catch(|| panic!("not now")).unwrap_err();
+        assert!(!Processed::from(Err(panicked)).is_done(1));
     }
 }

@@ -127,10 +127,12 @@ impl<T: Object> InitialList<T> {
 
     /// Records an object that could not be read. Its older state remains.
     pub(super) fn add_gap(&mut self, key: Option<Key>, error: &Error) {
+        // A watch-list may send another state of the same object, which is not counted again.
+        let is_counted = |key: &Key| self.gaps.has(key) || self.outdated.has(key);
+        let is_counted = key.as_ref().is_some_and(is_counted);
         match &mut self.unread {
             None => self.unread = Some((1, error.clone())),
-            // A watch-list may send another state of the same object, which is not counted again.
-            Some((_, first)) if first.to_string() == error.to_string() => {}
+            Some(_) if is_counted => {}
             Some((count, _)) => *count += 1,
         }
         match &key {

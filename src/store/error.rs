@@ -1,6 +1,8 @@
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::panic::{Panicked, catch};
 use crate::error::debug_as_display;
 use crate::object::{Key, KeyError};
 
@@ -17,8 +19,8 @@ pub enum StoreError {
     Transform {
         /// The key of the object, if it has one.
         key: Option<Key>,
-        /// The message of the error or panic.
-        message: Arc<str>,
+        /// What went wrong.
+        error: FunctionError,
     },
     /// An index function failed or panicked.
     Index {
@@ -26,17 +28,131 @@ pub enum StoreError {
         index: Arc<str>,
         /// The key of the object.
         key: Key,
-        /// The message of the error or panic.
-        message: Arc<str>,
+        /// What went wrong.
+        error: FunctionError,
     },
     /// A custom store, an expiration policy or another of your functions failed.
-    Other(Arc<str>),
+    Other(Arc<dyn Error + Send + Sync>),
 }
 
 impl StoreError {
-    /// Creates an error for a custom store.
-    pub fn other(message: impl Into<String>) -> Self {
-        Self::Other(message.into().into())
+    /// Creates an error for a custom store, from an error or a text.
+    pub fn other(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Other(error.into().into())
+    }
+
+    /// Creates the error of a function whose call panicked. `subject` is what panicked.
+    pub(crate) fn panicked(subject: impl Into<String>, panicked: Panicked) -> Self {
+        let subject = subject.into();
+        Self::other(PanickedCall { subject, panicked })
+    }
+}
+
+/// A panic, and what panicked.
+#[derive(Debug)]
+struct PanickedCall {
+    subject: String,
+    panicked: Panicked,
+}
+
+impl fmt::Display for PanickedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.subject, self.panicked)
+    }
+}
+
+impl Error for PanickedCall {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.panicked)
+    }
+}
+
+/// The error of a transform or index function: what it returned, or its panic.
+///
+/// ```
+/// use k8s_informer::store::{FunctionError, Transform};
+/// use std::sync::Arc;
+///
+/// let parse = Transform::new(|word: Arc<String>| word.parse::<u8>().map(|_| word));
+/// let error = parse.apply(Arc::new("x".to_owned())).unwrap_err();
+/// let FunctionError::Failed(error) = error else { panic!() };
+/// assert!(error.is::<std::num::ParseIntError>());
+/// ```
+#[derive(Clone)]
+pub enum FunctionError {
+    /// The function returned this error.
+    Failed(Arc<dyn Error + Send + Sync>),
+    /// The function panicked.
+    Panicked(Panicked),
+}
+
+impl FunctionError {
+    /// Calls a function.
+    pub(super) fn catch<R>(
+        function: impl FnOnce() -> Result<R, Box<dyn Error + Send + Sync>>,
+    ) -> Result<R, Self> {
+        match catch(function) {
+            Ok(Ok(returned)) => Ok(returned),
+            Ok(Err(error)) => Err(Self::Failed(error.into())),
+            Err(panicked) => Err(Self::Panicked(panicked)),
+        }
+    }
+
+    /// Writes the error after its subject.
+    fn fmt_after_subject(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => write!(f, ": {error}"),
+            Self::Panicked(panicked) => write!(f, " {panicked}"),
+        }
+    }
+}
+
+impl fmt::Display for FunctionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => error.fmt(f),
+            Self::Panicked(panicked) => panicked.fmt(f),
+        }
+    }
+}
+
+impl Error for FunctionError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Failed(error) => error.source(),
+            Self::Panicked(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(error) => write!(f, "no usable key: {error}"),
+            Self::Transform { key, error } => {
+                match key {
+                    Some(key) => write!(f, "transforming {key}")?,
+                    None => f.write_str("transforming an object")?,
+                }
+                error.fmt_after_subject(f)
+            }
+            Self::Index { index, key, error } => {
+                write!(f, "index function {index:?} on {key}")?;
+                error.fmt_after_subject(f)
+            }
+            Self::Other(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Key(error) => Some(error),
+            Self::Transform { error, .. } | Self::Index { error, .. } => Some(error),
+            // Its text is the text of this error.
+            Self::Other(error) => error.source(),
+        }
     }
 }
 
@@ -46,50 +162,8 @@ impl From<KeyError> for StoreError {
     }
 }
 
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Key(error) => write!(f, "no usable key: {error}"),
-            Self::Transform {
-                key: Some(key),
-                message,
-            } => write!(f, "transforming {key}{} {message}", separator(message)),
-            Self::Transform { key: None, message } => {
-                write!(f, "transforming an object{} {message}", separator(message))
-            }
-            Self::Index {
-                index,
-                key,
-                message,
-            } => {
-                let separator = separator(message);
-                write!(f, "index function {index:?} on {key}{separator} {message}")
-            }
-            Self::Other(message) => f.write_str(message),
-        }
-    }
-}
-
-/// Returns the text between a subject and `message`. The message of a panic begins with its verb:
-/// "panicked".
-fn separator(message: &str) -> &'static str {
-    match message.starts_with("panicked") {
-        true => "",
-        false => ":",
-    }
-}
-
-impl std::error::Error for StoreError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Key(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
 /// The error of a read from an index.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum IndexError {
     /// There is no index with this name.
@@ -108,8 +182,8 @@ pub enum IndexError {
     Function {
         /// The name of the index.
         name: Arc<str>,
-        /// The message of the error or panic.
-        message: Arc<str>,
+        /// What went wrong.
+        error: FunctionError,
     },
 }
 
@@ -121,17 +195,25 @@ impl fmt::Display for IndexError {
                 f,
                 "index {name:?} lacks {key}, because its function failed for this object; see the log"
             ),
-            Self::Function { name, message } => {
-                write!(f, "index function {name:?}{} {message}", separator(message))
+            Self::Function { name, error } => {
+                write!(f, "index function {name:?}")?;
+                error.fmt_after_subject(f)
             }
         }
     }
 }
 
-impl std::error::Error for IndexError {}
+impl Error for IndexError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Function { error, .. } => Some(error),
+            Self::NoIndex { .. } | Self::Unindexed { .. } => None,
+        }
+    }
+}
 
 /// The error of adding indexes. None of them has been added.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum AddIndexersError {
     /// Indices with these names already exist.
@@ -145,8 +227,8 @@ pub enum AddIndexersError {
         name: Arc<str>,
         /// The key of the object.
         key: Key,
-        /// The message of the error or panic.
-        message: Arc<str>,
+        /// What went wrong.
+        error: FunctionError,
     },
     /// No label can have this name.
     InvalidLabel {
@@ -159,9 +241,9 @@ impl fmt::Display for AddIndexersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Conflict { names } => write!(f, "indices {names:?} already exist"),
-            Self::Function { name, key, message } => {
-                let separator = separator(message);
-                write!(f, "index function {name:?} on {key}{separator} {message}")
+            Self::Function { name, key, error } => {
+                write!(f, "index function {name:?} on {key}")?;
+                error.fmt_after_subject(f)
             }
             Self::InvalidLabel { label } => write!(
                 f,
@@ -171,7 +253,14 @@ impl fmt::Display for AddIndexersError {
     }
 }
 
-impl std::error::Error for AddIndexersError {}
+impl Error for AddIndexersError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Function { error, .. } => Some(error),
+            Self::Conflict { .. } | Self::InvalidLabel { .. } => None,
+        }
+    }
+}
 
 /// The error of a transaction in which some changes failed. The others have been applied.
 /// client-go's `TransactionError`.
@@ -218,10 +307,16 @@ impl fmt::Display for TransactionError {
     }
 }
 
-impl std::error::Error for TransactionError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+impl Error for TransactionError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.errors.first().map(|error| error as _)
     }
 }
 
-debug_as_display!(StoreError, IndexError, AddIndexersError, TransactionError);
+debug_as_display!(
+    FunctionError,
+    StoreError,
+    IndexError,
+    AddIndexersError,
+    TransactionError
+);

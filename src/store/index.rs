@@ -2,9 +2,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{AddIndexersError, StoreError};
+use super::{AddIndexersError, FunctionError, StoreError};
 use crate::base::derive::{clone_fields, debug_fields};
-use crate::base::panic::catch;
 use crate::object::{Key, KeyError, Object};
 use crate::selector::is_qualified_name;
 
@@ -69,9 +68,9 @@ impl<T> IndexFunc<T> {
     ///
     /// # Errors
     ///
-    /// Returns the error of the function as text, or the message of its panic.
-    pub(crate) fn values(&self, object: &T) -> Result<Vec<String>, String> {
-        catch(|| (self.function)(object).map_err(|error| error.to_string())).flatten()
+    /// Returns the error of the function, or its panic.
+    pub(crate) fn values(&self, object: &T) -> Result<Vec<String>, FunctionError> {
+        FunctionError::catch(|| (self.function)(object))
     }
 
     /// Returns the only value of an object as a key. client-go's `IndexFuncToKeyFuncAdapter`.
@@ -80,7 +79,9 @@ impl<T> IndexFunc<T> {
     ///
     /// [`KeyError`] if the function fails, or if it does not return exactly one value.
     pub fn key(&self, object: &T) -> Result<Key, KeyError> {
-        match self.values(object).map_err(KeyError::new)?.as_slice() {
+        let values = self.values(object);
+        let values = values.map_err(|error| KeyError::new(error.to_string()))?;
+        match values.as_slice() {
             [value] => Ok(value.as_str().into()),
             [] => Err(KeyError::new("the index function returned no value")),
             more => Err(KeyError::new(format!(
@@ -203,7 +204,7 @@ pub(crate) struct FailedIndex {
     /// See [`Registered::ready`].
     ready: bool,
     name: Arc<str>,
-    message: Arc<str>,
+    error: FunctionError,
 }
 
 impl FailedIndex {
@@ -211,7 +212,7 @@ impl FailedIndex {
         StoreError::Index {
             index: Arc::clone(&self.name),
             key: Key::clone(key),
-            message: Arc::clone(&self.message),
+            error: self.error.clone(),
         }
     }
 
@@ -219,7 +220,7 @@ impl FailedIndex {
         AddIndexersError::Function {
             name: Arc::clone(&self.name),
             key: Key::clone(key),
-            message: Arc::clone(&self.message),
+            error: self.error.clone(),
         }
     }
 }
@@ -236,11 +237,11 @@ pub(super) fn compute<T>(functions: &[Registered<T>], object: &T) -> Computed {
                 let values = values.into_iter().map(|value| (registered.id, value));
                 computed.values.extend(values);
             }
-            Err(message) => computed.failed.push(FailedIndex {
+            Err(error) => computed.failed.push(FailedIndex {
                 id: registered.id,
                 ready: registered.ready,
                 name: Arc::clone(&registered.name),
-                message: message.into(),
+                error,
             }),
         }
     }

@@ -46,7 +46,7 @@ pub use crate::entry::Change;
 use crate::entry::{Entry, Staging};
 use crate::object::{Deleted, Key};
 
-pub use error::{AddIndexersError, IndexError, StoreError, TransactionError};
+pub use error::{AddIndexersError, FunctionError, IndexError, StoreError, TransactionError};
 pub use expiration_cache::{ExpirationCache, ExpirationCacheBuilder, TimestampedEntry};
 pub(crate) use index::Computed;
 use index::NAMESPACE_INDEX;

@@ -36,6 +36,8 @@ pub(super) struct Put<T> {
     pub(super) before: Option<Entry<T>>,
     /// The index functions that failed for this state of the object for the first time.
     pub(super) failed: Vec<FailedIndex>,
+    /// The failures of the state before. Their errors are user values.
+    pub(super) outdated: Vec<FailedIndex>,
 }
 
 pub(super) struct Slot<T> {
@@ -89,37 +91,33 @@ impl<T> Slots<T> {
         self.pages.get(*self.by_key.get(key)? as usize)
     }
 
-    /// Inserts an object. The caller must drop the replaced entry after it releases its lock.
+    /// Inserts an object. The caller must drop the result after it releases its lock.
     pub(super) fn put(&mut self, new: Entry<T>, computed: Computed) -> Put<T> {
         let Computed { values, failed } = computed;
         let is_same_state = self
             .get(&new.key)
             .is_some_and(|slot| slot.is_same_state(&new));
-        let failed = self.set_unindexed(&new.key, failed, is_same_state);
-        let before = self.put_values(new, values);
-        Put { before, failed }
+        let outdated = self.take_unindexed(&new.key);
+        let known: &[FailedIndex] = if is_same_state { &outdated } else { &[] };
+        let is_new = |new: &&FailedIndex| known.iter().all(|failed| failed.id != new.id);
+        let new_failures = failed.iter().filter(is_new).cloned().collect();
+        if !failed.is_empty() {
+            self.unindexed.insert(Key::clone(&new.key), failed);
+        }
+        Put {
+            before: self.put_values(new, values),
+            failed: new_failures,
+            outdated,
+        }
     }
 
-    /// Records the index functions that failed for an object. Returns those that did not fail for the
-    /// same state before.
-    fn set_unindexed(
-        &mut self,
-        key: &Key,
-        failed: Vec<FailedIndex>,
-        is_same_state: bool,
-    ) -> Vec<FailedIndex> {
+    /// Removes the failures of an object.
+    fn take_unindexed(&mut self, key: &str) -> Vec<FailedIndex> {
         // Avoids hashing the key: mostly there are no failures.
-        if failed.is_empty() && self.unindexed.is_empty() {
-            return failed;
+        match self.unindexed.is_empty() {
+            true => Vec::new(),
+            false => self.unindexed.remove(key).unwrap_or_default(),
         }
-        let before = self.unindexed.remove(key).filter(|_| is_same_state);
-        let before = before.unwrap_or_default();
-        if failed.is_empty() {
-            return failed;
-        }
-        self.unindexed.insert(Key::clone(key), failed.clone());
-        let is_new = |new: &FailedIndex| before.iter().all(|failed| failed.id != new.id);
-        failed.into_iter().filter(is_new).collect()
     }
 
     /// Returns the errors of index functions that failed, and did not fail for the same state of the
@@ -184,13 +182,11 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Removes an object and returns its slot. The caller drops it after it releases its lock. The
-    /// last slot takes the number of the removed one.
-    pub(super) fn remove(&mut self, key: &str) -> Option<Slot<T>> {
+    /// Removes an object and returns its slot and its failures. The caller drops them after it
+    /// releases its lock. The last slot takes the number of the removed one.
+    pub(super) fn remove(&mut self, key: &str) -> Option<(Slot<T>, Vec<FailedIndex>)> {
         let at = self.by_key.remove(key)?;
-        if !self.unindexed.is_empty() {
-            self.unindexed.remove(key);
-        }
+        let failed = self.take_unindexed(key);
         let last = self.pages.len() as u32 - 1;
         let removed = self.pages.swap_remove(at as usize)?;
         for (id, value) in &removed.values {
@@ -208,27 +204,29 @@ impl<T> Slots<T> {
                 }
             }
         }
-        Some(removed)
+        Some((removed, failed))
     }
 
     pub(super) fn add_index(&mut self, id: u32) {
         self.indices.push((id, Index::with_capacity(0)));
     }
 
-    /// Removes an index and returns it. The caller drops it after it releases its lock.
-    pub(super) fn remove_index(&mut self, id: u32) -> Option<Index> {
+    /// Removes an index and returns it with its failures. The caller drops them after it releases its
+    /// lock.
+    pub(super) fn remove_index(&mut self, id: u32) -> (Option<Index>, Vec<FailedIndex>) {
+        let mut removed = Vec::new();
         self.unindexed.retain(|_, failed| {
-            failed.retain(|failed| failed.id != id);
+            removed.extend(failed.extract_if(.., |failed| failed.id == id));
             !failed.is_empty()
         });
-        let at = self.indices.iter().position(|(a, _)| *a == id)?;
-        Some(self.indices.remove(at).1)
+        let at = self.indices.iter().position(|(a, _)| *a == id);
+        (at.map(|at| self.indices.remove(at).1), removed)
     }
 
     /// Indexes every object, in the order of the slots.
-    pub(super) fn index_all(&mut self, mut compute: impl FnMut(&T) -> Computed) {
+    pub(super) fn index_all(&mut self, mut compute: impl FnMut(&Key, &T) -> Computed) {
         for (at, slot) in (0..).zip(self.pages.iter_mut()) {
-            let Computed { values, failed } = compute(&slot.object);
+            let Computed { values, failed } = compute(&slot.key, &slot.object);
             set_values(&mut self.indices, at, &mut slot.values, |_| true, values);
             if !failed.is_empty() {
                 self.unindexed.insert(Key::clone(&slot.key), failed);
@@ -236,8 +234,15 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Indexes the object of an entry in the indexes `ids`, if it is still the stored object.
-    pub(super) fn index_object(&mut self, entry: &Entry<T>, ids: &[u32], computed: Computed) {
+    /// Indexes the object of an entry in the indexes `ids`, if it is still the stored object. Returns
+    /// what the caller drops after it releases its lock.
+    #[must_use]
+    pub(super) fn index_object(
+        &mut self,
+        entry: &Entry<T>,
+        ids: &[u32],
+        computed: Computed,
+    ) -> Vec<FailedIndex> {
         if let Some(&at) = self.by_key.get(&entry.key)
             && let Some(slot) = self.pages.get_mut(at as usize)
             && Arc::ptr_eq(&slot.object, &entry.object)
@@ -251,15 +256,16 @@ impl<T> Slots<T> {
                 computed.values,
             );
             // A write of the same object may have failed meanwhile.
-            let before = self.unindexed.remove(&entry.key).unwrap_or_default();
-            let others = before
-                .into_iter()
-                .filter(|failed| !ids.contains(&failed.id));
-            let failed: Vec<_> = others.chain(computed.failed).collect();
+            let mut failed = self.take_unindexed(&entry.key);
+            let outdated = failed.extract_if(.., |failed| ids.contains(&failed.id));
+            let outdated = outdated.collect();
+            failed.extend(computed.failed);
             if !failed.is_empty() {
                 self.unindexed.insert(Key::clone(&entry.key), failed);
             }
+            return outdated;
         }
+        computed.failed
     }
 
     pub(super) fn index(&self, id: u32) -> Option<&Index> {
@@ -368,7 +374,7 @@ mod tests {
             let key = below(300).to_string();
             if below(3) == 0 {
                 assert_eq!(
-                    slots.remove(&key).map(|gone| *gone.object),
+                    slots.remove(&key).map(|(gone, _)| *gone.object),
                     model.remove(&key).map(|old| old.0)
                 );
                 continue;
@@ -431,7 +437,8 @@ mod tests {
         slots.put(entry.clone(), Computed::default());
         for id in 1..9 {
             slots.add_index(id);
-            slots.index_object(&entry, &[id], values_of(vec![(id, "x".to_owned())]));
+            let values = values_of(vec![(id, "x".to_owned())]);
+            assert!(slots.index_object(&entry, &[id], values).is_empty());
             assert_eq!(keys_of(&slots, id, "x"), ["a"]);
             slots.remove_index(id);
         }

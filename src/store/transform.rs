@@ -1,8 +1,7 @@
 use std::sync::Arc;
 
-use super::StoreError;
+use super::{FunctionError, StoreError};
 use crate::base::derive::{clone_fields, debug_fields};
-use crate::base::panic::catch;
 use crate::object::Key;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -77,9 +76,9 @@ impl<T> Transform<T> {
     ///
     /// # Errors
     ///
-    /// Returns the error of the function as text, or the message of its panic.
-    pub fn apply(&self, object: Arc<T>) -> Result<Arc<T>, String> {
-        catch(|| (self.function)(object).map_err(|error| error.to_string())).flatten()
+    /// Returns the error of the function, or its panic.
+    pub fn apply(&self, object: Arc<T>) -> Result<Arc<T>, FunctionError> {
+        FunctionError::catch(|| (self.function)(object))
     }
 
     /// Runs the transform on the object with this key. Without a transform, it returns the object
@@ -93,9 +92,9 @@ impl<T> Transform<T> {
             None => Ok(object),
             Some(transform) => transform
                 .apply(object)
-                .map_err(|message| StoreError::Transform {
+                .map_err(|error| StoreError::Transform {
                     key: Some(Arc::clone(key)),
-                    message: message.into(),
+                    error,
                 }),
         }
     }

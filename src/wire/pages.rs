@@ -1,4 +1,5 @@
 use std::collections::HashSet;
+use std::fmt;
 
 use crate::base::digest::Digest;
 
@@ -28,15 +29,12 @@ impl PageCheck {
         }
     }
 
-    /// Records a page with the token of the next one. `amount` is the size of the list so far. The
-    /// error explains why the list never ends.
-    pub(crate) fn record_page(&mut self, token: &str, amount: usize) -> Result<(), String> {
+    /// Records a page with the token of the next one. `amount` is the size of the list so far.
+    pub(crate) fn record_page(&mut self, token: &str, amount: usize) -> Result<(), EndlessList> {
         self.page = self.page.saturating_add(1);
+        let page = self.page;
         if !self.tokens.insert(Digest::of(token.as_bytes())) {
-            return Err(format!(
-                "the list never ends: page {} repeats a continue token",
-                self.page
-            ));
+            return Err(EndlessList::RepeatedToken { page });
         }
         let has_progress = amount > self.amount;
         self.amount = amount;
@@ -47,10 +45,29 @@ impl PageCheck {
         };
         match self.without_progress < MAX_PAGES_WITHOUT_PROGRESS {
             true => Ok(()),
-            false => Err(format!(
-                "the list never ends: the last {MAX_PAGES_WITHOUT_PROGRESS} of {} pages contained nothing new",
-                self.page
-            )),
+            false => Err(EndlessList::NoProgress { pages: page }),
+        }
+    }
+}
+
+/// The reason why a list never ends.
+#[derive(Debug)]
+pub(crate) enum EndlessList {
+    /// This page repeats a continue token.
+    RepeatedToken { page: u32 },
+    /// The last of these pages contained nothing new.
+    NoProgress { pages: u32 },
+}
+
+impl fmt::Display for EndlessList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the list never ends: ")?;
+        match self {
+            Self::RepeatedToken { page } => write!(f, "page {page} repeats a continue token"),
+            Self::NoProgress { pages } => write!(
+                f,
+                "the last {MAX_PAGES_WITHOUT_PROGRESS} of {pages} pages contained nothing new"
+            ),
         }
     }
 }
@@ -68,7 +85,8 @@ mod tests {
         let mut pages = tokens.enumerate();
         pages
             .find_map(|(at, token)| {
-                Some((at + 1, check.record_page(&token, amount(at + 1)).err()?))
+                let endless = check.record_page(&token, amount(at + 1)).err()?;
+                Some((at + 1, endless.to_string()))
             })
             .unwrap()
     }
@@ -108,7 +126,7 @@ mod tests {
     fn page_repeating_its_own_token_fails_at_once() {
         let error = PageCheck::after(Some("x")).record_page("x", 1).unwrap_err();
         assert_eq!(
-            error,
+            error.to_string(),
             "the list never ends: page 1 repeats a continue token"
         );
         PageCheck::after(None).record_page("x", 1).unwrap();

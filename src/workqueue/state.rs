@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::delayed::{Delayed, Removed};
 use super::item::Item;
 use super::priority::{Rank, RankedOrder};
-use crate::base::panic;
+use crate::base::panic::{self, Panicked};
 use crate::base::shrink::Shrink;
 use crate::base::sync::catch_unwind;
 use crate::stop::Stop;
@@ -81,7 +81,7 @@ pub(super) struct Effects<T> {
     /// The time that processing the finished item took.
     pub(super) worked_for: Option<Duration>,
     /// The panics from queueing delayed items.
-    pub(super) panics: Vec<String>,
+    pub(super) panics: Vec<Panicked>,
 }
 
 impl<T> Default for Effects<T> {

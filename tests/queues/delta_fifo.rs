@@ -601,8 +601,7 @@ fn panic_of_known_objects_leaves_queue_unchanged() {
             .known_objects(Arc::clone(&known) as _)
             .build(),
     );
-    let panics =
-        |result| matches!(result, Err(StoreError::Other(what)) if what.contains("panicked"));
+    let panics = |result| matches!(result, Err(StoreError::Other(what)) if what.to_string().contains("panicked"));
     assert!(panics(queue.replace(vec![thing("a", 1)], "1")));
     assert!(panics(queue.resync()));
     assert!(queue.is_empty() && !queue.has_synced());

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use k8s_informer::object::{Accessor, Key};
 use k8s_informer::store::{
-    AddIndexersError, Change, IndexError, IndexFunc, Indexers, StoreError, ThreadSafeStore,
-    Transform,
+    AddIndexersError, Change, FunctionError, IndexError, IndexFunc, Indexers, StoreError,
+    ThreadSafeStore, Transform,
 };
 use k8s_informer::{Deleted, Indexer};
 
@@ -206,13 +206,13 @@ fn index_lookup_fails_if_its_function_panics() {
         indexer.index("first", &panicking(1, "first")),
         store.index("first", &panicking(1, "first")),
     ] {
-        assert_eq!(
-            result.unwrap_err(),
-            IndexError::Function {
-                name: "first".into(),
-                message: "panicked: first panics on 1".into()
-            }
-        );
+        let error = result.unwrap_err();
+        let IndexError::Function { name, error } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!(&**name, "first");
+        assert!(matches!(error, FunctionError::Panicked(_)));
+        assert_eq!(error.to_string(), "panicked: first panics on 1");
     }
     assert_eq!(
         indexer.index("second", &panicking(1, "first")).unwrap(),

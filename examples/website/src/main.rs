@@ -53,10 +53,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let manager = Manager::builder(client.clone())
         .leader_election(client.default_namespace(), NAME)
         .health(address)
-        .ready_check("hosts", move || match fs::metadata(&folder) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.to_string()),
-        })
+        .ready_check("hosts", move || fs::metadata(&folder).map(drop))
         .build()?;
     build(manager.reconcile("website"), hosts, manager.metrics())?;
     Ok(manager.run(&stop)?)

@@ -125,7 +125,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
                 let mut check = PageCheck::after(options.continue_token.as_deref());
                 check
                     .record_page(token, list.items.len())
-                    .map_err(Error::invalid)?;
+                    .map_err(|endless| Error::invalid(endless.to_string()))?;
             }
             Ok(list)
         })
@@ -271,7 +271,7 @@ impl<T: Object + DeserializeOwned> Iterator for Pages<T> {
                 let followed = self
                     .check
                     .record_page(token, self.items)
-                    .map_err(Error::invalid);
+                    .map_err(|endless| Error::invalid(endless.to_string()));
                 self.api.with_context("list", "", || followed)?;
             }
             Ok(list)

@@ -4,6 +4,7 @@ use ureq::http::HeaderValue;
 
 use super::header::bearer;
 use crate::base::sync::Mutex;
+use crate::base::text::Reason;
 use crate::client::credential_data::{config_error, read_trimmed};
 use crate::error::Error;
 use crate::log;
@@ -22,7 +23,7 @@ pub(super) struct TokenFile {
 #[derive(Default)]
 struct Last {
     token: Option<HeaderValue>,
-    problem: Option<String>,
+    problem: Option<Reason>,
 }
 
 impl TokenFile {
@@ -38,7 +39,7 @@ impl TokenFile {
             Err(problem) if file.inline.is_some() => {
                 log::warn!("{problem}; using the inline token");
             }
-            Err(problem) => return Err(config_error(problem)),
+            Err(problem) => return Err(config_error(problem.to_string())),
         }
         Ok(file)
     }
@@ -74,12 +75,14 @@ impl TokenFile {
         token
     }
 
-    fn read(&self) -> Result<HeaderValue, String> {
+    fn read(&self) -> Result<HeaderValue, Reason> {
         let path = self.path.display();
         match read_trimmed(&self.path) {
-            Ok(token) if token.is_empty() => Err(format!("the token file {path} is empty")),
-            Ok(token) => bearer(&token).map_err(|problem| format!("the token in {path} {problem}")),
-            Err(error) => Err(format!("can't read the token file {path}: {error}")),
+            Ok(token) if token.is_empty() => Err(format!("the token file {path} is empty").into()),
+            Ok(token) => {
+                bearer(&token).map_err(|problem| format!("the token in {path} {problem}").into())
+            }
+            Err(error) => Err(format!("can't read the token file {path}: {error}").into()),
         }
     }
 }

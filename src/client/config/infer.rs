@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use super::Config;
 use super::environment::Environment;
 #[cfg(feature = "kubeconfig")]
-use super::kubeconfig::{Files, Kubeconfig, Overrides, Problem};
+use super::kubeconfig::{Files, Kubeconfig, Overrides, Unresolved};
+use crate::base::text::Reason;
 use crate::client::credential_data::{PemSource, config_error, read_trimmed};
 use crate::error::Error;
 use crate::log;
@@ -46,11 +47,11 @@ pub(super) fn infer(
             }
             return Ok(config);
         }
-        Err(Problem::Empty(_)) if all_missing => format!("{source}: not found"),
-        Err(Problem::Empty(problem)) if !matches!(files, Files::One(_)) => {
+        Err(Unresolved::Empty(_)) if all_missing => format!("{source}: not found"),
+        Err(Unresolved::Empty(problem)) if !matches!(files, Files::One(_)) => {
             format!("{source}: {problem}")
         }
-        Err(Problem::Empty(problem) | Problem::Invalid(problem)) => {
+        Err(Unresolved::Empty(problem) | Unresolved::Invalid(problem)) => {
             return Err(config_error(format!("{source}: {problem}")));
         }
     };
@@ -94,10 +95,12 @@ pub(super) fn infer(environment: &Environment) -> Result<Config, Error> {
 
 /// Loads the service account of the pod, or returns the reason why it can't be used. See
 /// [`Config::in_cluster`].
-pub(super) fn in_cluster(environment: &Environment) -> Result<Config, String> {
-    let variable = |value: &Option<String>, name| match value.as_deref() {
-        None | Some("") => Err(format!("{name} is not set, so this is not a pod")),
-        Some(value) => Ok(value.to_owned()),
+pub(super) fn in_cluster(environment: &Environment) -> Result<Config, Reason> {
+    let variable = |value: &Option<String>, name| -> Result<String, Reason> {
+        match value.as_deref() {
+            None | Some("") => Err(format!("{name} is not set, so this is not a pod").into()),
+            Some(value) => Ok(value.to_owned()),
+        }
     };
     let host = variable(&environment.service_host, "KUBERNETES_SERVICE_HOST")?;
     let port = variable(&environment.service_port, "KUBERNETES_SERVICE_PORT")?;
@@ -110,17 +113,12 @@ pub(super) fn in_cluster(environment: &Environment) -> Result<Config, String> {
     let token = environment.service_account.join("token");
     match read_trimmed(&token) {
         Ok(text) if text.is_empty() => {
-            return Err(format!(
-                "the service account's token {} is empty",
-                token.display()
-            ));
+            return Err(format!("the service account's token {} is empty", token.display()).into());
         }
         Ok(_) => {}
         Err(error) => {
             let path = token.display();
-            return Err(format!(
-                "can't read the service account's token {path}: {error}"
-            ));
+            return Err(format!("can't read the service account's token {path}: {error}").into());
         }
     }
     let mut config = Config::new(format!("https://{host}:{port}")).token_file(token);

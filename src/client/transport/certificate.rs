@@ -8,6 +8,7 @@ use rustls::pki_types::{SubjectPublicKeyInfoDer, UnixTime};
 
 use super::der::Der;
 use crate::base::text::EscapedName;
+use crate::base::text::Reason;
 use crate::client::credential_data::Pem;
 use crate::time;
 
@@ -186,7 +187,7 @@ impl<'a> Certificate<'a> {
     }
 
     /// Checks the validity period, and that an extended key usage includes servers.
-    pub(super) fn check(mut self, now: UnixTime) -> Result<(), String> {
+    pub(super) fn check(mut self, now: UnixTime) -> Result<(), Reason> {
         const SERVER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
         const ANY: &[u8] = &[0x55, 0x1d, 37, 0];
         const REMEDY: &str = "renew it, or correct the clock of this machine";
@@ -200,16 +201,13 @@ impl<'a> Certificate<'a> {
             Some((seconds.unwrap_or(0), text))
         };
         let (Some(from), Some(until)) = (time(), time()) else {
-            return Err("has no valid dates".to_owned());
+            return Err("has no valid dates".into());
         };
         if now.as_secs() < from.0 {
-            return Err(format!(
-                "is not valid yet, but from {} on; {REMEDY}",
-                from.1
-            ));
+            return Err(format!("is not valid yet, but from {} on; {REMEDY}", from.1).into());
         }
         if now.as_secs() > until.0 {
-            return Err(format!("has expired on {}; {REMEDY}", until.1));
+            return Err(format!("has expired on {}; {REMEDY}", until.1).into());
         }
         let usages = self.extension(EXTENDED_KEY_USAGE).map(Der::sequence);
         let is_for_servers = usages.is_none_or(|mut usages| {
@@ -217,7 +215,7 @@ impl<'a> Certificate<'a> {
         });
         match is_for_servers {
             true => Ok(()),
-            false => Err("is not for servers (extendedKeyUsage without serverAuth)".to_owned()),
+            false => Err("is not for servers (extendedKeyUsage without serverAuth)".into()),
         }
     }
 

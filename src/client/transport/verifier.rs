@@ -183,7 +183,8 @@ impl Verifier {
         let end_entity = EndEntityCert::try_from(leaf).map_err(diagnose)?;
         if self.trusted.iter().any(|it| it.certificate == *leaf) {
             // webpki would look for an issuer, and it rejects the certificate of an authority.
-            read.check(now).map_err(Problem::leaf)?;
+            read.check(now)
+                .map_err(|reason| Problem::leaf(String::from(reason)))?;
         } else {
             // The reason why a path that is valid for webpki is rejected.
             let rejected = Cell::new(None);
@@ -473,7 +474,8 @@ fn check_authority(
     now: UnixTime,
     from: Option<&Arc<str>>,
 ) -> Result<(), Problem> {
-    let checked = authority.check(now).map_err(Cow::Owned);
+    let checked = authority.check(now);
+    let checked = checked.map_err(|reason| Cow::Owned(reason.into()));
     checked
         .and_then(|()| Ok(authority.check_authority(intermediates)?))
         .map_err(|problem| Problem::Authority {
@@ -490,8 +492,8 @@ fn sent_problem(chain: &[Certificate<'_>], now: UnixTime) -> Option<Problem> {
     if let Some(problem) = unreadable(leaf) {
         return Some(Problem::leaf(problem));
     }
-    if let Err(problem) = leaf.check(now) {
-        return Some(Problem::leaf(problem));
+    if let Err(reason) = leaf.check(now) {
+        return Some(Problem::leaf(String::from(reason)));
     }
     issuers(chain).into_iter().find_map(|(count, authority)| {
         if let Some(problem) = unreadable(&authority) {

@@ -100,6 +100,7 @@ impl Informers {
         let entry = shared.find(|entry| entry.identity == *identity)?;
         entry.is_requested |= !is_observed;
         entry.observations += usize::from(is_observed);
+        // The identity contains the type, so this is the informer's type.
         entry.informer.as_any().downcast_ref().cloned()
     }
 
@@ -320,6 +321,7 @@ impl Factory {
         let mut reflector = self.reflector.clone();
         reflector.expected_kind = reflector.expected_kind.or(source.kind.clone());
         reflector.shard = scope.selected_shard().cloned().or(reflector.shard);
+        // A map by type: each value is the transform of its key's type.
         let transform = self.transforms.get(&TypeId::of::<T>());
         let options = SharedIndexInformerOptions {
             indexers: Indexers::new().with_namespace(),

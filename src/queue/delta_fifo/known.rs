@@ -154,5 +154,5 @@ impl<T> Locked<'_, T> {
 
 /// Runs a call of `KnownObjects`, which is user code, and converts a panic to an error.
 pub(super) fn call_known<R>(call: impl FnOnce() -> R) -> Result<R, StoreError> {
-    catch(call).map_err(|panic| StoreError::other(format!("the known objects {panic}")))
+    catch(call).map_err(|panicked| StoreError::panicked("the known objects", panicked))
 }

@@ -137,9 +137,9 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
                 Some(transform) => {
                     transform
                         .apply(object)
-                        .map_err(|message| StoreError::Transform {
+                        .map_err(|error| StoreError::Transform {
                             key: before.clone(),
-                            message: message.into(),
+                            error,
                         })?
                 }
             };

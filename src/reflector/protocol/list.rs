@@ -103,7 +103,7 @@ impl ListRequest {
             // Fails if the pages never end: a token repeats, or too many pages in a row have no new
             // key.
             let check = pages.check.record_page(token, received);
-            check.map_err(Error::invalid)?;
+            check.map_err(|endless| Error::invalid(endless.to_string()))?;
             pages.continue_token = Some(token.to_owned());
             return Ok(true);
         }

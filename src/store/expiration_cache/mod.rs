@@ -103,8 +103,9 @@ impl<T> ExpirationCache<T> {
     fn unexpired(&self, mut entry: Arc<TimestampedEntry<T>>) -> Result<Option<Arc<T>>, StoreError> {
         loop {
             // The policy is user code and runs without the lock, so the entry may be written meanwhile.
-            let expired = catch(|| (self.policy)(&entry)).map_err(|message| {
-                StoreError::other(format!("{}: the expiration policy {message}", entry.key))
+            let expired = catch(|| (self.policy)(&entry)).map_err(|panicked| {
+                let policy = format!("{}: the expiration policy", entry.key);
+                StoreError::panicked(policy, panicked)
             })?;
             if !expired {
                 return Ok(Some(Arc::clone(&entry.object)));

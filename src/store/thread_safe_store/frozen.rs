@@ -28,7 +28,7 @@ impl<T> IndexFunctions<T> {
         for entry in entries {
             slots.put(entry.clone(), Computed::default());
         }
-        slots.index_all(|object| self.compute(object));
+        slots.index_all(|_, object| self.compute(object));
         slots
     }
 }

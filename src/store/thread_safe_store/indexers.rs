@@ -95,10 +95,12 @@ impl<T> ThreadSafeStore<T> {
             let computed = entries.iter().map(|entry| compute(new, &*entry.object));
             let computed: Vec<_> = computed.collect();
             let mut state = self.state.write();
+            let mut outdated = Vec::new();
             for (entry, computed) in entries.iter().zip(computed) {
-                state.slots.index_object(entry, ids, computed);
+                outdated.extend(state.slots.index_object(entry, ids, computed));
             }
             RwLockWriteGuard::unlock_fair(state);
+            drop(outdated);
         }
     }
 }

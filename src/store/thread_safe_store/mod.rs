@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use self::frozen::{Frozen, IndexFunctions};
-use super::index::{Computed, Registered, accept, compute};
+use super::index::{Computed, FailedIndex, Registered, accept, compute};
 use super::slots::{Put, Slot, Slots};
 use super::{Change, IndexError, Indexers, StoreError, TransactionError};
 use crate::base::derive::debug_fields;
@@ -91,8 +91,12 @@ impl<T> State<T> {
     fn apply(&mut self, delta: &Delta<T>, computed: Option<Computed>) -> Written<T> {
         match (delta, computed) {
             (Delta::Deleted { key, .. }, _) => {
-                let slot = self.slots.remove(key);
-                Written::replaced(slot.map(|slot| slot.entry()))
+                let (slot, outdated) = self.slots.remove(key).unzip();
+                Written {
+                    before: slot.map(|slot| slot.entry()),
+                    unindexed: Vec::new(),
+                    outdated: outdated.unwrap_or_default(),
+                }
             }
             (Delta::Bookmark(_), _) => Written::replaced(None),
             (Delta::Sync(same), None) => {
@@ -436,9 +440,8 @@ impl<T> ThreadSafeStore<T> {
     fn version_of(&self, object: &T) -> Result<Option<ResourceVersion>, StoreError> {
         match &self.resource_version {
             None => Ok(None),
-            Some(read) => catch(|| read(object).map(Into::into)).map_err(|message| {
-                StoreError::other(format!("reading the resourceVersion {message}"))
-            }),
+            Some(read) => catch(|| read(object).map(Into::into))
+                .map_err(|panicked| StoreError::panicked("reading the resourceVersion", panicked)),
         }
     }
 
@@ -456,18 +459,25 @@ pub(crate) struct Written<T> {
     pub(crate) before: Option<Entry<T>>,
     /// The errors of the index functions that failed for this state of the object for the first time.
     pub(crate) unindexed: Vec<StoreError>,
+    /// The failures of the state before. They are here so that they are dropped without the lock.
+    #[expect(dead_code)]
+    outdated: Vec<FailedIndex>,
 }
 
 impl<T> Written<T> {
     fn replaced(before: Option<Entry<T>>) -> Self {
-        let unindexed = Vec::new();
-        Self { before, unindexed }
+        Self {
+            before,
+            unindexed: Vec::new(),
+            outdated: Vec::new(),
+        }
     }
 
     fn of(key: &Key, put: Put<T>) -> Self {
         Self {
             before: put.before,
             unindexed: put.failed.iter().map(|failed| failed.error(key)).collect(),
+            outdated: put.outdated,
         }
     }
 }
@@ -500,11 +510,17 @@ fn build<T>(functions: &[Registered<T>], entries: &[Entry<T>]) -> Result<Slots<T
     for entry in entries {
         slots.put(entry.clone(), Computed::default());
     }
-    slots.index_all(|object| compute(functions, object));
-    let ready = functions.iter().filter(|registered| registered.ready);
-    let ready: Vec<u32> = ready.map(|registered| registered.id).collect();
-    let failed = slots.unindexed(|id| ready.contains(&id)).next();
-    match failed.map(|(key, failed)| failed.error(key)) {
+    let mut first_error = None;
+    slots.index_all(
+        |key, object| match accept(key, compute(functions, object)) {
+            Ok(computed) => computed,
+            Err(error) => {
+                first_error.get_or_insert(error);
+                Computed::default()
+            }
+        },
+    );
+    match first_error {
         Some(error) => Err(error),
         None => Ok(slots),
     }

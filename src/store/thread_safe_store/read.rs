@@ -135,9 +135,9 @@ impl<T> ThreadSafeStore<T> {
         let function = self.index_func(name)?;
         let mut values = function
             .values(object)
-            .map_err(|message| IndexError::Function {
+            .map_err(|error| IndexError::Function {
                 name: name.into(),
-                message: message.into(),
+                error,
             })?;
         values.sort_unstable();
         values.dedup();

@@ -1,5 +1,5 @@
 use std::collections::HashSet;
-use std::fmt;
+use std::fmt::{self, Display};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -389,7 +389,7 @@ impl Shared {
     }
 
     /// Whether all caches have synced. A replica that waits for a shard is ready.
-    fn check_informers(&self) -> Result<(), String> {
+    fn check_informers(&self) -> Result<(), NotSynced> {
         if matches!(&self.election, Election::Shard(shards) if shards.own().is_none()) {
             return Ok(());
         }
@@ -400,10 +400,10 @@ impl Shared {
         };
         let missing = sources.iter();
         let missing = missing.filter(|source| !source.synced().is_done() && !is_excused(source));
-        let missing: Vec<_> = missing.map(|source| source.name()).collect();
+        let missing: Vec<_> = missing.map(|source| source.name().to_owned()).collect();
         match missing.is_empty() {
             true => Ok(()),
-            false => Err(format!("not synced: {}", missing.join(", "))),
+            false => Err(NotSynced(missing)),
         }
     }
 
@@ -490,6 +490,15 @@ impl fmt::Debug for Manager {
     }
 }
 
+/// The caches that have not synced.
+struct NotSynced(Vec<String>);
+
+impl Display for NotSynced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not synced: {}", self.0.join(", "))
+    }
+}
+
 /// Builds a [`Manager`].
 ///
 /// ```
@@ -508,7 +517,7 @@ impl fmt::Debug for Manager {
 ///     .configure_leader_election(|elector| elector.lease_duration(Duration::from_secs(30)))
 ///     .configure_informers(|factory| factory.scope(InformerScope::all().namespace("teams")))
 ///     .health(":0")
-///     .health_check("bucket-service", || Ok(()))
+///     .health_check("disk", || std::fs::metadata("/").map(drop))
 ///     .build()?;
 /// assert!(manager.health_address().is_some() && manager.elector().is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -667,13 +676,13 @@ impl ManagerBuilder {
     ///
     /// Each probe runs the check on a thread of the HTTP server, possibly several times at once. A
     /// panic is a failure. The check must return quickly: probes have a time limit, and the end of
-    /// [`Manager::run`] waits for running checks. If the answer takes long, compute it on another
+    /// [`Manager::run`] waits for running checks. Its error may be anything that can be displayed. If the answer takes long, compute it on another
     /// thread, and return the last one here. With leader election, the name `leaderElection` is
     /// taken.
-    pub fn health_check(
+    pub fn health_check<E: Display>(
         self,
         name: impl Into<String>,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
     ) -> Self {
         self.healthz.add(name, check);
         self
@@ -682,10 +691,10 @@ impl ManagerBuilder {
     /// Adds a check to `/readyz`. [`health_check`](Self::health_check) documents the rules for
     /// checks. The name `informers` is taken by a check that succeeds once the caches of all
     /// controllers have synced.
-    pub fn ready_check(
+    pub fn ready_check<E: Display>(
         self,
         name: impl Into<String>,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
     ) -> Self {
         self.readyz.add(name, check);
         self

@@ -1,5 +1,6 @@
 //! The queue and the workers of a controller, without its object type.
 
+use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -247,7 +248,7 @@ impl ReconcileLoop {
     }
 
     /// Queues a key again after a panic outside the reconcile function.
-    fn recover(&self, call: &Call, priority: i32, panic: &str) {
+    fn recover(&self, call: &Call, priority: i32, panic: &impl Display) {
         self.calls.set_running(&call.key, None);
         drop(catch(|| {
             let options = AddOptions::new().priority(priority);

@@ -1,7 +1,7 @@
 //! Named health checks, and their endpoints `/healthz` and `/readyz`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::Arc;
 
 use super::http::{Request, Response};
@@ -21,7 +21,14 @@ pub(crate) struct Checks {
     checks: Mutex<BTreeMap<String, Check>>,
 }
 
-type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+type Check = Arc<dyn Fn() -> Outcome + Send + Sync>;
+
+/// The outcome of a check.
+enum Outcome {
+    Passed,
+    /// With the reason.
+    Failed(String),
+}
 
 impl Checks {
     /// Creates an endpoint without checks, such as `readyz`. It always succeeds, with the check
@@ -37,12 +44,20 @@ impl Checks {
     ///
     /// Threads of the HTTP server call it for each probe, possibly at the same time. It has no time
     /// limit, but a probe has, so it must be fast.
-    pub(crate) fn add(
+    pub(crate) fn add<E: Display>(
         &self,
         name: impl Into<String>,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
     ) {
-        let replaced = self.checks.lock().insert(name.into(), Arc::new(check));
+        let check: Check =
+            Arc::new(
+                move || match catch(|| check().map_err(|reason| reason.to_string())) {
+                    Ok(Ok(())) => Outcome::Passed,
+                    Ok(Err(reason)) => Outcome::Failed(reason),
+                    Err(panicked) => Outcome::Failed(panicked.to_string()),
+                },
+            );
+        let replaced = self.checks.lock().insert(name.into(), check);
         drop(replaced);
     }
 
@@ -69,7 +84,7 @@ impl Checks {
             let shown = EscapedText(&name);
             let _ = if excluded.remove(&*name) {
                 writeln!(text, "[+]{shown} excluded: ok")
-            } else if let Err(reason) = run(&check) {
+            } else if let Outcome::Failed(reason) = check() {
                 failed = true;
                 let (endpoint, reason) = (self.endpoint, EscapedText(&reason));
                 log::info!("{endpoint} check {shown} failed: {reason}");
@@ -98,9 +113,9 @@ impl Checks {
 
     fn run_one(&self, name: &str) -> Option<Response> {
         let (_, check) = self.all().into_iter().find(|(other, _)| other == name)?;
-        Some(match run(&check) {
-            Ok(()) => Response::text(200, "ok"),
-            Err(reason) => {
+        Some(match check() {
+            Outcome::Passed => Response::text(200, "ok"),
+            Outcome::Failed(reason) => {
                 let reason = EscapedText(&reason);
                 Response::text(500, format!("internal server error: {reason}\n"))
             }
@@ -111,18 +126,15 @@ impl Checks {
     fn all(&self) -> Vec<(String, Check)> {
         let checks = self.checks.lock().clone();
         if checks.is_empty() {
-            return vec![("ping".to_owned(), Arc::new(|| Ok(())))];
+            return vec![("ping".to_owned(), Arc::new(|| Outcome::Passed))];
         }
         checks.into_iter().collect()
     }
 }
 
-fn run(check: &Check) -> Result<(), String> {
-    catch(|| check()).and_then(|result| result)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
@@ -158,7 +170,7 @@ mod tests {
     #[test]
     fn cr11_failure_is_verbose_and_withholds_the_reason() {
         let checks = Checks::new("readyz");
-        checks.add("queue", || Ok(()));
+        checks.add("queue", || Ok::<_, Infallible>(()));
         checks.add("informers", || Err("pods: no contact\nfor 9 s".to_owned()));
         assert_eq!(
             get(&checks, "/readyz"),
@@ -175,7 +187,7 @@ mod tests {
     #[test]
     fn cr11_excluded_checks_are_not_run() {
         let checks = Checks::new("readyz");
-        checks.add("a", || panic!("excluded"));
+        checks.add("a", || -> Result<(), Infallible> { panic!("excluded") });
         checks.add("my check", || Err(String::new()));
         let all = "/readyz?exclude=a&exclude=my%20check";
         assert_eq!(get(&checks, all), ok("ok"));
@@ -189,7 +201,7 @@ mod tests {
     #[test]
     fn panic_in_a_check_is_a_failure() {
         let checks = Checks::new("healthz");
-        checks.add("bug", || panic!("index 7"));
+        checks.add("bug", || -> Result<(), Infallible> { panic!("index 7") });
         assert_eq!(
             get(&checks, "/healthz"),
             failed("[-]bug failed: reason withheld\nhealthz check failed\n")
@@ -207,13 +219,13 @@ mod tests {
         checks.add("first", move || {
             if !added.swap(true, Ordering::Relaxed) {
                 let checks = inner.upgrade().ok_or("gone")?;
-                checks.add("second", || Ok(()));
+                checks.add("second", || Ok::<_, Infallible>(()));
             }
-            Ok(())
+            Ok::<_, &str>(())
         });
         assert_eq!(get(&checks, "/readyz/first"), ok("ok"));
         assert_eq!(get(&checks, "/readyz/second"), ok("ok"));
-        checks.add("first", || Ok(()));
+        checks.add("first", || Ok::<_, Infallible>(()));
         assert_eq!(
             get(&checks, "/readyz?verbose"),
             ok("[+]first ok\n[+]second ok\nreadyz check passed\n")

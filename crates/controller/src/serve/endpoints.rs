@@ -77,9 +77,7 @@ mod tests {
 
         assert!(get("/healthz?verbose").ends_with("[+]ping ok\nhealthz check passed\n"));
         assert!(get("/readyz").starts_with("HTTP/1.1 200 "));
-        endpoints
-            .readyz
-            .add("informers", || Err("not synced".into()));
+        endpoints.readyz.add("informers", || Err("not synced"));
         assert!(get("/readyz").starts_with("HTTP/1.1 500 "));
         assert!(get("/readyz/informers").ends_with(": not synced\n"));
         assert!(get("/healthz").ends_with("\r\n\r\nok"));

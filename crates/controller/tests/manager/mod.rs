@@ -3,6 +3,7 @@
 mod sharding;
 mod takeover;
 
+use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -495,9 +496,12 @@ fn check_with_the_name_of_a_built_in_one_is_rejected() {
     let server = ApiServer::start().unwrap();
     let manager = || Manager::builder(client(&server));
     for (manager, name) in [
-        (manager().ready_check("informers", || Ok(())), "informers"),
         (
-            manager().health_check("leaderElection", || Ok(())),
+            manager().ready_check("informers", || Ok::<_, Infallible>(())),
+            "informers",
+        ),
+        (
+            manager().health_check("leaderElection", || Ok::<_, Infallible>(())),
             "leaderElection",
         ),
     ] {
@@ -508,7 +512,7 @@ fn check_with_the_name_of_a_built_in_one_is_rejected() {
         );
     }
     manager()
-        .health_check("informers", || Ok(()))
+        .health_check("informers", || Ok::<_, Infallible>(()))
         .build()
         .unwrap();
 }

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
+use crate::base::text::Reason;
 use crate::client::credential_data::Secret;
 use crate::time::UnixTime;
 
@@ -40,11 +41,11 @@ impl fmt::Debug for Identity {
 }
 
 /// Parses the output. An error message completes a sentence that starts with "exec plugin x".
-pub(super) fn parse(output: &[u8], api_version: &str) -> Result<Credential, String> {
+pub(super) fn parse(output: &[u8], api_version: &str) -> Result<Credential, Reason> {
     let credential = decode(output)?;
     // As in client-go, a missing kind is accepted, but a missing version is not.
     if text(&credential, "kind")?.is_some_and(|kind| kind != "ExecCredential") {
-        return Err("returned an object that is not an ExecCredential".to_owned());
+        return Err("returned an object that is not an ExecCredential".into());
     }
     match text(&credential, "apiVersion")? {
         Some(returned) if returned == api_version => {}
@@ -60,24 +61,25 @@ pub(super) fn parse(output: &[u8], api_version: &str) -> Result<Credential, Stri
             };
             return Err(format!(
                 "is configured to use apiVersion {api_version}, but returned {returned}"
-            ));
+            )
+            .into());
         }
     }
     let status = match credential.get("status") {
-        None | Some(Value::Null) => return Err("returned no status".to_owned()),
+        None | Some(Value::Null) => return Err("returned no status".into()),
         Some(Value::Object(status)) => status,
-        Some(_) => return Err("returned a status that is not an object".to_owned()),
+        Some(_) => return Err("returned a status that is not an object".into()),
     };
     let token = text(status, "token")?.map(|token| Secret(token.to_owned()));
     let pem = |name| text(status, name).map(|pem| pem.map(|pem| pem.as_bytes().to_vec()));
     let certificate = match (pem("clientCertificateData")?, pem("clientKeyData")?) {
         (Some(chain), Some(key)) => Some(Identity { chain, key }),
         (None, None) if token.is_none() => {
-            return Err("returned neither a token nor a certificate".to_owned());
+            return Err("returned neither a token nor a certificate".into());
         }
         (None, None) => None,
-        (Some(_), None) => return Err("returned a certificate without its key".to_owned()),
-        (None, Some(_)) => return Err("returned a key without its certificate".to_owned()),
+        (Some(_), None) => return Err("returned a certificate without its key".into()),
+        (None, Some(_)) => return Err("returned a key without its certificate".into()),
     };
     let expires = match status.get("expirationTimestamp") {
         None | Some(Value::Null) => None,
@@ -91,19 +93,19 @@ pub(super) fn parse(output: &[u8], api_version: &str) -> Result<Credential, Stri
 }
 
 /// Returns a string field. An empty string counts as absent.
-fn text<'a>(object: &'a Object, name: &str) -> Result<Option<&'a str>, String> {
+fn text<'a>(object: &'a Object, name: &str) -> Result<Option<&'a str>, Reason> {
     match object.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
-        Some(_) => Err(format!("returned a {name} that is not a string")),
+        Some(_) => Err(format!("returned a {name} that is not a string").into()),
     }
 }
 
 /// Decodes JSON if the output starts with `{`, and YAML otherwise, as in client-go. Without the
 /// feature `kubeconfig`, only JSON is supported.
-fn decode(output: &[u8]) -> Result<Object, String> {
+fn decode(output: &[u8]) -> Result<Object, Reason> {
     if output.trim_ascii_start().is_empty() {
-        return Err("returned nothing".to_owned());
+        return Err("returned nothing".into());
     }
     #[cfg(feature = "kubeconfig")]
     if !output.trim_ascii_start().starts_with(b"{") {
@@ -115,24 +117,28 @@ fn decode(output: &[u8]) -> Result<Object, String> {
             error.line(),
             error.column()
         )
+        .into()
     })
 }
 
 #[cfg(feature = "kubeconfig")]
-fn yaml(output: &[u8]) -> Result<Object, String> {
+fn yaml(output: &[u8]) -> Result<Object, Reason> {
     let text = str::from_utf8(output).map_err(|_| "returned output that is not UTF-8")?;
     crate::client::yaml::decode(text).map_err(|problem| {
         let place = problem.place();
-        format!("returned output that is neither a JSON nor a YAML ExecCredential{place}")
+        format!("returned output that is neither a JSON nor a YAML ExecCredential{place}").into()
     })
 }
 
 /// An entry point for the fuzz target. Calls [`parse`] and returns the token, the chain with its
 /// key, and the expiry.
 #[doc(hidden)]
-pub fn exec_credential(output: &[u8], api_version: &str) -> Result<ParsedCredential, String> {
+pub fn exec_credential(
+    output: &[u8],
+    api_version: &str,
+) -> Result<ParsedCredential, impl fmt::Debug + fmt::Display + use<>> {
     let credential = parse(output, api_version)?;
-    Ok((
+    Ok::<_, Reason>((
         credential.token.map(|token| token.0),
         credential
             .certificate
@@ -148,7 +154,7 @@ type ParsedCredential = (
 );
 
 /// Parses an expiry. Go's zero time means that there is none.
-fn expiry(text: &str) -> Result<Option<SystemTime>, String> {
+fn expiry(text: &str) -> Result<Option<SystemTime>, Reason> {
     let time = UnixTime::parse(text)
         .map_err(|problem| format!("returned an expirationTimestamp that is {problem}"))?;
     // Times before 1970 become 1970, because some systems can't represent them. Such a credential
@@ -169,7 +175,7 @@ mod tests {
     }
 
     fn problem(output: &str) -> String {
-        parse(output.as_bytes(), V1).unwrap_err()
+        parse(output.as_bytes(), V1).unwrap_err().to_string()
     }
 
     #[test]
@@ -229,7 +235,7 @@ mod tests {
         ] {
             let expected = "returned an expirationTimestamp that is not an RFC 3339 time";
             assert_eq!(
-                expires(&format!("{wrong:?}")).unwrap_err(),
+                expires(&format!("{wrong:?}")).unwrap_err().to_string(),
                 expected,
                 "{wrong}"
             );

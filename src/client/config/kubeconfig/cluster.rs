@@ -2,6 +2,7 @@ use serde_json::Value;
 
 use super::entry::Entry;
 use super::schema::{Cluster, non_empty};
+use crate::base::text::Reason;
 use crate::client::config::{Config, ProxyChoice, TlsServerName};
 use crate::client::credential_data::Secret;
 
@@ -11,7 +12,7 @@ const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 impl Entry<Cluster> {
     /// Sets the proxy and the compression. The client-go counterparts are `validateClusterInfo` and
     /// the first half of `ClientConfig`.
-    pub(super) fn connection(&self, config: &mut Config) -> Result<(), String> {
+    pub(super) fn connection(&self, config: &mut Config) -> Result<(), Reason> {
         if let Some(url) = non_empty(&self.value.proxy_url) {
             // Only the scheme is checked here. The rest of the URL is checked when the client is
             // created.
@@ -22,7 +23,7 @@ impl Entry<Cluster> {
                 return Err(format!(
                     "the proxy-url of the cluster {:?} does not begin with http://, https:// or socks5://",
                     self.name
-                ));
+                ).into());
             }
             config.proxy = ProxyChoice::Url(Secret(url.to_owned()));
         }
@@ -32,7 +33,7 @@ impl Entry<Cluster> {
 
     /// Sets the TLS options. `renamed` means that the URL was overridden, so that the cluster's
     /// `tls-server-name` does not apply.
-    pub(super) fn trust(&self, config: &mut Config, renamed: bool) -> Result<(), String> {
+    pub(super) fn trust(&self, config: &mut Config, renamed: bool) -> Result<(), Reason> {
         // Destructured so that a new field can't be forgotten.
         let Cluster {
             server: _,

@@ -1,6 +1,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::schema::non_empty;
+use crate::base::text::Reason;
 use crate::client::credential_data::PemSource;
 use crate::client::yaml::decode_base64;
 
@@ -53,7 +54,7 @@ impl<T> Entry<T> {
         field: &str,
         data: &str,
         file: &str,
-    ) -> Result<Option<PemSource>, String> {
+    ) -> Result<Option<PemSource>, Reason> {
         let Some(data) = non_empty(data) else {
             let what = format!("{field} of {owner} {:?}", self.name);
             return Ok(non_empty(file).map(|file| PemSource::file(what, self.path(file))));
@@ -62,13 +63,14 @@ impl<T> Entry<T> {
             return Err(format!(
                 "the {owner} {:?} has both {field} and {field}-data",
                 self.name
-            ));
+            )
+            .into());
         }
         let what = format!("{field}-data of {owner} {:?}", self.name);
         match decode_base64(data) {
             Some(bytes) if bytes.is_empty() => Ok(None),
             Some(bytes) => Ok(Some(PemSource::bytes(what, bytes))),
-            None => Err(format!("{what} is not base64")),
+            None => Err(format!("{what} is not base64").into()),
         }
     }
 }

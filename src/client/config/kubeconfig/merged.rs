@@ -6,6 +6,7 @@ use super::overrides::Overrides;
 use super::parse::{parse, read};
 use super::schema::{Cluster, Context, File, User, non_empty};
 use crate::base::derive::debug_fields;
+use crate::base::text::Reason;
 use crate::base::text::listed;
 use crate::client::config::Config;
 use crate::client::credential_data::config_error;
@@ -43,16 +44,22 @@ pub struct Kubeconfig {
 }
 
 /// The reason why a kubeconfig does not yield a configuration.
-pub(in crate::client::config) enum Problem {
+pub(in crate::client::config) enum Unresolved {
     /// Neither the kubeconfig nor the overrides choose a cluster. The service account may be
     /// usable.
     Empty(String),
     Invalid(String),
 }
 
-impl From<String> for Problem {
+impl From<String> for Unresolved {
     fn from(problem: String) -> Self {
         Self::Invalid(problem)
+    }
+}
+
+impl From<Reason> for Unresolved {
+    fn from(problem: Reason) -> Self {
+        Self::Invalid(problem.to_string())
     }
 }
 
@@ -100,12 +107,12 @@ impl Kubeconfig {
         self.contexts.iter().map(|context| context.name.as_str())
     }
 
-    fn add(&mut self, folder: &Path, file: File) -> Result<(), String> {
+    fn add(&mut self, folder: &Path, file: File) -> Result<(), Reason> {
         if !["", "Config"].contains(&&*file.kind) {
-            return Err("not a kubeconfig: the kind is not Config".to_owned());
+            return Err("not a kubeconfig: the kind is not Config".into());
         }
         if !["", "v1"].contains(&&*file.api_version) {
-            return Err("not a kubeconfig: the apiVersion is not v1".to_owned());
+            return Err("not a kubeconfig: the apiVersion is not v1".into());
         }
         if self.current_context.is_none() {
             self.current_context = non_empty(&file.current_context).map(str::to_owned);
@@ -123,7 +130,7 @@ impl Kubeconfig {
     pub(in crate::client::config) fn resolve(
         &self,
         overrides: &Overrides,
-    ) -> Result<(Config, bool), Problem> {
+    ) -> Result<(Config, bool), Unresolved> {
         // Destructured so that a new field can't be forgotten.
         let Overrides {
             context,
@@ -151,7 +158,7 @@ impl Kubeconfig {
             None => nameless(&self.clusters),
         };
         if let (None, None, Some(name)) = (cluster, server, name) {
-            return Err(Problem::Invalid(format!(
+            return Err(Unresolved::Invalid(format!(
                 "the context {name:?} has no cluster"
             )));
         }
@@ -168,7 +175,7 @@ impl Kubeconfig {
                 .ok_or_else(|| format!("the cluster {:?} has no server", cluster.name))?,
             (None, None) => {
                 let contexts = list_names("contexts", &self.contexts);
-                return Err(Problem::Empty(format!(
+                return Err(Unresolved::Empty(format!(
                     "no current-context is set; {contexts}"
                 )));
             }
@@ -238,12 +245,12 @@ fn merge<T>(
     entries: &mut Vec<Entry<T>>,
     list: impl Iterator<Item = (String, T)>,
     folder: &Path,
-) -> Result<(), String> {
+) -> Result<(), Reason> {
     let mut known: HashSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
     let mut seen = HashSet::new();
     for (name, value) in list {
         if !seen.insert(name.clone()) {
-            return Err(format!("the {what} {name:?} is defined twice"));
+            return Err(format!("the {what} {name:?} is defined twice").into());
         }
         if known.insert(name.clone()) {
             entries.push(Entry {
@@ -260,7 +267,7 @@ fn nameless<T>(entries: &[Entry<T>]) -> Option<&Entry<T>> {
     entries.iter().find(|entry| entry.name.is_empty())
 }
 
-fn find<'a, T>(what: &str, name: &str, entries: &'a [Entry<T>]) -> Result<&'a Entry<T>, String> {
+fn find<'a, T>(what: &str, name: &str, entries: &'a [Entry<T>]) -> Result<&'a Entry<T>, Reason> {
     entries
         .iter()
         .find(|entry| entry.name == name)
@@ -269,6 +276,7 @@ fn find<'a, T>(what: &str, name: &str, entries: &'a [Entry<T>]) -> Result<&'a En
                 "there is no {what} {name:?}; {}",
                 list_names(&format!("{what}s"), entries)
             )
+            .into()
         })
 }
 

@@ -13,6 +13,6 @@ mod user;
 mod tests;
 
 pub use self::merged::Kubeconfig;
-pub(super) use self::merged::Problem;
+pub(super) use self::merged::Unresolved;
 pub use self::options::KubeconfigOptions;
 pub(super) use self::overrides::{Files, Overrides};

@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use super::merged::{Kubeconfig, Problem};
+use super::merged::{Kubeconfig, Unresolved};
 use super::overrides::{Files, Overrides};
 use crate::client::config::environment::Environment;
 use crate::client::config::infer::infer;
@@ -158,7 +158,7 @@ impl KubeconfigOptions {
     ) -> Result<Config, Error> {
         match Kubeconfig::parse(text, folder)?.resolve(&self.overrides) {
             Ok((config, _)) => Ok(config),
-            Err(Problem::Empty(problem) | Problem::Invalid(problem)) => {
+            Err(Unresolved::Empty(problem) | Unresolved::Invalid(problem)) => {
                 Err(config_error(format!("kubeconfig: {problem}")))
             }
         }

@@ -2,6 +2,7 @@ use serde_json::Value;
 
 use super::entry::Entry;
 use super::schema::{AuthProvider, Exec, User, Variable, non_empty};
+use crate::base::text::Reason;
 use crate::client::config::{Config, ExecConfig, IdToken, Impersonation, InteractiveMode};
 use crate::client::credential_data::Secret;
 
@@ -12,7 +13,7 @@ impl Entry<User> {
         &self,
         config: &mut Config,
         cluster: Option<Value>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         // Destructured so that a new field can't be forgotten.
         let User {
             client_certificate,
@@ -71,7 +72,7 @@ impl Entry<User> {
         Ok(())
     }
 
-    pub(super) fn impersonation(&self) -> Result<Option<Impersonation>, String> {
+    pub(super) fn impersonation(&self) -> Result<Option<Impersonation>, Reason> {
         let User {
             impersonate,
             as_uid,
@@ -97,7 +98,7 @@ impl Entry<User> {
         Ok(Some(impersonation))
     }
 
-    fn plugin(&self, exec: &Exec, cluster: Option<Value>) -> Result<ExecConfig, String> {
+    fn plugin(&self, exec: &Exec, cluster: Option<Value>) -> Result<ExecConfig, Reason> {
         let Exec {
             command,
             args,
@@ -156,7 +157,7 @@ impl Entry<User> {
         })
     }
 
-    fn id_token(&self, provider: &AuthProvider) -> Result<IdToken, String> {
+    fn id_token(&self, provider: &AuthProvider) -> Result<IdToken, Reason> {
         let AuthProvider { name, config } = provider;
         match &**name {
             "oidc" => match config.get("id-token").and_then(|token| non_empty(token)) {
@@ -183,7 +184,7 @@ impl Entry<User> {
         }
     }
 
-    fn problem(&self, what: &str) -> String {
-        format!("the user {:?} {what}", self.name)
+    fn problem(&self, what: &str) -> Reason {
+        format!("the user {:?} {what}", self.name).into()
     }
 }
