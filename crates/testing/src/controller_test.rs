@@ -638,7 +638,7 @@ impl<T: Object + DeserializeOwned> ControllerTest<T> {
             let is_exact = self.running.drive.wait_for_caches(version, deadline);
             let is_exact = is_exact.map_err(|problem| match self.running.pace.has_ended() {
                 true => self.ended(),
-                false => self.error(problem),
+                false => self.error(problem.to_string()),
             })?;
             let is_settled = is_exact && self.running.pace.handlers_are_idle();
             if is_settled && self.server.resource_version() == version {

@@ -1,6 +1,7 @@
 //! Server-side apply that sends only what differs.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -224,9 +225,18 @@ fn ambiguous(kind: &str, sources: [&dyn AnySource; 2]) -> String {
     )
 }
 
+/// Two dynamic resources of `owns` that an apply can't tell apart.
+pub(super) struct AmbiguousKinds(String);
+
+impl fmt::Display for AmbiguousKinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Checks that an apply can tell the dynamic resources of `owns` apart. What discovery does not tell
 /// now, for example because a kind is missing, is asked again by each apply.
-pub(super) fn check_kinds(calls: &Calls, stop: &Stop) -> Result<(), String> {
+pub(super) fn check_kinds(calls: &Calls, stop: &Stop) -> Result<(), AmbiguousKinds> {
     let unknown = calls
         .sources
         .iter()
@@ -255,7 +265,7 @@ pub(super) fn check_kinds(calls: &Calls, stop: &Stop) -> Result<(), String> {
         if let Some(one) = one
             && other.is_some_and(|other| other.kind == one.kind)
         {
-            return Err(ambiguous(&one.kind.to_string(), pair));
+            return Err(AmbiguousKinds(ambiguous(&one.kind.to_string(), pair)));
         }
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! Which part of a kind a shard has.
 
+use std::fmt;
+
 use k8s_informer::object::{GroupVersionResource, Scope};
 use k8s_informer::reflector::Shard;
 
@@ -41,27 +43,52 @@ pub(super) enum Division {
     Controller,
 }
 
+/// The reason why a source can't be divided.
+#[derive(Debug, PartialEq)]
+pub(super) enum Indivisible {
+    ClusterScoped(GroupVersionResource),
+    UnknownScope(GroupVersionResource),
+    /// Its scope has a shard already.
+    HasShard(GroupVersionResource),
+}
+
+impl fmt::Display for Indivisible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClusterScoped(resource) => write!(
+                f,
+                "{resource} are cluster-scoped and can't be divided by namespace: use `ShardBy::Uid`, or another \
+                 manager with `leader_election`"
+            ),
+            Self::UnknownScope(resource) => write!(
+                f,
+                "whether {resource} are namespaced is unknown: use a type that defines it, or `kind`"
+            ),
+            Self::HasShard(resource) => {
+                write!(f, "the scope of {resource} has a shard already: remove it")
+            }
+        }
+    }
+}
+
 impl Division {
-    /// Returns the division of a source, or what prevents it.
+    /// Returns the division of a source.
     pub(super) fn of(
         resource: &GroupVersionResource,
         role: Role,
         scope: Option<Scope>,
         by: ShardBy,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Indivisible> {
         match (by, role, scope) {
             (ShardBy::Uid, Role::Primary, _) => Ok(Self::Uid),
             (ShardBy::Uid, Role::Owned, _) => Ok(Self::Controller),
             (ShardBy::Uid, Role::Watched, _) => Ok(Self::Whole),
-            (ShardBy::Namespace, Role::Primary, Some(Scope::Cluster)) => Err(format!(
-                "{resource} are cluster-scoped and can't be divided by namespace: use `ShardBy::Uid`, or another \
-                 manager with `leader_election`"
-            )),
+            (ShardBy::Namespace, Role::Primary, Some(Scope::Cluster)) => {
+                Err(Indivisible::ClusterScoped(resource.clone()))
+            }
             (ShardBy::Namespace, _, Some(Scope::Cluster)) => Ok(Self::Whole),
             (ShardBy::Namespace, _, Some(_)) => Ok(Self::Namespace),
-            (ShardBy::Namespace, _, None) => Err(format!(
-                "whether {resource} are namespaced is unknown: use a type that defines it, or `kind`"
-            )),
+            (ShardBy::Namespace, _, None) => Err(Indivisible::UnknownScope(resource.clone())),
         }
     }
 

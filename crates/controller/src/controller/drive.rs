@@ -1,6 +1,7 @@
 //! Lets a test drive a controller.
 
 use std::collections::HashSet;
+use std::fmt::{self, Display};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -77,7 +78,11 @@ impl Drive {
     /// # Errors
     ///
     /// Returns the problem of the first cache that does not reach the version.
-    pub fn wait_for_caches(&self, version: u64, deadline: Instant) -> Result<bool, String> {
+    pub fn wait_for_caches(
+        &self,
+        version: u64,
+        deadline: Instant,
+    ) -> Result<bool, impl Display + use<>> {
         let mut is_exact = true;
         for (at, source) in self.0.calls.sources.iter().enumerate() {
             if let Some(presence) = source.presence()
@@ -90,16 +95,16 @@ impl Drive {
                 .wait_for_version(&version.to_string(), rest)
                 .map_err(|error| {
                     let (name, status) = (source.name(), source.status());
-                    format!(
+                    StaleCache(format!(
                         "the cache of {name} has not reached version {version} ({error}): {status}"
-                    )
+                    ))
                 })?;
             is_exact &= reached == version.to_string();
             if let Some(presence) = source.presence() {
                 self.check_until(at, deadline, || presence.exists());
             }
         }
-        Ok(is_exact)
+        Ok::<_, StaleCache>(is_exact)
     }
 
     /// Whether the kind of an optional source is served, so that its cache gets the changes. If it
@@ -195,4 +200,13 @@ fn is_refused(source: &dyn AnySource) -> bool {
     let status = source.status();
     let is_watching = status.state == ReflectorState::Watching;
     status.failures > 0 && !is_watching
+}
+
+/// A cache that has not reached a version.
+struct StaleCache(String);
+
+impl Display for StaleCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }

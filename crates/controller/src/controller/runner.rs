@@ -169,7 +169,7 @@ impl Runner {
         }
         let calls = &self.reconcile_loop.calls;
         check_kinds(calls, stop)
-            .map_err(|problem| ControllerError::invalid(self.name(), problem))?;
+            .map_err(|problem| ControllerError::invalid(self.name(), problem.to_string()))?;
         self.reconcile_loop.barrier.wait(calls, since, stop)?;
         Ok(Caches::Current)
     }

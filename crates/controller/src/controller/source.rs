@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
-use super::division::{Division, Role, ShardBy};
+use super::division::{Division, Indivisible, Role, ShardBy};
 use super::presence::Presence;
 use k8s_informer::error::Error;
 use k8s_informer::informer::{InformerError, InformerScope, SharedIndexInformer};
@@ -73,7 +73,7 @@ pub(super) trait AnySource: Send + Sync {
     fn presence(&self) -> Option<&Presence>;
 
     /// Returns how the objects are divided, or what prevents it.
-    fn division(&self, by: ShardBy) -> Result<Division, String>;
+    fn division(&self, by: ShardBy) -> Result<Division, Indivisible>;
 
     /// Restricts the informer, which has not started, to the objects of a shard.
     fn divide(&self, division: Division, shard: Shard) -> Result<(), InformerError>;
@@ -261,13 +261,10 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
         self.presence.as_ref()
     }
 
-    fn division(&self, by: ShardBy) -> Result<Division, String> {
+    fn division(&self, by: ShardBy) -> Result<Division, Indivisible> {
         match self.scope.selected_shard() {
             None => Division::of(&self.resource, self.role, self.kind_scope, by),
-            Some(_) => Err(format!(
-                "the scope of {} has a shard already: remove it",
-                self.resource
-            )),
+            Some(_) => Err(Indivisible::HasShard(self.resource.clone())),
         }
     }
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use crate::controller::division::{Division, ShardBy};
+use crate::controller::division::{Division, Indivisible, ShardBy};
 use crate::controller::presence::Presence;
 use k8s_informer::error::Error;
 use k8s_informer::informer::InformerError;
@@ -134,7 +134,7 @@ impl AnySource for Scripted {
         None
     }
 
-    fn division(&self, _: ShardBy) -> Result<Division, String> {
+    fn division(&self, _: ShardBy) -> Result<Division, Indivisible> {
         Ok(Division::Whole)
     }
 

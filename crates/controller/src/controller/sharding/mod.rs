@@ -292,7 +292,8 @@ pub(super) fn divisions(
     let invalid = |problem| ControllerError::invalid(runner.name(), problem);
     let mut divided = Vec::new();
     for source in &runner.reconcile_loop.calls.sources {
-        let division = source.division(by).map_err(invalid)?;
+        let division = source.division(by);
+        let division = division.map_err(|reason| invalid(reason.to_string()))?;
         let of = others.iter().map(AsRef::as_ref).chain([runner]);
         for other in of.flat_map(|runner| &runner.reconcile_loop.calls.sources) {
             let is_same = std::ptr::eq(other.synced(), source.synced());

@@ -101,7 +101,7 @@ impl Options {
     }
 
     /// Returns the resourceVersion as a number, or 0 if it is absent.
-    pub(crate) fn version(&self) -> Result<u64, String> {
+    pub(crate) fn version(&self) -> Result<u64, InvalidVersion> {
         parse_version(&self.resource_version)
     }
 }
@@ -117,12 +117,20 @@ fn refuse(causes: &[Cause]) -> Result<(), StatusError> {
     }
 }
 
-pub(crate) fn parse_version(text: &str) -> Result<u64, String> {
+/// A resourceVersion that is not a number.
+pub(crate) struct InvalidVersion(String);
+
+impl fmt::Display for InvalidVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invalid resource version: {:?}", self.0)
+    }
+}
+
+pub(crate) fn parse_version(text: &str) -> Result<u64, InvalidVersion> {
     if text.is_empty() {
         return Ok(0);
     }
-    text.parse()
-        .map_err(|_| format!("invalid resource version: {text:?}"))
+    text.parse().map_err(|_| InvalidVersion(text.to_owned()))
 }
 
 /// A page of a list, or the whole list.
@@ -143,7 +151,8 @@ pub(crate) fn list(
     options: &Options,
 ) -> Result<Page, StatusError> {
     options.validate_list()?;
-    let requested = options.version().map_err(StatusError::bad_request)?;
+    let requested = options.version();
+    let requested = requested.map_err(|invalid| StatusError::bad_request(invalid.to_string()))?;
     let current = store.version();
     let mut limit = Some(options.limit).filter(|&limit| limit > 0);
     let mut after = None;

@@ -70,7 +70,8 @@ impl<'a> Watch<'a> {
         request: RequestRecord,
     ) -> Result<Self, StatusError> {
         options.validate_watch(shared.settings.watch_list)?;
-        let requested = options.version().map_err(StatusError::internal)?;
+        let requested = options.version();
+        let requested = requested.map_err(|invalid| StatusError::internal(invalid.to_string()))?;
         let timeout = options
             .timeout_seconds
             .map_or(shared.settings.watch_timeout, Duration::from_secs);

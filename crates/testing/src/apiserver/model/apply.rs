@@ -90,7 +90,7 @@ impl Apply {
             wanted.remove("status");
         }
         let lists = keyed_lists(resource);
-        let new = owned_of(&wanted, &lists).map_err(|path| {
+        let new = owned_of(&wanted, &lists).map_err(|InvalidList { path }| {
             StatusError::internal(format!(
                 "failed to create typed patch object: .{path} is not a list with unique keys"
             ))
@@ -141,9 +141,21 @@ impl Apply {
     }
 }
 
+/// A field that should be a list with unique keys.
+struct InvalidList {
+    path: String,
+}
+
+impl InvalidList {
+    fn at(path: &str) -> Self {
+        let path = path.to_owned();
+        Self { path }
+    }
+}
+
 /// Returns the fields of an applied object. A map with fields is not one of them, but an item of a
-/// keyed list is. An error is the path of an invalid list.
-fn owned_of(wanted: &Content, lists: &KeyedLists) -> Result<FieldSet, String> {
+/// keyed list is.
+fn owned_of(wanted: &Content, lists: &KeyedLists) -> Result<FieldSet, InvalidList> {
     let mut wanted = wanted.clone();
     wanted.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
     if let Some(Value::Object(metadata)) = wanted.get_mut("metadata") {
@@ -155,7 +167,7 @@ fn owned_of(wanted: &Content, lists: &KeyedLists) -> Result<FieldSet, String> {
     fields_of(&wanted, lists, "")
 }
 
-fn fields_of(fields: &Content, lists: &KeyedLists, path: &str) -> Result<FieldSet, String> {
+fn fields_of(fields: &Content, lists: &KeyedLists, path: &str) -> Result<FieldSet, InvalidList> {
     let mut owned = FieldSet::default();
     for (name, value) in fields {
         owned.insert(
@@ -167,21 +179,21 @@ fn fields_of(fields: &Content, lists: &KeyedLists, path: &str) -> Result<FieldSe
 }
 
 /// Returns the fields of a value. A list that is merged owns nothing if it is empty.
-fn set_of(value: &Value, lists: &KeyedLists, path: &str) -> Result<FieldSet, String> {
+fn set_of(value: &Value, lists: &KeyedLists, path: &str) -> Result<FieldSet, InvalidList> {
     match (value, is_merged_list(lists, path)) {
         (Value::Array(items), true) => items_of(items, lists, path),
-        (_, true) => Err(path.to_owned()),
+        (_, true) => Err(InvalidList::at(path)),
         (Value::Object(fields), false) if !fields.is_empty() => fields_of(fields, lists, path),
         (_, false) => Ok(FieldSet::leaf()),
     }
 }
 
-fn items_of(items: &[Value], lists: &KeyedLists, path: &str) -> Result<FieldSet, String> {
+fn items_of(items: &[Value], lists: &KeyedLists, path: &str) -> Result<FieldSet, InvalidList> {
     let mut owned = FieldSet::default();
     for item in items {
-        let part = item_part(item, lists, path).ok_or_else(|| path.to_owned())?;
+        let part = item_part(item, lists, path).ok_or_else(|| InvalidList::at(path))?;
         if owned.contains(std::slice::from_ref(&part)) {
-            return Err(path.to_owned());
+            return Err(InvalidList::at(path));
         }
         let mut set = FieldSet::leaf();
         if let Value::Object(fields) = item {

@@ -36,7 +36,7 @@ impl Selection {
             labels: labels
                 .parse()
                 .map_err(|error: SelectorError| StatusError::bad_request(error.to_string()))?,
-            fields: parse_fields(fields, resource).map_err(StatusError::bad_request)?,
+            fields: parse_fields(fields, resource)?,
             shards: None,
         })
     }
@@ -114,13 +114,15 @@ fn field_value(object: &Map<String, Value>, path: &str) -> String {
     }
 }
 
-fn parse_fields(text: &str, resource: &ApiResource) -> Result<Vec<FieldRequirement>, String> {
+fn parse_fields(text: &str, resource: &ApiResource) -> Result<Vec<FieldRequirement>, StatusError> {
     let mut requirements = Vec::new();
     for term in split_terms(text) {
         let parsed = split_operator(term)
             .and_then(|(path, value, equal)| Some((path, unescape(value)?, equal)));
-        let invalid = || format!("invalid selector: '{text}'; can't understand '{term}'");
-        let (path, value, equal) = parsed.ok_or_else(invalid)?;
+        let Some((path, value, equal)) = parsed else {
+            let problem = format!("invalid selector: '{text}'; can't understand '{term}'");
+            return Err(StatusError::bad_request(problem));
+        };
         if path.is_empty() && value.is_empty() {
             continue;
         }
@@ -130,7 +132,8 @@ fn parse_fields(text: &str, resource: &ApiResource) -> Result<Vec<FieldRequireme
             || path == "metadata.namespace" && (resource.namespaced || is_default)
             || resource.fields.iter().any(|field| field == path);
         if !known {
-            return Err(format!("field label not supported: {path}"));
+            let problem = format!("field label not supported: {path}");
+            return Err(StatusError::bad_request(problem));
         }
         requirements.push(FieldRequirement {
             paths: stored_paths(path, resource),

@@ -37,7 +37,8 @@ pub(crate) fn check_object(
             )));
         }
     }
-    check_metadata(&mut content).map_err(|field| not_decodable(resource, &wrong_type(&field)))?;
+    check_metadata(&mut content)
+        .map_err(|wrong| not_decodable(resource, &wrong_type(&wrong.field)))?;
     let namespace = meta_str(&content, "namespace");
     if !namespace.is_empty() && target.namespace.as_deref() != Some(namespace) {
         let what =
@@ -59,14 +60,20 @@ pub(crate) fn wrong_type(field: &str) -> String {
     format!("the field {field} has the wrong type")
 }
 
-/// Checks the types within `metadata`. An error is the field with a wrong type.
-fn check_metadata(content: &mut Content) -> Result<(), String> {
+/// A field that does not have its type.
+struct WrongType {
+    field: String,
+}
+
+/// Checks the types within `metadata`.
+fn check_metadata(content: &mut Content) -> Result<(), WrongType> {
     let metadata = content.entry("metadata").or_insert(Value::Null);
     if metadata.is_null() {
         *metadata = Value::Object(Map::new());
     }
     let Value::Object(fields) = metadata else {
-        return Err("metadata".to_owned());
+        let field = "metadata".to_owned();
+        return Err(WrongType { field });
     };
     // In a map of strings, null is an empty string.
     for field in ["labels", "annotations"] {
@@ -91,7 +98,8 @@ fn check_metadata(content: &mut Content) -> Result<(), String> {
             _ => true,
         };
         if !is_valid {
-            return Err(format!("metadata.{name}"));
+            let field = format!("metadata.{name}");
+            return Err(WrongType { field });
         }
     }
     Ok(())
