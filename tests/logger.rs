@@ -528,29 +528,29 @@ fn logger_may_wait_for_events_read_before_an_error() {
 }
 
 #[test]
-fn logger_may_wait_for_events_read_with_a_rejected_one() {
+fn logger_may_wait_for_events_read_with_an_unindexed_one() {
     for configuration in CONFIGURATIONS {
-        let bad = text("rejected", configuration);
+        let bad = text("unindexed", configuration);
         let (sender, received) = channel();
         let names: Arc<OnceLock<Mutex<Receiver<String>>>> = Arc::default();
         let _logged = on_log(bad, {
             let names = Arc::clone(&names);
             move || {
                 let names = names.wait().lock().unwrap();
-                for _ in 0..2 {
+                for _ in 0..3 {
                     let _ = sender.send(names.recv_timeout(SOON));
                 }
             }
         });
-        let rejects = IndexFunc::fallible(move |object: &DynamicObject| match object.name() {
+        let fails = IndexFunc::fallible(move |object: &DynamicObject| match object.name() {
             name if name == bad => Err("not this one"),
             _ => Ok(Vec::new()),
         });
         let watch = added(bad) + &added("b");
-        let indexers = Indexers::new().with("index", rejects);
+        let indexers = Indexers::new().with("index", fails);
         let (_, stop, of_handler) = run_script(configuration, &watch, indexers);
         names.set(Mutex::new(of_handler)).unwrap();
-        for name in ["a", "b"] {
+        for name in ["a", bad, "b"] {
             let received = received.recv_timeout(2 * SOON).unwrap();
             assert_eq!(received.as_deref(), Ok(name), "{configuration:?}");
         }
