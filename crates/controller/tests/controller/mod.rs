@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use k8s_informer::informer::Source;
+use k8s_informer::informer::{SharedInformerFactoryBuilder, Source};
 use k8s_informer::object::Key;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::stop::Subscription;
@@ -57,13 +57,20 @@ impl Cluster {
     }
 
     fn with_server(server: ApiServer) -> Self {
+        Self::with_factory(server, |factory| factory)
+    }
+
+    fn with_factory(
+        server: ApiServer,
+        configure: impl FnOnce(SharedInformerFactoryBuilder) -> SharedInformerFactoryBuilder,
+    ) -> Self {
         let client = Client::new(Config::new(server.url())).unwrap();
         let mut options = ReflectorOptions::default();
         let pause = Duration::from_millis(20);
         options.backoff = Backoff::new(pause, 1.0, pause, 0.0);
         let factory = SharedInformerFactory::builder(client.clone()).reflector_options(options);
         Self {
-            factory: factory.build(),
+            factory: configure(factory).build(),
             clock: FakeClock::new(),
             client,
             server,

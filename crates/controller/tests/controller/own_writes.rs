@@ -505,10 +505,10 @@ fn rejected_child_does_not_stop_its_owner() {
 /// No event ends the wait, and no time passes on the clock of the test.
 #[test]
 fn key_continues_when_its_child_is_rejected() {
-    let cluster = Cluster::new();
-    let index = |map: &ConfigMap| panic!("no index value for {}", map.name());
+    let rejects = Transform::new(|_: Arc<ConfigMap>| Err("not this one"));
+    let server = ApiServer::start().unwrap();
+    let cluster = Cluster::with_factory(server, |factory| factory.transform(rejects));
     let maps = cluster.factory.informer::<ConfigMap>();
-    maps.add_index("none", index).unwrap();
     let (running, calls) = start(&cluster);
     cluster.stall("configmaps");
     running.enqueue("default/a");
