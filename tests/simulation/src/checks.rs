@@ -374,7 +374,8 @@ impl World {
     }
 }
 
-/// Returns the content of the cache, which its index must have as well.
+/// Returns the content of the cache. Each object must be in its index, or unindexed because the
+/// index function failed for it.
 fn cached(informer: &Informer) -> Result<Cached, String> {
     let mut cached = BTreeMap::new();
     let all = informer.indexer().list();
@@ -395,8 +396,26 @@ fn cached(informer: &Informer) -> Result<Cached, String> {
         }
         indexed += things.len();
     }
-    match indexed == cached.len() {
+    let unindexed = informer.indexer().unindexed(INDEX);
+    let unindexed = unindexed.map_err(|error| error.to_string())?;
+    for key in &unindexed {
+        let key = crate::thing::key_index(key).ok_or("an unknown key")?;
+        match cached.get(&key) {
+            None => return Err(format!("{} is unindexed, but not cached", KEYS[key])),
+            Some(thing) if !thing.fails_in_index(0) => {
+                return Err(format!("{thing:?} is unindexed"));
+            }
+            Some(_) => {}
+        }
+    }
+    if informer.status().unindexed != unindexed.len() {
+        return Err(format!("the status does not count {unindexed:?}"));
+    }
+    match indexed + unindexed.len() == cached.len() {
         true => Ok(cached),
-        false => Err(format!("{indexed} of {} objects are indexed", cached.len())),
+        false => Err(format!(
+            "{indexed} of {} objects are indexed, unindexed are {unindexed:?}",
+            cached.len()
+        )),
     }
 }

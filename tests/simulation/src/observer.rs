@@ -214,7 +214,7 @@ impl View {
         };
         let key = key_index(&key).ok_or("a deletion of an unknown key")?;
         let Some(seen) = self.seen.remove(&key) else {
-            // The queue had an object that the cache rejected. A RealFifo delivers every deletion (P3),
+            // The queue knew an object that no handler saw. A RealFifo delivers every deletion (P3),
             // also one that comes twice.
             let twice = !world.plan.delta_fifo && world.plan.old_version_of_deletion;
             return match twice || world.has_hidden(key) {

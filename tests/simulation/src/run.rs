@@ -123,7 +123,7 @@ impl Run {
         options.recreation_as_delete_and_add = plan.recreation_as_delete_and_add;
         let time = self.time.clone();
         options.transform = Some(Transform::new(move |thing: Arc<Thing>| {
-            match thing.is_rejected_by(1, time.now()) {
+            match thing.fails_in_transform(time.now()) {
                 true if thing.write % 4 == 0 => resume_unwind(Box::new("a simulated transform")),
                 true => Err("simulated"),
                 false => Ok(thing),
@@ -132,7 +132,7 @@ impl Run {
         let time = self.time.clone();
         let index =
             IndexFunc::fallible(
-                move |thing: &Thing| match thing.is_rejected_by(2, time.now()) {
+                move |thing: &Thing| match thing.fails_in_index(time.now()) {
                     true if thing.write % 4 == 0 => resume_unwind(Box::new("a simulated index")),
                     true => Err("simulated"),
                     false => Ok(vec![group(thing.write)]),

@@ -4,13 +4,21 @@ use std::collections::BTreeMap;
 
 use crate::plan::Rng;
 
-/// How an object fails to reach the cache. The times are those from which it no longer fails.
+/// What is wrong with an object. The times are those from which it no longer fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     None,
     Unreadable,
     Transform(u64),
+    /// The cache takes the object, unindexed.
     Index(u64),
+}
+
+impl Flaw {
+    /// Whether it keeps the object from the cache, at least for a time.
+    pub fn hides(self) -> bool {
+        matches!(self, Self::Unreadable | Self::Transform(_))
+    }
 }
 
 /// One state of an object.
@@ -28,9 +36,9 @@ impl State {
     /// Whether the cache can take this state now.
     pub fn is_acceptable(&self, now: u64) -> bool {
         match self.flaw {
-            Flaw::None => true,
+            Flaw::None | Flaw::Index(_) => true,
             Flaw::Unreadable => false,
-            Flaw::Transform(until) | Flaw::Index(until) => now >= until,
+            Flaw::Transform(until) => now >= until,
         }
     }
 }
@@ -64,7 +72,7 @@ pub struct Entry {
 /// What is known about a write, also after a restore has undone it.
 pub struct Written {
     pub state: State,
-    /// Whether some copy of it could not be read or stored, so that observers may miss it.
+    /// Whether some copy of it could not be read or transformed, so that observers may miss it.
     pub is_hidden: bool,
 }
 
@@ -153,7 +161,7 @@ impl Server {
         };
         self.writes.push(Written {
             state: state.clone(),
-            is_hidden: flaw != Flaw::None,
+            is_hidden: flaw.hides(),
         });
         let change = match old {
             Some(_) => Change::Modified(state),

@@ -19,10 +19,10 @@ pub const INDEX: &str = "group";
 #[derive(Debug, Deserialize)]
 pub struct Thing {
     metadata: ObjectMeta,
-    /// 1 if the transform rejects the object, 2 if the index function does.
+    /// 1 if the transform rejects the object, 2 if the index function fails for it.
     #[serde(default)]
-    pub rejected_by: u8,
-    /// The time until which it is rejected.
+    pub failing: u8,
+    /// The time until which it does.
     #[serde(default)]
     pub until: u64,
     /// The accessor that panics, from 1 to 4.
@@ -65,8 +65,12 @@ impl Thing {
         }
     }
 
-    pub fn is_rejected_by(&self, stage: u8, now: u64) -> bool {
-        self.rejected_by == stage && now < self.until
+    pub fn fails_in_transform(&self, now: u64) -> bool {
+        self.failing == 1 && now < self.until
+    }
+
+    pub fn fails_in_index(&self, now: u64) -> bool {
+        self.failing == 2 && now < self.until
     }
 }
 
@@ -130,7 +134,7 @@ pub fn object(state: &State, version: u64, has_kind: bool, spoiled: Spoiled) -> 
         _ => None,
     };
     if let Some((stage, until)) = rejected {
-        let _ = write!(json, r#","rejected_by":{stage},"until":{until}"#);
+        let _ = write!(json, r#","failing":{stage},"until":{until}"#);
     }
     let write = state.write;
     let is_unreadable = spoiled == Spoiled::Value || state.flaw == Flaw::Unreadable;

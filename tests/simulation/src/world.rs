@@ -162,7 +162,7 @@ impl World {
     /// be read later may be missing until the next event.
     fn was_flawed(&self, key: usize) -> bool {
         let mut states = self.server.writes.iter().map(|write| &write.state);
-        states.any(|state| state.key == key && state.flaw != Flaw::None)
+        states.any(|state| state.key == key && state.flaw.hides())
     }
 
     /// Returns the flaw of the next state.
@@ -181,8 +181,8 @@ impl World {
             () if self.object_fault(Fault::TransformRejectsForever, 10) => {
                 Flaw::Transform(u64::MAX)
             }
-            () if self.object_fault(Fault::IndexRejects, 15) => Flaw::Index(until),
-            () if self.object_fault(Fault::IndexRejectsForever, 10) => Flaw::Index(u64::MAX),
+            () if self.object_fault(Fault::IndexFails, 15) => Flaw::Index(until),
+            () if self.object_fault(Fault::IndexFailsForever, 10) => Flaw::Index(u64::MAX),
             () => Flaw::None,
         }
     }
@@ -199,7 +199,7 @@ impl World {
             self.count(Fault::Recreation);
         }
         let mut flaw = self.flaw(now);
-        if let Flaw::Transform(until) | Flaw::Index(until) = flaw
+        if let Flaw::Transform(until) = flaw
             && until < u64::MAX
             && self.was_flawed(key)
         {
