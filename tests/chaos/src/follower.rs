@@ -71,9 +71,6 @@ pub(crate) struct Follower {
     random: Arc<Random>,
     /// Whether versions may go back: etcd was restored, and the informers have not settled yet.
     restored: Arc<AtomicBool>,
-    /// Whether the cache rejects some objects. `RealFifo`, as in client-go, delivers the deletion of
-    /// an object even if the cache never had it.
-    rejections: bool,
     known: Arc<Mutex<Known>>,
 }
 
@@ -94,7 +91,6 @@ impl Follower {
         slow: Duration,
         random: Random,
         restored: Arc<AtomicBool>,
-        rejections: bool,
     ) -> Self {
         let random = Arc::new(random);
         Self {
@@ -102,7 +98,6 @@ impl Follower {
             slow,
             random,
             restored,
-            rejections,
             known: Arc::default(),
         }
     }
@@ -228,13 +223,11 @@ impl Follower {
             None => format!("{what} {key} without an object"),
         };
         let is_final = !gone.is_final_state_unknown();
-        let may_lack = self.rejections;
         self.event(
             event,
             &key,
             state.as_ref().filter(|_| is_final),
             |known| match known.view.remove(&key) {
-                None if may_lack => None,
                 None => Some("the handler does not hold the object".to_owned()),
                 Some(held) if last.as_ref().is_some_and(|last| *last != held) => {
                     Some(format!("the handler last received {held:?}"))

@@ -124,7 +124,7 @@ struct Plan {
     /// How long the index function takes for an object, in microseconds. It slows down the process
     /// loop.
     slow_index: u64,
-    /// Whether the index function rejects some states, each once.
+    /// Whether the index function fails for some states, each once.
     picky_index: bool,
 }
 
@@ -227,7 +227,7 @@ impl fmt::Display for Plan {
             (self.one_thread, "one thread"),
             (self.resync, "resync"),
             (self.skip, "skip"),
-            (self.picky_index, "rejections"),
+            (self.picky_index, "failing index"),
         ] {
             if is_enabled {
                 write!(f, ", {what}")?;
@@ -376,15 +376,15 @@ impl<T: Object + DeserializeOwned> Informer<T> {
         setting: Arc<Setting>,
     ) -> Box<dyn Subject> {
         let slow = Duration::from_micros(plan.slow_index);
-        let (is_picky, rejected) = (plan.picky_index, Mutex::new(BTreeSet::new()));
+        let (is_picky, failed) = (plan.picky_index, Mutex::new(BTreeSet::new()));
         let index = IndexFunc::fallible(move |object: &T| {
             if !slow.is_zero() {
                 thread::sleep(slow);
             }
             let version = object.resource_version().to_owned();
             if is_picky && version.ends_with("00") {
-                let mut rejected = rejected.lock().unwrap_or_else(PoisonError::into_inner);
-                if rejected.insert(version) {
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                if failed.insert(version) {
                     return Err("the first attempt fails");
                 }
             }
@@ -426,7 +426,6 @@ impl<T: Object + DeserializeOwned> Informer<T> {
             Duration::from_millis(max_millis),
             random.fork(),
             Arc::clone(restored),
-            self.plan.picky_index,
         );
         let mut handlers = self.handlers();
         let mut options = HandlerOptions::default();
@@ -537,7 +536,11 @@ impl<T: Object + DeserializeOwned> Subject for Informer<T> {
             &|_| Vec::new(),
         );
         let mut colours: BTreeMap<&str, View> = BTreeMap::new();
-        for (key, state) in &expected {
+        // Those for which the index function failed are in the cache, but in no index.
+        let unindexed = self.informer.indexer().unindexed("colour");
+        let unindexed = unindexed.expect("an index");
+        let is_indexed = |key: &str| unindexed.iter().all(|unindexed| **unindexed != *key);
+        for (key, state) in expected.iter().filter(|(key, _)| is_indexed(key)) {
             colours
                 .entry(&state.colour)
                 .or_default()

@@ -10,6 +10,7 @@ use std::time::Duration;
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::FullMetadata;
+use k8s_informer::store::Transform;
 use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 use k8s_informer_controller::{
     Context, Controller, Failure, Next, generation_changed, labels_changed,
@@ -24,9 +25,6 @@ use crate::server::TOKEN;
 
 /// How long a key waits after a create with an unknown outcome.
 const OWN_WRITES_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The message of an index function that rejects an object.
-const REJECTED: &str = "the Namespace has no index values";
 
 /// Arguments: the number of the process, the URL of the server, the address of the cloud, the
 /// number of workers, and a mutant or "none". The process ends with its standard input.
@@ -52,18 +50,12 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
     let selector = SITE.parse().expect("a selector");
     let spaces = Source::of::<Space>().scope(InformerScope::all().label_selector(selector));
     let factory = SharedInformerFactory::builder(client.clone()).build();
-    let reject = |space: &Space| {
-        assert!(!Space::is_rejected(space.name()), "{REJECTED}");
-        Vec::new()
-    };
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if !panic.to_string().contains(REJECTED) {
-            report(panic);
-        }
-    }));
+    let reject = Transform::new(|space: Arc<Space>| match Space::is_rejected(space.name()) {
+        true => Err("the transform rejects this Namespace"),
+        false => Ok(space),
+    });
     let informer = factory.informer_of(spaces.clone());
-    informer.add_index("rejecting", reject).expect("an index");
+    informer.set_transform(reject).expect("a transform");
     let controller = Controller::builder(&client, Source::of::<Site>().scope(scope()), "site")
         .factory(&factory)
         .watches(spaces, Space::site)
