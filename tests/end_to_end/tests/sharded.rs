@@ -105,8 +105,9 @@ impl<'a> Objects<'a> {
             .configure_leader_election(move |elector| {
                 elector
                     .retry_period(Duration::from_secs(1))
-                    .renew_deadline(Duration::from_secs(2))
-                    .lease_duration(Duration::from_secs(4))
+                    // A term must outlast a server that stalls, because other tests load it.
+                    .renew_deadline(Duration::from_secs(6))
+                    .lease_duration(Duration::from_secs(8))
                     .release(releases)
             })
             .configure_informers(move |factory| factory.reflector_options(options).scope(scope))
