@@ -225,15 +225,17 @@ impl<T: Object> IndexerPart<T> {
             return Comparison::none();
         };
         let read = panic::catch(|| {
-            let is_recreated = self.recreation_as_delete_and_add && is_recreated(&**old, &**new);
-            let is_same_version = old.resource_version() == new.resource_version();
-            (is_recreated, is_same_version)
+            if self.recreation_as_delete_and_add && is_recreated(&**old, &**new) {
+                Difference::Recreated
+            } else if old.resource_version() == new.resource_version() {
+                Difference::SameVersion
+            } else {
+                Difference::OtherVersion
+            }
         });
-        let (is_recreated, is_same_version) = read.unwrap_or_default();
         Comparison {
             before,
-            is_recreated,
-            is_same_version,
+            difference: read.unwrap_or(Difference::OtherVersion),
         }
     }
 
@@ -415,26 +417,34 @@ enum ListWrite<T> {
 struct Comparison<T> {
     /// The state before. The result is not valid if the cache had another one.
     before: Option<Arc<T>>,
-    is_recreated: bool,
-    is_same_version: bool,
+    difference: Difference,
+}
+
+/// How an object differs from the one that it replaces.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Difference {
+    /// It was deleted and created again under the same key, and this is delivered as two changes.
+    Recreated,
+    SameVersion,
+    /// Also if the versions are unknown.
+    OtherVersion,
 }
 
 impl<T> Comparison<T> {
     fn none() -> Self {
         Self {
             before: None,
-            is_recreated: false,
-            is_same_version: false,
+            difference: Difference::OtherVersion,
         }
     }
 
-    /// Returns `is_recreated` and `is_same_version`, if the state before was this one. Then it is
-    /// released: whoever receives the notification decides when the object is freed.
-    fn with(&mut self, before: &Arc<T>) -> (bool, bool) {
+    /// Returns the difference from the object that the cache had. The copy of that object is
+    /// released here, because the receiver of the notification decides when the object is freed.
+    fn with(&mut self, before: &Arc<T>) -> Difference {
         match self.before.take_if(|it| Arc::ptr_eq(it, before)) {
-            Some(_) => (self.is_recreated, self.is_same_version),
+            Some(_) => self.difference,
             // Another writer has changed the cache meanwhile.
-            None => (false, false),
+            None => Difference::OtherVersion,
         }
     }
 }
@@ -594,8 +604,8 @@ impl<T: Object> Commit<'_, '_, T> {
         // (I17). One of them is unknown if the object did not come from a reflector.
         let is_other_content = old.digest.differs(digest);
         let old = old.object;
-        let (is_recreated, is_same_version) = comparison.with(&old);
-        if is_recreated {
+        let difference = comparison.with(&old);
+        if difference == Difference::Recreated {
             let gone = Deleted::FinalStateUnknown {
                 key: Key::clone(&key),
                 last_known: Some(old),
@@ -603,7 +613,7 @@ impl<T: Object> Commit<'_, '_, T> {
             (self.notify)(Key::clone(&key), Notification::deleted(gone, None), false);
             return (self.notify)(key, added(new), false);
         }
-        let is_sync = is_same_version && !is_other_content;
+        let is_sync = difference == Difference::SameVersion && !is_other_content;
         (self.notify)(key, Notification::Modified { old, new }, is_sync);
     }
 }
