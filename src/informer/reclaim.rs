@@ -1,3 +1,4 @@
+use std::fmt::Display;
 use std::sync::Arc;
 
 use super::handler::KeyedNotification;
@@ -45,14 +46,13 @@ impl<T> ReclaimQueue<T> {
     /// Drops notifications that were for no handler, now or later.
     pub(super) fn put_all(&self, undelivered: Vec<KeyedNotification<T>>) {
         for notification in undelivered {
-            if let Err(panic) = panic::catch(|| self.put(notification)) {
-                log::error!("{}: the destructor of an object {panic}", self.informer);
-            }
+            self.put(notification, &self.informer);
         }
     }
 
-    /// Drops a delivered notification, now or later. The destructor of its object is user code.
-    pub(super) fn put(&self, delivered: KeyedNotification<T>) {
+    /// Drops a delivered notification, now or later. `whose` is for the log, if the destructor of its
+    /// object panics now.
+    pub(super) fn put(&self, delivered: KeyedNotification<T>, whose: &dyn Display) {
         if delivered.event.is_last_reference() {
             let mut state = self.state.lock();
             if state.decoding > 0 && state.delivered.len() < MOST {
@@ -61,7 +61,7 @@ impl<T> ReclaimQueue<T> {
             }
         }
         // Drop the notification after the unlock: the object's destructor is user code.
-        drop(delivered);
+        drop_each([delivered], whose);
     }
 }
 
@@ -87,7 +87,7 @@ impl<T: Send + Sync> Reclaim for ReclaimQueue<T> {
 
 /// Drops each item under its own `catch`. If a destructor panicked during the unwinding of another
 /// panic, the process would abort.
-pub(super) fn drop_each<T>(dropped: impl IntoIterator<Item = T>, whose: &dyn std::fmt::Display) {
+pub(super) fn drop_each<T>(dropped: impl IntoIterator<Item = T>, whose: &dyn Display) {
     for event in dropped {
         if let Err(panic) = panic::catch(|| drop(event)) {
             log::error!("{whose}: the destructor of an object {panic}");

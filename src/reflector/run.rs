@@ -359,16 +359,10 @@ impl<T: Object> Reflector<T> {
         }
     }
 
-    /// Updates the status after a step, and reports its failures. A panic of user code, such as an
-    /// error that cannot be displayed, does not end the thread.
+    /// Updates the status after a step, and reports its failures.
     fn publish(&self, session: &mut Session<'_, T>) {
-        let published = panic::catch(|| {
-            let reports = self.update_status(session);
-            self.notify(session, &reports);
-        });
-        if let Err(panic) = published {
-            log::error!("{}: the report of a step {panic}", self.name());
-        }
+        let reports = self.update_status(session);
+        self.notify(session, &reports);
     }
 
     /// Updates the status, and returns the failures of the last step.
@@ -441,10 +435,7 @@ impl<T: Object> Reflector<T> {
         }
         let is_first = session.protocol.lists == 0;
         for report in reports {
-            // The other reports follow a panic.
-            if let Err(panic) = panic::catch(|| self.notify_failure(report, is_first)) {
-                log::error!("{}: the report of a failure {panic}", self.name());
-            }
+            self.notify_failure(report, is_first);
         }
     }
 

@@ -554,9 +554,7 @@ impl<T> Runner<T> {
             let called = panic::catch(|| notification.event.deliver(&mut *callee.handler));
             // A separate catch: a destructor that panics during the unwind of another panic would
             // abort the process.
-            if let Err(panic) = panic::catch(|| reclaim.put(notification)) {
-                log::error!("{handler}: the destructor of an object {panic}");
-            }
+            reclaim.put(notification, &**handler);
             counters.delivered(called.is_err());
             if let Err(panic) = called {
                 log::error!("{handler} {panic}; continuing with the next event");
