@@ -180,6 +180,7 @@ pub mod __private {
         pub use crate::object::openapi::{Derived, ScopeOf, converted};
     }
     pub use crate::queue::sealed::Sealed;
+    pub use crate::resource_version::Comparable;
     pub mod staging {
         pub use crate::entry::staging::*;
     }

@@ -17,31 +17,11 @@ use std::sync::Arc;
 /// assert_eq!(compare_resource_versions("9", "abc"), None);
 /// ```
 pub fn compare_resource_versions(a: &str, b: &str) -> Option<Ordering> {
-    let comparable = is_comparable(a) && is_comparable(b);
-    comparable.then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
+    ResourceVersion::new(a)?.compare(&ResourceVersion::new(b)?)
 }
 
-/// Whether `version` is `wanted` or a later one. `false` if they cannot be compared.
-pub(crate) fn is_at_least(version: &str, wanted: &str) -> bool {
-    compare_resource_versions(version, wanted).is_some_and(Ordering::is_ge)
-}
-
-/// Replaces `last` with `version`, unless `version` is older. If they cannot be compared, `version`
-/// counts as newer.
-pub(crate) fn advance(last: &mut String, version: &str) {
-    if compare_resource_versions(version, last) != Some(Ordering::Less) {
-        version.clone_into(last);
-    }
-}
-
-/// Whether a resource version is a decimal number without leading zeros.
-pub(crate) fn is_comparable(version: &str) -> bool {
-    !version.is_empty()
-        && !version.starts_with('0')
-        && version.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// A resource version: a decimal number, which can be compared, or another text, which cannot.
+/// The resource version of a state: a decimal number, which can be compared, or another text, which
+/// cannot.
 ///
 /// Versions are comparable only within one resource of one server. A version of at most 19 digits
 /// needs no allocation, and every version takes 16 bytes, also in an `Option`.
@@ -49,92 +29,108 @@ pub(crate) fn is_comparable(version: &str) -> bool {
 /// ```
 /// use k8s_informer::object::ResourceVersion;
 ///
-/// let [nine, ten, text] = ["9", "10", "abc"].map(ResourceVersion::from);
+/// let [nine, ten, text] = ["9", "10", "abc"].map(|text| ResourceVersion::new(text).unwrap());
 /// assert!(nine < ten);
 /// assert_eq!(nine.partial_cmp(&text), None);
 /// assert_eq!(text.to_string(), "abc");
+/// assert_eq!(ResourceVersion::new(""), None);
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct ResourceVersion(Repr);
 
+/// Numbers have no leading zeros. The texts are behind a pointer, so that an `Option` of a version
+/// needs no more space.
 #[derive(Clone, PartialEq, Eq)]
 enum Repr {
-    /// A comparable version of at most 19 digits, which always fit into a `u64`.
+    /// `0`, which stands for any state.
+    Any,
+    /// A number of at most 19 digits, which always fits into a `u64`.
     Number(u64),
-    /// Any other version. A pointer to the text, not the text itself, so that an `Option` of a
-    /// version needs no more space.
+    /// The digits of a longer number.
+    LongNumber(Arc<String>),
     Text(Arc<String>),
 }
 
 impl ResourceVersion {
-    /// Whether the version identifies a state. An empty version and "0" do not.
-    pub(crate) fn is_known(&self) -> bool {
-        !matches!(&self.0, Repr::Text(text) if matches!(text.as_str(), "" | "0"))
+    /// Returns the version with this text, or `None` if the text is empty.
+    pub fn new(version: &str) -> Option<Self> {
+        match version {
+            "" => return None,
+            "0" => return Some(Self(Repr::Any)),
+            _ => {}
+        }
+        // Every watch event calls this, so the digits of the usual version are read only once.
+        let number = match version.starts_with('0') {
+            true => None,
+            false => version.bytes().try_fold(0_u64, |number, byte| {
+                let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+                Some(number.wrapping_mul(10).wrapping_add(digit))
+            }),
+        };
+        Some(Self(match number {
+            // Any 19 digits fit.
+            Some(number) if version.len() < 20 => Repr::Number(number),
+            Some(_) => Repr::LongNumber(Arc::new(version.to_owned())),
+            None => Repr::Text(Arc::new(version.to_owned())),
+        }))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        matches!(&self.0, Repr::Text(text) if text.is_empty())
+    /// Whether this is `0`. A request with it stands for any state, and no state has it.
+    pub(crate) fn is_any(&self) -> bool {
+        matches!(self.0, Repr::Any)
     }
 
     /// Compares two versions. Returns `None` if one of them is not comparable, even if they are equal.
     pub(crate) fn compare(&self, other: &Self) -> Option<Ordering> {
         match (&self.0, &other.0) {
             (Repr::Number(a), Repr::Number(b)) => Some(a.cmp(b)),
-            _ => compare_resource_versions(&self.to_string(), &other.to_string()),
+            (Repr::Number(_), Repr::LongNumber(_)) => Some(Ordering::Less),
+            (Repr::LongNumber(_), Repr::Number(_)) => Some(Ordering::Greater),
+            (Repr::LongNumber(a), Repr::LongNumber(b)) => {
+                Some(a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
+            }
+            (Repr::Text(_) | Repr::Any, _) | (_, Repr::Text(_) | Repr::Any) => None,
         }
     }
 
-    /// Returns the lowest version as text. The text is empty if there is none, or if the versions
-    /// cannot be compared.
-    pub(crate) fn lowest(mut versions: impl Iterator<Item = Self>) -> String {
-        let first = versions.next().unwrap_or_default();
+    /// Whether this version is `wanted` or a later one. `false` if they cannot be compared.
+    pub(crate) fn is_at_least(&self, wanted: &Self) -> bool {
+        self.compare(wanted).is_some_and(Ordering::is_ge)
+    }
+
+    /// Replaces `last` with this version, unless this one is older. If they cannot be compared, this one
+    /// counts as newer.
+    pub(crate) fn advance(self, last: &mut Option<Self>) {
+        let order = last.as_ref().and_then(|last| self.compare(last));
+        if order != Some(Ordering::Less) {
+            *last = Some(self);
+        }
+    }
+
+    /// Returns the lowest version. Returns `None` if one of them is unknown, if there is none, or if
+    /// they cannot be compared.
+    pub(crate) fn lowest(versions: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
         let lower = |a: Self, b: Self| match a.compare(&b)? {
             Ordering::Greater => Some(b),
             _ => Some(a),
         };
-        versions
-            .try_fold(first, lower)
-            .unwrap_or_default()
-            .to_string()
+        let mut versions = versions.into_iter();
+        let first = versions.next()??;
+        versions.try_fold(first, |lowest, version| lower(lowest, version?))
     }
 
-    pub(crate) fn is_comparable(&self) -> bool {
-        match &self.0 {
-            Repr::Number(_) => true,
-            Repr::Text(text) => is_comparable(text),
-        }
-    }
-}
-
-/// The empty version.
-impl Default for ResourceVersion {
-    fn default() -> Self {
-        Self(Repr::Text(Arc::default()))
-    }
-}
-
-impl From<&str> for ResourceVersion {
-    fn from(version: &str) -> Self {
-        // Any 19 digits fit into a `u64`. Every watch event calls this, so the digits are read only
-        // once.
-        let digit = |number: u64, byte: u8| {
-            byte.is_ascii_digit()
-                .then(|| number * 10 + u64::from(byte - b'0'))
-        };
-        let is_usual = (1..20).contains(&version.len()) && !version.starts_with('0');
-        let number = is_usual.then(|| version.bytes().try_fold(0, digit));
-        Self(match number.flatten() {
-            Some(number) => Repr::Number(number),
-            None => Repr::Text(Arc::new(version.to_owned())),
-        })
+    /// Returns the text of a version, as Kubernetes writes it: empty if it is unknown.
+    pub(crate) fn text(version: Option<&Self>) -> String {
+        version.map(Self::to_string).unwrap_or_default()
     }
 }
 
 impl fmt::Display for ResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
+            Repr::Any => f.write_str("0"),
             Repr::Number(number) => number.fmt(f),
-            Repr::Text(text) => f.write_str(text),
+            Repr::LongNumber(text) | Repr::Text(text) => f.write_str(text),
         }
     }
 }
@@ -153,6 +149,46 @@ impl PartialOrd for ResourceVersion {
             true => Some(Ordering::Equal),
             false => self.compare(other),
         }
+    }
+}
+
+/// A version that is a number, so that it has an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparable(ResourceVersion);
+
+impl Comparable {
+    /// Returns `None` if the version is not a number.
+    pub fn new(version: ResourceVersion) -> Option<Self> {
+        match version.0 {
+            Repr::Number(_) | Repr::LongNumber(_) => Some(Self(version)),
+            Repr::Text(_) | Repr::Any => None,
+        }
+    }
+
+    /// Returns the version.
+    pub fn version(&self) -> &ResourceVersion {
+        &self.0
+    }
+}
+
+impl Ord for Comparable {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match self.0.compare(&other.0) {
+            Some(order) => order,
+            None => unreachable!("both are numbers"),
+        }
+    }
+}
+
+impl PartialOrd for Comparable {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for Comparable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -180,9 +216,13 @@ mod tests {
                     Some(at.cmp(&other)),
                     "{a} {b}"
                 );
+                let versions = [a, b].map(|text| Comparable::new(ResourceVersion::new(text)?));
                 assert_eq!(
-                    ResourceVersion::from(a).compare(&b.into()),
-                    Some(at.cmp(&other)),
+                    versions[0]
+                        .as_ref()
+                        .unwrap()
+                        .cmp(versions[1].as_ref().unwrap()),
+                    at.cmp(&other),
                     "{a} {b}"
                 );
             }
@@ -192,7 +232,7 @@ mod tests {
             assert_eq!(compare_resource_versions("1", none), None, "{none}");
             assert_eq!(compare_resource_versions(none, none), None, "{none}");
             assert_eq!(
-                ResourceVersion::from(none).compare(&none.into()),
+                ResourceVersion::new(none).and_then(Comparable::new),
                 None,
                 "{none}"
             );
@@ -212,9 +252,9 @@ mod tests {
             ("20", "020", "020"),
         ];
         for (last, version, expected) in cases {
-            let mut reached = last.to_owned();
-            advance(&mut reached, version);
-            assert_eq!(reached, expected, "{last} {version}");
+            let mut reached = ResourceVersion::new(last);
+            ResourceVersion::new(version).unwrap().advance(&mut reached);
+            assert_eq!(reached, ResourceVersion::new(expected), "{last} {version}");
         }
     }
 
@@ -223,7 +263,6 @@ mod tests {
         assert_eq!(size_of::<ResourceVersion>(), 16);
         assert_eq!(size_of::<Option<ResourceVersion>>(), 16);
         for text in [
-            "",
             "0",
             "7",
             "007",
@@ -231,7 +270,8 @@ mod tests {
             "18446744073709551616",
             "abc",
         ] {
-            assert_eq!(ResourceVersion::from(text).to_string(), text);
+            assert_eq!(ResourceVersion::new(text).unwrap().to_string(), text);
         }
+        assert_eq!(ResourceVersion::new(""), None);
     }
 }

@@ -46,7 +46,7 @@ fn recording() -> (Transform<Thing>, Arc<Mutex<Vec<&'static str>>>) {
 fn deletion(key: &str, version: Option<&str>, gone: Deleted<Thing>) -> Delta<Thing> {
     Delta::Deleted {
         key: key.into(),
-        version: version.map(ResourceVersion::from),
+        version: version.and_then(ResourceVersion::new),
         gone,
     }
 }
@@ -166,7 +166,7 @@ fn k3_list_creates_tombstones_and_delete_event_does_not() {
     );
     queue.replace(vec![thing("watched", "new")], "2").unwrap();
     let mut replaced = Entry::new("watched".into(), thing("watched", "new"));
-    replaced.version = Some("7".into());
+    replaced.version = ResourceVersion::new("7");
     let missed = Deleted::FinalStateUnknown {
         key: "listed".into(),
         last_known: Some(thing("listed", "old")),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Result as Read, Unstructured};
 use k8s_informer::Deleted;
-use k8s_informer::object::{Accessor, Key, KeyError};
+use k8s_informer::object::{Accessor, Key, KeyError, ResourceVersion};
 use k8s_informer::store::{StoreError, Transform};
 
 use super::probe::touch;
@@ -259,6 +259,11 @@ impl VersionTracker {
             .find(older)
             .map_or("", |(_, version)| version)
     }
+}
+
+/// Returns the text of a version. It is empty if there is none.
+pub fn version_of(version: Option<&ResourceVersion>) -> String {
+    version.map_or_else(String::new, ToString::to_string)
 }
 
 /// Returns the last version if both are numbers and `version` is older. They can exceed every

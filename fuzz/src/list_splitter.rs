@@ -16,7 +16,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::item::few;
+use super::item::{few, version_of};
 use super::serving::{KNOWN, NoWaiting, Pieces, Shown, Thing, key_of, keys, plain, shown, text};
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -138,7 +138,7 @@ fn reflected<T: Shown>(body: &[u8], sizes: &[u8], Options { small_limit, .. }: O
         next,
         complete: status.complete,
         unreadable: status.unreadable,
-        version: status.resource_version,
+        version: version_of(status.resource_version.as_ref()),
     }
 }
 

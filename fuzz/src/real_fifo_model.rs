@@ -6,7 +6,7 @@ use arbitrary::Arbitrary;
 use k8s_informer::queue::{Delta, Deltas};
 
 use super::delta_fifo_model::Change;
-use super::item::{Held, Item, Refusal, VersionTracker, few, name, version_text};
+use super::item::{Held, Item, Refusal, VersionTracker, few, name, version_of, version_text};
 use super::processing::End;
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -63,11 +63,11 @@ impl Entry {
         let same = match (&self.event, delta) {
             (Event::One(change), delta) => change.is(delta),
             (Event::All(version, items), Delta::ReplacedAll(list)) => {
-                list.resource_version.to_string() == *version
+                version_of(list.resource_version.as_ref()) == *version
                     && list.objects().map(|held| held.0).eq(items.iter().copied())
             }
             (Event::Bookmark(version), Delta::Bookmark(bookmark)) => {
-                bookmark.to_string() == *version
+                version_of(bookmark.as_ref()) == *version
             }
             (event, delta) => *event == Event::SyncAll && matches!(delta, Delta::SyncAll),
         };

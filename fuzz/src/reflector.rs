@@ -23,6 +23,7 @@ use k8s_informer::store::ReflectorStore;
 use k8s_informer::time::{Backoff, Clock};
 use k8s_informer::{DynamicObject, Error, Indexer, Object, Stop};
 
+use super::item::version_of;
 use super::reflector_model::{FIRST_BACKOFF, ListRequest, MAX_BACKOFF, Model, Page, Step, Stream};
 use super::scripted::{Answer, End, Form, Frame, Live, QueueKind, Settings, Spoil, World, Written};
 use super::serving::{NoWaiting, Pieces, Thing};
@@ -132,10 +133,12 @@ impl Store {
                         objects.retain(|object| list.may_exist(&meta_namespace_key(&**object)));
                         // Of two objects with the same key, the last one counts.
                         objects.extend(list.objects().cloned());
-                        let version = list.resource_version.to_string();
+                        let version = version_of(list.resource_version.as_ref());
                         self.cache.replace(objects, &version)?;
                     }
-                    Delta::Bookmark(version) => self.cache.bookmark(&version.to_string())?,
+                    Delta::Bookmark(version) => {
+                        self.cache.bookmark(&version_of(version.as_ref()))?;
+                    }
                     // Only a resync is left, which these tests never trigger.
                     _ => {}
                 }
@@ -310,7 +313,7 @@ fn run_script(input: &[u8]) {
         } = &run.model;
         assert_eq!(
             (
-                &status.resource_version,
+                &version_of(status.resource_version.as_ref()),
                 status.listed,
                 status.complete,
                 status.unreadable
@@ -436,7 +439,8 @@ impl Run {
             );
         } else {
             assert_eq!(self.model.next, Step::Watch);
-            assert_eq!(options.resource_version.as_ref(), Some(&self.model.version));
+            let version = options.resource_version.as_deref();
+            assert_eq!(version.unwrap_or_default(), self.model.version);
         }
         let Some(reply) = self.reply() else {
             return Err(Error::other("the script has ended"));

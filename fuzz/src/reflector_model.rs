@@ -221,7 +221,8 @@ impl Model {
 
     /// Returns the minimum version that a watch-list requests.
     pub fn watch_list_version(&self) -> Option<String> {
-        (!self.unavailable).then(|| self.version.clone())
+        let version = (!self.unavailable).then(|| self.version.clone());
+        version.filter(|version| !version.is_empty())
     }
 
     fn new_cycle(&mut self, now: u64) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::__private::staging::{Applied, Door, Gaps, Staging};
-use k8s_informer::object::GroupVersionKind;
+use k8s_informer::object::{GroupVersionKind, ResourceVersion};
 use k8s_informer::queue::{Delta, Entry};
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
 use k8s_informer::store::{ReflectorStore, StoreError};
@@ -17,7 +17,7 @@ use serde::de::IgnoredAny;
 use serde_json::de::{SliceRead, StreamDeserializer};
 use serde_json::{Value, json};
 
-use super::item::{few, newest};
+use super::item::{few, newest, version_of};
 use super::serving::{KNOWN, NoWaiting, Pieces, Shown, Thing, key_of, plain, shown, text};
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -142,7 +142,7 @@ impl<T: Shown> Staging<T> for Recorder<T> {
                     Deleted::Final(object) => StoreCall::Deleted(object.shown()),
                     Deleted::FinalStateUnknown { .. } => StoreCall::Gone(key.to_string()),
                 },
-                Delta::Bookmark(version) => StoreCall::Bookmark(version.to_string()),
+                Delta::Bookmark(version) => StoreCall::Bookmark(version_of(version.as_ref())),
                 _ => panic!("a reflector writes no deltas of lists and resyncs"),
             });
         }
@@ -153,7 +153,7 @@ impl<T: Shown> Staging<T> for Recorder<T> {
         &self,
         entries: Vec<Entry<T>>,
         gaps: Gaps,
-        resource_version: &str,
+        resource_version: Option<ResourceVersion>,
     ) -> Result<Applied, StoreError> {
         let inner = self.inner();
         inner.replace_entries(entries, gaps, resource_version)
@@ -223,7 +223,7 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
     Outcome {
         cache: shown(&store.indexer),
         calls,
-        version: status.resource_version,
+        version: version_of(status.resource_version.as_ref()),
         unreadable: status.unreadable,
         complete: status.complete,
         again,

@@ -47,7 +47,7 @@ pub enum Delta<T> {
     SyncAll,
     /// All changes up to this resource version have been delivered. Only a
     /// [`RealFifo`](crate::queue::RealFifo) delivers this delta.
-    Bookmark(ResourceVersion),
+    Bookmark(Option<ResourceVersion>),
 }
 
 impl<T> Delta<T> {
@@ -111,7 +111,7 @@ impl<T> Delta<T> {
     pub(crate) fn version(&self) -> Option<&ResourceVersion> {
         match self {
             Self::Deleted { version, .. } => version.as_ref(),
-            Self::Bookmark(version) => Some(version),
+            Self::Bookmark(version) => version.as_ref(),
             other => other.entry().and_then(|entry| entry.version.as_ref()),
         }
     }
@@ -141,7 +141,7 @@ impl<T> Clone for Delta<T> {
 #[non_exhaustive]
 pub struct ReplacedAll<T> {
     /// The resource version of the list.
-    pub resource_version: ResourceVersion,
+    pub resource_version: Option<ResourceVersion>,
     /// The objects that have a key, in the order of the list.
     pub entries: Vec<Entry<T>>,
     /// The objects that have no key, with their positions in the list, in order.

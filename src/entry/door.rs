@@ -135,12 +135,14 @@ impl<T> Door<T> {
             Change::Add(object) => Delta::Added(self.entry(object, Digest::NONE)?),
             Change::Update(object) => Delta::Updated(self.entry(object, Digest::NONE)?),
             Change::Delete(gone) => self.deletion(gone)?,
-            Change::Bookmark(version) => Delta::Bookmark(version.as_str().into()),
+            Change::Bookmark(version) => Delta::Bookmark(ResourceVersion::new(&version)),
         })
     }
 
     /// Returns the version of an object. `None` if it has no metadata.
     pub(crate) fn version(&self, object: &T) -> Option<ResourceVersion> {
-        self.accessor.resource_version(object).map(Into::into)
+        self.accessor
+            .resource_version(object)
+            .and_then(ResourceVersion::new)
     }
 }

@@ -1,6 +1,7 @@
 pub use super::door::Door;
 pub use super::gaps::Gaps;
 use super::{Delta, Entry};
+use crate::resource_version::ResourceVersion;
 use crate::store::StoreError;
 
 /// The part of a queue or store that takes entries from a reflector, instead of objects.
@@ -35,7 +36,7 @@ pub trait Staging<T>: Send + Sync {
     fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Applied;
 
     /// Records the version of a change that was not applied because it cannot be read or stored.
-    fn skipped(&self, _: &str) {}
+    fn skipped(&self, _: Option<ResourceVersion>) {}
 
     /// Replaces the whole content, like
     /// [`ReflectorStore::replace`](crate::store::ReflectorStore::replace). Stored objects that are in the
@@ -48,7 +49,7 @@ pub trait Staging<T>: Send + Sync {
         &self,
         entries: Vec<Entry<T>>,
         gaps: Gaps,
-        resource_version: &str,
+        resource_version: Option<ResourceVersion>,
     ) -> Result<Applied, StoreError>;
 }
 

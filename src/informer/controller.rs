@@ -20,6 +20,7 @@ use crate::reflector::{
     Consumer, ListerWatcher, OnFailure, Reclaim, Reflector, ReflectorOptions, ReflectorState,
     ReflectorStatus,
 };
+use crate::resource_version::ResourceVersion;
 use crate::stop::{Done, Stop};
 
 /// The pause of the process loop after a panic in the queue.
@@ -294,6 +295,10 @@ impl<T: Object> Controller<T> {
         self.reflector.last_sync_resource_version()
     }
 
+    pub(super) fn last_sync_version(&self) -> Option<ResourceVersion> {
+        self.reflector.last_sync_version()
+    }
+
     /// Returns the names of the threads that have not ended. `run` is the name of the thread that
     /// called [`run`](Self::run), without the word "process".
     pub(super) fn running_threads(&self, run: &str) -> impl Iterator<Item = String> {
@@ -473,8 +478,8 @@ impl<T: Object> Controller<T> {
             // Nothing is lost that the next event would not deliver.
             None | Some(Delta::SyncAll | Delta::Bookmark(_)) => Lost::Other(text),
             Some(newest) => {
-                let (version, error) = (version(newest), Error::other(text));
-                self.reflector.rejected(key.cloned(), &version, &error);
+                let (version, error) = (newest.version().cloned(), Error::other(text));
+                self.reflector.rejected(key.cloned(), version, &error);
                 Lost::Object(error)
             }
         };
@@ -487,11 +492,13 @@ impl<T: Object> Controller<T> {
         match deltas.newest() {
             None | Some(Delta::SyncAll | Delta::Bookmark(_)) => {}
             Some(Delta::ReplacedAll(_)) => missing.accepted_list(|_| false),
-            Some(newest) => {
-                // A resync may deliver an older state than the rejected one.
-                let resynced = matches!(newest, Delta::Sync(_)).then(|| version(newest));
+            // A resync may deliver an older state than the rejected one.
+            Some(Delta::Sync(entry)) => {
+                missing.accepted_resync(&entry.key, entry.version.as_ref());
+            }
+            Some(_) => {
                 if let Some(key) = deltas.key() {
-                    missing.accepted(key, resynced.as_deref());
+                    missing.accepted(key);
                 }
             }
         }
@@ -571,11 +578,6 @@ fn outcome_of(position: usize, result: &Result<(), ProcessError>) -> ItemOutcome
             }
         }
     }
-}
-
-/// Returns the version of a change as text, which is empty if it has none.
-fn version<T>(delta: &Delta<T>) -> String {
-    delta.version().map(ToString::to_string).unwrap_or_default()
 }
 
 debug_fields!(Controller<T>: name);

@@ -387,7 +387,7 @@ struct Change<'d, T> {
 }
 
 struct PreparedList<T> {
-    version: ResourceVersion,
+    version: Option<ResourceVersion>,
     /// The number of objects without a key.
     without_key: usize,
     /// The listed objects.

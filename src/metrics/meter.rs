@@ -4,6 +4,7 @@ use std::sync::Arc;
 use crate::base::panic::{Panicked, catch};
 use crate::base::sync::Mutex;
 use crate::log;
+use crate::resource_version::ResourceVersion;
 
 /// Optional metrics: [`InformerMetrics`](super::InformerMetrics), or those of a work queue.
 pub struct Meter<M: ?Sized> {
@@ -65,18 +66,17 @@ impl<M: ?Sized> fmt::Debug for Meter<M> {
     }
 }
 
-/// Converts a resource version to a metric: its last 15 digits, or 0 if it is empty (X13). Returns
+/// Converts a resource version to a metric: its last 15 digits, or 0 if it is unknown (X13). Returns
 /// `None` if one of these characters is not a digit.
-pub(crate) fn resource_version_metric(resource_version: &str) -> Option<u64> {
-    if resource_version.is_empty() {
+pub(crate) fn resource_version_metric(version: Option<&ResourceVersion>) -> Option<u64> {
+    let Some(version) = version else {
         return Some(0);
-    }
-    let digits = resource_version
-        .len()
-        .checked_sub(15)
-        .map_or(resource_version, |from| {
-            resource_version.get(from..).unwrap_or_default()
-        });
+    };
+    let text = version.to_string();
+    let digits = match text.len().checked_sub(15) {
+        Some(from) => text.get(from..).unwrap_or_default(),
+        None => &text,
+    };
     digits
         .bytes()
         .all(|byte| byte.is_ascii_digit())
@@ -90,6 +90,8 @@ mod tests {
 
     #[test]
     fn x13_metric_has_last_15_digits_of_resource_version() {
+        let resource_version_metric =
+            |text| resource_version_metric(ResourceVersion::new(text).as_ref());
         assert_eq!(resource_version_metric(""), Some(0));
         assert_eq!(resource_version_metric("42"), Some(42));
         assert_eq!(

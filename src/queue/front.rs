@@ -14,6 +14,7 @@ use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::entry::{Applied, Delta, Door, Entry, Gaps, Staging};
 use crate::metrics::Meter;
 use crate::object::Accessor;
+use crate::resource_version::ResourceVersion;
 use crate::stop::Done;
 use crate::store::{Change, KnownObjects, StoreError};
 use crate::time::RealClock;
@@ -75,7 +76,7 @@ pub(super) trait DeltaAccumulator<T>: Accumulator + Sized {
         front: &Front<T, Self>,
         entries: Vec<Entry<T>>,
         gaps: Gaps,
-        resource_version: &str,
+        resource_version: Option<ResourceVersion>,
     ) -> Result<(), StoreError>;
 
     /// Queues requested deltas again, and whatever else waited for the end of a pop.
@@ -304,9 +305,9 @@ impl<T, A: Accumulator> Front<T, A> {
     }
 
     /// Records the version of a change that is not queued.
-    pub(super) fn skipped(&self, version: &str) {
+    pub(super) fn skipped(&self, version: Option<ResourceVersion>) {
         let mut queue = self.lock();
-        queue.versions.record_event(Some(version.into()));
+        queue.versions.record_event(version);
         queue.publish();
     }
 
@@ -527,7 +528,7 @@ impl<T: Send + Sync, A: DeltaAccumulator<T> + Send> Staging<T> for Front<T, A> {
         self.lock().versions.is_settled()
     }
 
-    fn skipped(&self, version: &str) {
+    fn skipped(&self, version: Option<ResourceVersion>) {
         self.skipped(version);
     }
 
@@ -553,7 +554,7 @@ impl<T: Send + Sync, A: DeltaAccumulator<T> + Send> Staging<T> for Front<T, A> {
         &self,
         entries: Vec<Entry<T>>,
         gaps: Gaps,
-        resource_version: &str,
+        resource_version: Option<ResourceVersion>,
     ) -> Result<Applied, StoreError> {
         A::replace(self, entries, gaps, resource_version)?;
         Ok(Applied::default())

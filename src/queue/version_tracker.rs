@@ -18,18 +18,18 @@ pub(super) struct VersionTracker {
     /// The sequence number of the next change.
     next: u64,
     /// The version of the last list, or the newest one of the events since then.
-    latest: ResourceVersion,
+    latest: Option<ResourceVersion>,
     /// Changes with a lower sequence number belong to the last list or are older.
     list_end: u64,
     /// A copy of the value of `watermark`, which can be compared without a lock.
-    published: ResourceVersion,
+    published: Option<ResourceVersion>,
     watermark: Watermark,
 }
 
 /// The unprocessed changes that share a sequence number.
 struct Pending {
     /// The last version that was received before these changes.
-    before: ResourceVersion,
+    before: Option<ResourceVersion>,
     changes: usize,
 }
 
@@ -64,30 +64,33 @@ impl VersionTracker {
     /// A watch that starts without a version first sends all existing objects as added, in no
     /// order. Their versions are ignored.
     pub(super) fn record_object(&mut self, version: Option<ResourceVersion>, is_added: bool) {
-        if !is_added || self.latest.is_known() {
+        let is_known = |latest: &ResourceVersion| !latest.is_any();
+        if !is_added || self.latest.as_ref().is_some_and(is_known) {
             self.record_event(version);
         }
     }
 
-    /// Records the version of an event, for example of a deletion or a bookmark. An empty or older
+    /// Records the version of an event, for example of a deletion or a bookmark. An unknown or older
     /// version changes nothing (W10).
     pub(super) fn record_event(&mut self, version: Option<ResourceVersion>) {
-        if let Some(version) = version
-            && !version.is_empty()
-            && version.compare(&self.latest) != Some(Ordering::Less)
-        {
-            self.set_latest(version);
+        let Some(version) = version else {
+            return;
+        };
+        let latest = self.latest.as_ref();
+        let order = latest.and_then(|latest| version.compare(latest));
+        if order != Some(Ordering::Less) {
+            self.set_latest(Some(version));
         }
     }
 
     /// Records the version of a list. Call this after [`begin`](Self::begin) was called for the
-    /// changes that the list causes. An empty version is recorded too.
-    pub(super) fn record_list(&mut self, version: ResourceVersion) {
+    /// changes that the list causes. `None` is recorded as well.
+    pub(super) fn record_list(&mut self, version: Option<ResourceVersion>) {
         self.set_latest(version);
         self.list_end = self.next;
     }
 
-    fn set_latest(&mut self, version: ResourceVersion) {
+    fn set_latest(&mut self, version: Option<ResourceVersion>) {
         self.latest = version;
         self.next += 1;
     }
@@ -120,7 +123,7 @@ mod tests {
     use super::*;
 
     fn number(version: u64) -> Option<ResourceVersion> {
-        Some(version.to_string().as_str().into())
+        ResourceVersion::new(&version.to_string())
     }
 
     fn published(versions: &mut VersionTracker) -> String {
@@ -159,9 +162,9 @@ mod tests {
         assert_eq!(published(&mut versions), "20");
         versions.end(sequences[1]);
         assert_eq!(published(&mut versions), "20");
-        versions.record_list("7".into());
+        versions.record_list(number(7));
         assert_eq!(published(&mut versions), "7");
-        versions.record_event(Some("abc".into()));
+        versions.record_event(ResourceVersion::new("abc"));
         assert_eq!(published(&mut versions), "abc", "it cannot be compared");
     }
 
@@ -169,7 +172,7 @@ mod tests {
     fn changes_between_two_versions_share_an_entry() {
         let mut versions = VersionTracker::default();
         let sequences: Vec<u64> = (0..1000).map(|_| versions.begin()).collect();
-        versions.record_list("10".into());
+        versions.record_list(number(10));
         assert_eq!((versions.len(), versions.is_settled()), (1, false));
         for sequence in sequences {
             assert_eq!(published(&mut versions), "");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::base::derive::debug_fields;
 use crate::base::sync::{Condvar, Mutex};
 use crate::error::debug_as_display;
-use crate::resource_version::ResourceVersion;
+use crate::resource_version::{Comparable, ResourceVersion};
 use crate::stop::Stop;
 
 /// The resource version up to which a queue has been processed. The cache that its consumer fills
@@ -50,40 +50,39 @@ pub struct Watermark {
 
 #[derive(Default)]
 struct State {
-    reached: ResourceVersion,
+    reached: Option<ResourceVersion>,
     /// The waiting threads. A change of `reached` wakes those whose version it has reached; the
     /// `Stop` of a waiter wakes only this one.
-    waiting: BTreeMap<(Digits, u64), Arc<Condvar>>,
+    waiting: BTreeMap<(Comparable, u64), Arc<Condvar>>,
     /// The number of waits so far, which distinguishes waits for the same version.
     waits: u64,
 }
 
-/// The length and the digits of a comparable version. They sort like the number.
-type Digits = (usize, String);
-
-fn digits(version: &ResourceVersion) -> Digits {
-    let digits = version.to_string();
-    (digits.len(), digits)
-}
-
 impl State {
-    fn has_reached(&self, wanted: &ResourceVersion) -> Result<bool, WaitError> {
-        match self.reached.compare(wanted) {
+    fn has_reached(&self, wanted: &Comparable) -> Result<bool, WaitError> {
+        let Some(reached) = &self.reached else {
+            return Ok(false);
+        };
+        match reached.compare(wanted.version()) {
             Some(order) => Ok(order.is_ge()),
-            None if !self.reached.is_known() => Ok(false),
+            None if reached.is_any() => Ok(false),
             None => Err(WaitError::NotComparable {
-                version: self.reached.to_string(),
+                version: reached.to_string(),
             }),
         }
     }
 
     /// Wakes the waits that end at the present version. One that cannot be compared ends all.
     fn wake(&mut self) {
-        if self.waiting.is_empty() || !self.reached.is_known() {
+        // The usual case: no version is copied.
+        if self.waiting.is_empty() {
             return;
         }
-        let is_comparable = self.reached.is_comparable();
-        let reached = is_comparable.then(|| digits(&self.reached));
+        let reached = self.reached.clone();
+        let Some(reached) = reached.filter(|reached| !reached.is_any()) else {
+            return;
+        };
+        let reached = Comparable::new(reached);
         while let Some(first) = self.waiting.first_entry()
             && reached
                 .as_ref()
@@ -103,16 +102,16 @@ impl Watermark {
     /// Returns the version that has been reached. It is empty if no version has been reached yet,
     /// or if the server sends no versions.
     pub fn current(&self) -> String {
-        self.state.lock().reached.to_string()
+        ResourceVersion::text(self.state.lock().reached.as_ref())
     }
 
     /// Sets the version up to which everything has been processed. Call it only for a custom queue:
     /// the queues of this crate set their watermarks themselves.
     pub fn set(&self, version: &str) {
-        self.set_reached(version.into());
+        self.set_reached(ResourceVersion::new(version));
     }
 
-    pub(super) fn set_reached(&self, version: ResourceVersion) {
+    pub(super) fn set_reached(&self, version: Option<ResourceVersion>) {
         let mut state = self.state.lock();
         state.reached = version;
         state.wake();
@@ -145,12 +144,11 @@ impl Watermark {
         timeout: Duration,
         stop: &Stop,
     ) -> Result<(), WaitError> {
-        let wanted = ResourceVersion::from(version);
-        if !wanted.is_comparable() {
+        let Some(wanted) = ResourceVersion::new(version).and_then(Comparable::new) else {
             return Err(WaitError::NotComparable {
                 version: version.to_owned(),
             });
-        }
+        };
         let deadline = Instant::now().checked_add(timeout);
         watermarks
             .into_iter()
@@ -158,15 +156,20 @@ impl Watermark {
     }
 
     /// Returns the lowest version of several watermarks: the version that all of them have reached.
-    /// It is empty if one of them has reached no version, or if they cannot be compared.
-    pub(crate) fn lowest<'a>(watermarks: impl IntoIterator<Item = &'a Self>) -> String {
-        let all = watermarks.into_iter();
-        ResourceVersion::lowest(all.map(|one| one.state.lock().reached.clone()))
+    /// Returns `None` if one of them has reached no version, or if they cannot be compared.
+    pub(crate) fn lowest<'a>(
+        watermarks: impl IntoIterator<Item = &'a Self>,
+    ) -> Option<ResourceVersion> {
+        ResourceVersion::lowest(watermarks.into_iter().map(Self::reached))
+    }
+
+    pub(crate) fn reached(&self) -> Option<ResourceVersion> {
+        self.state.lock().reached.clone()
     }
 
     fn wait_until(
         &self,
-        wanted: &ResourceVersion,
+        wanted: &Comparable,
         deadline: Option<Instant>,
         stop: &Stop,
     ) -> Result<(), WaitError> {
@@ -186,14 +189,14 @@ impl Watermark {
         });
         let mut state = self.state.lock();
         state.waits += 1;
-        let key = (digits(wanted), state.waits);
+        let key = (wanted.clone(), state.waits);
         let mut timed_out = false;
         let result = loop {
             match state.has_reached(wanted) {
                 Ok(false) => {}
                 reached => break reached.map(drop),
             }
-            let reached = || state.reached.to_string();
+            let reached = || ResourceVersion::text(state.reached.as_ref());
             if stop.is_stopped() {
                 break Err(WaitError::Stopped { reached: reached() });
             }
@@ -308,6 +311,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{WaitError, Watermark};
+    use crate::resource_version::ResourceVersion;
     use crate::stop::Stop;
 
     /// Starts waits, and returns once all of them block.
@@ -330,7 +334,7 @@ mod tests {
 
     fn waiting(watermark: &Watermark) -> Vec<String> {
         let state = watermark.state.lock();
-        state.waiting.keys().map(|key| key.0.1.clone()).collect()
+        state.waiting.keys().map(|key| key.0.to_string()).collect()
     }
 
     #[test]
@@ -374,16 +378,19 @@ mod tests {
     #[test]
     fn lowest_version_is_the_one_all_watermarks_reached() {
         let several = [Watermark::new(), Watermark::new(), Watermark::new()];
-        assert_eq!(Watermark::lowest(&several), "");
+        let lowest = |watermarks: &[Watermark]| {
+            ResourceVersion::text(Watermark::lowest(watermarks).as_ref())
+        };
+        assert_eq!(lowest(&several), "");
         several
             .iter()
             .zip(["10", "9", "11"])
             .for_each(|(one, version)| one.set(version));
-        assert_eq!(Watermark::lowest(&several), "9");
-        assert_eq!(Watermark::lowest([]), "");
-        assert_eq!(Watermark::lowest(&several[..1]), "10");
+        assert_eq!(lowest(&several), "9");
+        assert_eq!(lowest(&[]), "");
+        assert_eq!(lowest(&several[..1]), "10");
         Watermark::wait_all(&several, "9", Duration::ZERO, &Stop::new()).unwrap();
         several[1].set("abc");
-        assert_eq!(Watermark::lowest(&several), "");
+        assert_eq!(lowest(&several), "");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{ListOptions, ListerWatcher};
 use crate::base::sync::Mutex;
 use crate::error::Error;
-use crate::resource_version::{compare_resource_versions, is_at_least};
+use crate::resource_version::{Comparable, ResourceVersion};
 use crate::stop::{Done, Stop};
 use crate::wire::ListMeta;
 
@@ -36,28 +36,27 @@ pub(super) struct State {
 #[derive(Clone)]
 pub(super) enum Target {
     /// This version, or a later one.
-    Version(String),
+    Version(Comparable),
     /// A consistent list, because versions can't tell.
-    List,
+    ConsistentList,
 }
 
 impl Target {
     /// Whether a store at this version has what is required.
-    pub(super) fn is_reached(&self, version: &str) -> bool {
+    pub(super) fn is_reached(&self, version: Option<&ResourceVersion>) -> bool {
         match self {
-            Self::Version(wanted) => is_at_least(version, wanted),
-            Self::List => false,
+            Self::Version(wanted) => {
+                version.is_some_and(|version| version.is_at_least(wanted.version()))
+            }
+            Self::ConsistentList => false,
         }
     }
 
     /// Returns what meets both targets. It never is a lower version than one of them.
     pub(super) fn and(self, other: Self) -> Self {
-        let (Self::Version(a), Self::Version(b)) = (self, other) else {
-            return Self::List;
-        };
-        match compare_resource_versions(&a, &b) {
-            Some(order) => Self::Version(if order.is_ge() { a } else { b }),
-            None => Self::List,
+        match (self, other) {
+            (Self::Version(a), Self::Version(b)) => Self::Version(a.max(b)),
+            _ => Self::ConsistentList,
         }
     }
 
@@ -89,10 +88,10 @@ pub(crate) struct Waiting<'a> {
 
 impl Waiting<'_> {
     /// The version to reach. `None` if only a list will do.
-    pub(crate) fn version(&self) -> Option<&str> {
+    pub(crate) fn version(&self) -> Option<&Comparable> {
         match &self.target {
             Target::Version(version) => Some(version),
-            Target::List => None,
+            Target::ConsistentList => None,
         }
     }
 }
@@ -125,7 +124,7 @@ impl CatchUp {
         Waiting {
             catch_up: self,
             reached,
-            target: Target::List,
+            target: Target::ConsistentList,
         }
     }
 
@@ -166,7 +165,7 @@ impl CatchUp {
     }
 
     /// Ends the waits whose targets the store has received. `version` is that of the store.
-    pub(super) fn release(&self, version: &str) {
+    pub(super) fn release(&self, version: Option<&ResourceVersion>) {
         let released: Vec<Wait> = {
             let mut state = self.state.lock();
             // The usual case, after each step.
@@ -186,9 +185,12 @@ impl CatchUp {
     }
 }
 
-/// Returns the current version of the server, or an empty string if it has none. The list is limited
-/// because only its version matters.
-pub(super) fn read_version(from: &dyn ListerWatcher, stop: &Stop) -> Result<String, Error> {
+/// Returns the current version of the server, or `None` if it has none. The list is limited because
+/// only its version matters.
+pub(super) fn read_version(
+    from: &dyn ListerWatcher,
+    stop: &Stop,
+) -> Result<Option<ResourceVersion>, Error> {
     let options = ListOptions {
         limit: Some(1),
         ..ListOptions::default()
@@ -199,5 +201,5 @@ pub(super) fn read_version(from: &dyn ListerWatcher, stop: &Stop) -> Result<Stri
         Some(_) => Error::from(std::io::Error::from(error)),
         None => Error::invalid("the answer is not a list"),
     })?;
-    Ok(list.resource_version().to_owned())
+    Ok(ResourceVersion::new(list.resource_version()))
 }

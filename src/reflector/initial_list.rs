@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::initial_objects::{InitialObjects, Keyed};
-use super::protocol::Listed;
+use super::protocol::Completeness;
 use crate::base::digest::Digest;
 use crate::base::panic;
 use crate::entry::{Door, Entry, Gaps};
@@ -175,17 +175,17 @@ impl<T: Object> InitialList<T> {
 
     /// Whether every object was read in its last state.
     pub(super) fn is_complete(&self) -> bool {
-        matches!(self.outcome(), Listed::Complete)
+        matches!(self.completeness(), Completeness::Complete)
     }
 
     /// What the list says about the objects that it lacks.
-    pub(super) fn outcome(&self) -> Listed {
+    pub(super) fn completeness(&self) -> Completeness {
         if self.gaps.has_nameless() {
-            Listed::Nameless
+            Completeness::Nameless
         } else if self.gaps.is_empty() && self.outdated.is_empty() {
-            Listed::Complete
+            Completeness::Complete
         } else {
-            Listed::Unreadable
+            Completeness::Unreadable
         }
     }
 

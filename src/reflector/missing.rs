@@ -1,10 +1,9 @@
-use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use crate::base::sync::Mutex;
 use crate::entry;
 use crate::object::Key;
-use crate::resource_version::compare_resource_versions;
+use crate::resource_version::ResourceVersion;
 
 /// The maximum number of missing objects that are remembered. Objects beyond this number are
 /// represented by the empty key.
@@ -35,55 +34,76 @@ struct State {
 struct Entry {
     /// The value of [`State::recorded`] after this entry was recorded.
     recorded: u64,
-    /// The version in which the consumer rejected the object. `None` if the reflector could not
-    /// read it.
-    rejected: Option<Box<str>>,
+    reason: Reason,
+}
+
+/// Why an object is missing.
+#[derive(PartialEq, Eq)]
+enum Reason {
+    /// The reflector could not read it.
+    Unreadable,
+    /// The consumer rejected it in this version.
+    Rejected(Option<ResourceVersion>),
 }
 
 impl State {
     /// Returns whether an object was recorded that is not yet remembered, or not yet as rejected.
-    fn record(&mut self, key: Option<Key>, rejected: Option<&str>) -> bool {
+    fn record(&mut self, key: Option<Key>, reason: Reason) -> bool {
         let key = key.unwrap_or_else(|| "".into());
         let is_full = self.objects.len() >= MAX_MISSING && !self.objects.contains_key(&key);
         let key = if is_full { "".into() } else { key };
         self.recorded += 1;
+        let is_unreadable = reason == Reason::Unreadable;
         let entry = Entry {
             recorded: self.recorded,
-            rejected: rejected.map(Into::into),
+            reason,
         };
         let before = self.objects.insert(key, entry);
-        let is_known = before.is_some_and(|it| rejected.is_none() || it.rejected.is_some());
+        let is_known = before.is_some_and(|before| is_unreadable || before.is_rejected());
         !is_known && !is_full
+    }
+}
+
+impl Entry {
+    fn is_rejected(&self) -> bool {
+        matches!(self.reason, Reason::Rejected(_))
     }
 }
 
 impl Missing {
     /// Records an object that the reflector could not read. Returns whether it is newly missing.
     pub(super) fn add_unreadable(&self, key: Option<Key>) -> bool {
-        self.state.lock().record(key, None)
+        self.state.lock().record(key, Reason::Unreadable)
     }
 
     /// Records an object that the consumer rejected in this version.
-    pub(super) fn add_rejected(&self, key: Option<Key>, version: &str) {
+    pub(super) fn add_rejected(&self, key: Option<Key>, version: Option<ResourceVersion>) {
         let mut state = self.state.lock();
         state.rejections += 1;
-        let is_new = state.record(key, Some(version));
+        let is_new = state.record(key, Reason::Rejected(version));
         state.has_new_rejections |= is_new;
     }
 
-    /// Records that the consumer processed an object. `resynced` is the version of an object that
-    /// may come from a resync: it is the newest state only if that version, or an older one, was
-    /// rejected.
-    pub(crate) fn accepted(&self, key: &str, resynced: Option<&str>) {
+    /// Records that the consumer processed an object.
+    pub(crate) fn accepted(&self, key: &str) {
         let mut state = self.state.lock();
-        let rejected = state.objects.get(key).and_then(|it| it.rejected.as_deref());
-        let is_newest = |rejected| {
-            resynced.is_none_or(|version| {
-                version == rejected
-                    || compare_resource_versions(version, rejected).is_some_and(Ordering::is_gt)
-            })
+        if state.objects.get(key).is_some_and(Entry::is_rejected) {
+            state.objects.remove(key);
+        }
+    }
+
+    /// Records that the consumer processed an object that may come from a resync. It is the newest
+    /// state only if this version, or an older one, was rejected.
+    pub(crate) fn accepted_resync(&self, key: &str, version: Option<&ResourceVersion>) {
+        let mut state = self.state.lock();
+        let is_newest = |entry: &Entry| match &entry.reason {
+            Reason::Unreadable => false,
+            Reason::Rejected(rejected) => match (version, rejected) {
+                (Some(version), Some(rejected)) => version >= rejected,
+                (version, rejected) => version == rejected.as_ref(),
+            },
         };
-        if rejected.is_some_and(is_newest) {
+        if state.objects.get(key).is_some_and(is_newest) {
             state.objects.remove(key);
         }
     }
@@ -94,15 +114,15 @@ impl Missing {
         let mut state = self.state.lock();
         state
             .objects
-            .retain(|key, entry| entry.rejected.is_none() || is_rejected(key));
+            .retain(|key, entry| !entry.is_rejected() || is_rejected(key));
     }
 
     /// Forgets an object whose newer state was read, or that was deleted. Only the consumer ends a
     /// rejection, unless the object was deleted. Returns whether the object was unreadable.
     pub(super) fn forget(&self, key: &Key, is_deleted: bool) -> bool {
         let mut state = self.state.lock();
-        let is_unreadable = |entry: &Entry| entry.rejected.is_none();
-        let was_unreadable = state.objects.get(key).is_some_and(is_unreadable);
+        let entry = state.objects.get(key);
+        let was_unreadable = entry.is_some_and(|entry| !entry.is_rejected());
         if was_unreadable || is_deleted {
             state.objects.remove(key);
         }
@@ -126,7 +146,7 @@ impl Missing {
     ) -> Vec<(Key, u64)> {
         let (mut rejected, mut obsolete) = (HashMap::new(), Vec::new());
         for (key, entry) in &self.state.lock().objects {
-            if entry.rejected.is_some() {
+            if entry.is_rejected() {
                 rejected.insert(Key::clone(key), entry.recorded);
             } else if complete || entry.recorded <= began {
                 obsolete.push((Key::clone(key), entry.recorded));
@@ -170,7 +190,7 @@ impl Missing {
     /// The number of objects that are missing because the consumer rejected them.
     pub(crate) fn rejected(&self) -> usize {
         let state = self.state.lock();
-        let rejected = state.objects.values().filter(|it| it.rejected.is_some());
+        let rejected = state.objects.values().filter(|entry| entry.is_rejected());
         rejected.count()
     }
 

@@ -7,6 +7,7 @@ use crate::base::text::EscapedText;
 use crate::base::threads::StackSizes;
 use crate::error::Error;
 use crate::object::GroupVersionKind;
+use crate::resource_version::ResourceVersion;
 use crate::time::{Backoff, Clock, RealClock};
 use crate::wire::{DecodeLimits, FieldPaths, Shard};
 
@@ -265,8 +266,9 @@ debug_fields!(ReflectorOptions:
 pub struct ReflectorStatus {
     /// The current activity.
     pub state: ReflectorState,
-    /// The version from which the next watch resumes. Empty before the first list.
-    pub resource_version: String,
+    /// The version from which the next watch resumes. `None` before the first list, and if the server
+    /// sends no versions.
+    pub resource_version: Option<ResourceVersion>,
     /// Whether a complete list has reached the store since the start.
     pub listed: bool,
     /// The number of objects received in the current or last list. It includes objects of other
@@ -349,8 +351,8 @@ impl fmt::Display for ReflectorStatus {
             ReflectorState::BackingOff => "backing off",
             ReflectorState::Stopped => "stopped",
         })?;
-        if !self.resource_version.is_empty() {
-            write!(f, " at version {}", EscapedText(&self.resource_version))?;
+        if let Some(version) = &self.resource_version {
+            write!(f, " at version {}", EscapedText(&version.to_string()))?;
         }
         if !self.listed {
             f.write_str(", not synced yet")?;

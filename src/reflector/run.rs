@@ -27,6 +27,7 @@ use crate::entry::Staging;
 use crate::error::Error;
 use crate::log;
 use crate::object::{Key, Object};
+use crate::resource_version::ResourceVersion;
 use crate::stop::Stop;
 use crate::store::{ReflectorStore, StoreError};
 use crate::wire::Decode;
@@ -161,21 +162,26 @@ impl<T: Object> Reflector<T> {
     /// Records that the consumer of the store's queue could not process an object in this version.
     /// The reflector notices it on its own thread and schedules a relist. Pass the error to
     /// [`notify_rejected`](Self::notify_rejected) afterwards.
-    pub(crate) fn rejected(&self, key: Option<Key>, version: &str, error: &Error) {
-        let at = self.now();
-        {
-            let mut status = self.status.lock();
-            (status.last_error, status.last_error_at) = (Some(error.clone()), at);
-        }
+    pub(crate) fn rejected(
+        &self,
+        key: Option<Key>,
+        version: Option<ResourceVersion>,
+        error: &Error,
+    ) {
+        self.set_last_error(error.clone());
         self.missing.add_rejected(key, version);
     }
 
     /// Records that an index function failed for an object, which the consumer has stored. Pass the
     /// error to [`notify_rejected`](Self::notify_rejected) afterwards.
     pub(crate) fn unindexed(&self, error: &Error) {
+        self.set_last_error(error.clone());
+    }
+
+    fn set_last_error(&self, error: Error) {
         let at = self.now();
         let mut status = self.status.lock();
-        (status.last_error, status.last_error_at) = (Some(error.clone()), at);
+        (status.last_error, status.last_error_at) = (Some(error), at);
     }
 
     /// Passes the error of a rejected or unindexed object to the log and to the callback for failures.
@@ -206,6 +212,10 @@ impl<T: Object> Reflector<T> {
     /// since then. It is empty before the first list. If a queue is between the reflector and a
     /// store, the store may still have an older version.
     pub fn last_sync_resource_version(&self) -> String {
+        ResourceVersion::text(self.last_sync_version().as_ref())
+    }
+
+    pub(crate) fn last_sync_version(&self) -> Option<ResourceVersion> {
         self.status.lock().resource_version.clone()
     }
 
@@ -327,12 +337,17 @@ impl<T: Object> Reflector<T> {
     /// Publishes the outcome of a list before the store receives the list, because a program that
     /// waits for the sync may read the status immediately after the sync. If the store rejects the
     /// list, [`publish`](Self::publish) reverts the status.
-    fn announce(&self, protocol: &Protocol, list: &InitialList<T>, version: &str) {
+    fn announce(
+        &self,
+        protocol: &Protocol,
+        list: &InitialList<T>,
+        version: Option<&ResourceVersion>,
+    ) {
         let undecodable = list.undecodable();
         let mut status = self.status.lock();
         let is_first = protocol.lists == 0 || status.undecodable.is_some();
         status.undecodable = undecodable.filter(|_| is_first);
-        version.clone_into(&mut status.resource_version);
+        status.resource_version = version.cloned();
         (status.listed, status.complete) = (true, list.is_complete());
         status.received = list.received();
         status.relists = protocol.lists;
@@ -376,7 +391,7 @@ impl<T: Object> Reflector<T> {
             let protocol = &session.protocol;
             let mut status = self.status.lock();
             if status.resource_version != protocol.version {
-                protocol.version.clone_into(&mut status.resource_version);
+                status.resource_version.clone_from(&protocol.version);
             }
             if protocol.listing().is_some() {
                 let received = session.initial.received();
@@ -407,7 +422,7 @@ impl<T: Object> Reflector<T> {
                 status.failures += failures.count() as u64;
             }
         }
-        self.catch_up.release(&session.protocol.version);
+        self.catch_up.release(session.protocol.version.as_ref());
         reports
     }
 

@@ -2,14 +2,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{
-    AddIndexersError, Change, IndexError, Indexers, KnownObjects, ReflectorStore, Store,
-    StoreError, ThreadSafeStore, TransactionError, Transform,
+    AddIndexersError, Change, IndexError, Indexers, KnownObjects, NewVersion, ReflectorStore,
+    Store, StoreError, ThreadSafeStore, TransactionError, Transform, Write,
 };
 use crate::base::derive::debug_fields;
 use crate::base::digest::Digest;
 use crate::entry::{Applied, Delta, Door, Entry, Gaps, Staging};
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Deleted, Key, Object};
+use crate::resource_version::ResourceVersion;
 
 /// A thread-safe, indexed cache that derives keys from its objects. client-go's `Indexer`.
 ///
@@ -86,8 +87,8 @@ impl<T> Indexer<T> {
     /// [`StoreError`] if the object has no key, or if the transform or an index function fails.
     /// Then nothing has changed.
     pub fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        let delta = self.enter(Change::Update(object))?;
-        self.store.write_delta(&delta).map(drop)
+        let write = self.enter(Change::Update(object))?;
+        self.store.apply(write).map(drop)
     }
 
     /// Stores an object, like [`add`](Self::add).
@@ -107,8 +108,8 @@ impl<T> Indexer<T> {
     ///
     /// [`StoreError::Key`] if the object has no key.
     pub fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
-        let change = self.enter(Change::Delete(gone))?;
-        self.store.write_delta(&change).map(drop)
+        let write = self.enter(Change::Delete(gone))?;
+        self.store.apply(write).map(drop)
     }
 
     /// Replaces all objects and sets the resource version. If several objects have the same key,
@@ -122,7 +123,8 @@ impl<T> Indexer<T> {
         let entries = objects.into_iter();
         let entries = entries.map(|object| self.door.entry(object, Digest::NONE));
         let entries = entries.collect::<Result<_, _>>()?;
-        self.store.replace_entries(entries, resource_version)
+        self.store
+            .replace_entries(entries, ResourceVersion::new(resource_version))
     }
 
     /// Applies several changes in order, as one atomic step. A read sees all of them or none.
@@ -281,17 +283,26 @@ impl<T> Indexer<T> {
         entries.extend(stored.filter(|it| gaps.cover(&it.key) && !listed.contains(&it.key)));
     }
 
-    /// Turns a change into a delta. The version is that after the transform (S1). A deleted object is
+    /// Turns a change into a write. The version is that after the transform (S1). A deleted object is
     /// not stored, so it is not transformed.
-    fn enter(&self, change: Change<T>) -> Result<Delta<T>, StoreError> {
+    fn enter(&self, change: Change<T>) -> Result<Write<T>, StoreError> {
+        let version_of = |object| NewVersion::of(self.door.accessor().resource_version(object));
         Ok(match change {
             Change::Add(object) | Change::Update(object) => {
-                let mut entry = self.door.entry(object, Digest::NONE)?;
-                entry.version = self.door.version(&entry.object);
-                Delta::Updated(entry)
+                let entry = self.door.entry(object, Digest::NONE)?;
+                Write {
+                    version: version_of(&entry.object),
+                    delta: Delta::Updated(entry),
+                }
             }
-            Change::Delete(gone) => self.door.untransformed_deletion(gone)?,
-            Change::Bookmark(version) => Delta::Bookmark(version.as_str().into()),
+            Change::Delete(gone) => Write {
+                version: match &gone {
+                    Deleted::Final(object) => version_of(object),
+                    Deleted::FinalStateUnknown { .. } => NewVersion::Unchanged,
+                },
+                delta: self.door.untransformed_deletion(gone)?,
+            },
+            Change::Bookmark(version) => Write::bookmark(&version),
         })
     }
 }
@@ -360,12 +371,12 @@ impl<T: Send + Sync> Staging<T> for Indexer<T> {
         &self,
         mut entries: Vec<Entry<T>>,
         gaps: Gaps,
-        resource_version: &str,
+        resource_version: Option<ResourceVersion>,
     ) -> Result<Applied, StoreError> {
         self.keep_in_gaps(&mut entries, &gaps);
         let unindexed = self.store.write_prepared(
             |functions| functions.build(&entries),
-            |store, slots| store.replace(slots, resource_version.into()),
+            |store, slots| store.replace(slots, resource_version),
         );
         Ok(Applied {
             rejected: Vec::new(),

@@ -228,6 +228,6 @@ fn watch_with_non_event_response_is_an_error() {
             error.is_decode() && !text.contains("s3cret"),
             "{shown}: {text}"
         );
-        assert!(events.next().is_none() && events.resource_version().is_empty());
+        assert!(events.next().is_none() && events.resource_version().is_none());
     }
 }

@@ -48,12 +48,14 @@ pub(crate) fn write_delta(delta: &Delta<Obj>) -> Value {
         },
         Delta::ReplacedAll(list) => {
             let objects: Vec<&Obj> = list.objects().map(|object| &**object).collect();
-            let version = list.resource_version.to_string();
+            let version = list.resource_version.as_ref().map(ToString::to_string);
+            let version = version.unwrap_or_default();
             json!({"type": "ReplacedAll", "rv": version, "objs": objects})
         }
         Delta::SyncAll => json!({"type": "SyncAll"}),
         Delta::Bookmark(resource_version) => {
-            json!({"type": "Bookmark", "rv": resource_version.to_string()})
+            let version = resource_version.as_ref().map(ToString::to_string);
+            json!({"type": "Bookmark", "rv": version.unwrap_or_default()})
         }
         other => panic!("{other:?}"),
     }

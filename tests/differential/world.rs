@@ -310,7 +310,8 @@ impl<T: CacheForm> World<T> {
         let statuses = self.informer.statuses();
         let versions = statuses
             .iter()
-            .map(|(_, status)| status.resource_version.parse().unwrap_or(0));
+            .map(|(_, status)| Some(status.resource_version.as_ref()?.to_string()))
+            .map(|version| version.map_or(0, |version| version.parse().unwrap_or(0)));
         (
             versions.collect(),
             statuses.iter().map(|(_, status)| status.relists).sum(),

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use k8s_informer::__private::Sealed;
 use k8s_informer::__private::staging::{Applied, Door, Gaps, Staging};
 use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions, wait_for_cache_sync};
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::queue::{Delta, Deltas, Entry, PopError, Process, Queue};
 use k8s_informer::reflector::{ListerWatcher, ReflectorStatus};
 use k8s_informer::store::{ReflectorStore, StoreError};
@@ -57,7 +58,7 @@ impl Staging<DynamicObject> for HeldQueue {
         &self,
         entries: Vec<Entry<DynamicObject>>,
         gaps: Gaps,
-        version: &str,
+        version: Option<ResourceVersion>,
     ) -> Result<Applied, StoreError> {
         let staging = self.queue.staging().unwrap();
         let applied = staging.replace_entries(entries, gaps, version)?;
@@ -179,7 +180,11 @@ fn status_at_sync_has_the_outcome_of_the_list() {
                 (u64::from(!complete), !complete),
                 "{context}"
             );
-            assert_eq!(status.resource_version, "10", "{context}");
+            assert_eq!(
+                status.resource_version,
+                ResourceVersion::new("10"),
+                "{context}"
+            );
         }
     }
 }

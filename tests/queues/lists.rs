@@ -6,6 +6,7 @@ use std::thread;
 
 use k8s_informer::__private::staging::Gaps;
 use k8s_informer::Indexer;
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::queue::{Delta, DeltaFifo, Entry, Queue};
 use k8s_informer::store::{Indexers, ReflectorStore, StoreError};
 
@@ -62,7 +63,7 @@ const OPERATIONS: [(&str, Operation); 14] = [
         let staging = queue.staging().unwrap();
         shown(
             staging
-                .replace_entries(entries.into(), gaps, "11")
+                .replace_entries(entries.into(), gaps, ResourceVersion::new("11"))
                 .map(drop),
         )
     }),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::object::{Accessor, KeyError};
+use k8s_informer::object::{Accessor, KeyError, ResourceVersion};
 use k8s_informer::queue::{Delta, Deltas, PopError, Queue, RealFifo};
 use k8s_informer::store::{ReflectorStore, StoreError, Transform};
 
@@ -140,7 +140,10 @@ fn r4_queue_is_atomic_and_has_bookmarks() {
     queue.bookmark("7").unwrap();
     queue.resync().unwrap();
     assert_eq!(list(&pop(&queue)), [("a", 1)]);
-    assert_eq!(drain(&queue), [Delta::Bookmark("7".into()), Delta::SyncAll]);
+    assert_eq!(
+        drain(&queue),
+        [Delta::Bookmark(ResourceVersion::new("7")), Delta::SyncAll]
+    );
 }
 
 #[test]
@@ -156,7 +159,7 @@ fn r7_atomic_list_is_one_change_with_unchecked_keys() {
     let Delta::ReplacedAll(popped) = popped else {
         panic!()
     };
-    assert_eq!(popped.resource_version, "9".into());
+    assert_eq!(popped.resource_version, ResourceVersion::new("9"));
 }
 
 #[test]
@@ -225,7 +228,7 @@ fn r11_bookmarks_do_not_populate() {
     let queue = empty();
     queue.bookmark("7").unwrap();
     assert!(!queue.has_synced());
-    assert_eq!(pop(&queue), Delta::Bookmark("7".into()));
+    assert_eq!(pop(&queue), Delta::Bookmark(ResourceVersion::new("7")));
     assert!(!queue.has_synced());
 }
 

@@ -458,7 +458,7 @@ fn l15_list_without_items_is_empty() {
         r#"{"kind":"PodList","metadata":null}"#,
     ] {
         let it = Running::new([Answer::body(body)]);
-        assert_eq!(it.requests(2)[1], "watch ", "{body}");
+        assert_eq!(it.requests(2)[1], "watch most recent", "{body}");
     }
     let without_items =
         |meta: &str| Answer::body(format!(r#"{{"kind":"PodList","metadata":{{{meta}}}}}"#));
@@ -662,7 +662,11 @@ fn l3_watch_after_watch_list_is_healthy_by_rules_after_list() {
         for _ in 0..3 {
             it.advance_wait(60 * SECOND);
         }
-        assert_eq!(it.requests(4)[2..], ["watch-list ", next], "{watch}");
+        assert_eq!(
+            it.requests(4)[2..],
+            ["watch-list most recent", next],
+            "{watch}"
+        );
         assert_eq!(it.waited()[..3], waits, "{watch}");
     }
 }
@@ -681,10 +685,10 @@ fn l4_lists_watches_and_watch_lists_share_one_backoff() {
         it.advance_wait(60 * SECOND);
     }
     let requests = [
-        "watch-list ",
-        "watch-list ",
+        "watch-list most recent",
+        "watch-list most recent",
         "list 0 limit 500",
-        "watch-list ",
+        "watch-list most recent",
         "watch 10",
         "watch 10",
         "watch-list 10",

@@ -114,7 +114,7 @@ fn wl1_watch_list_option_chooses_between_list_and_watch_list() {
     for_each_constructor(
         Vec::new,
         |options| options.watch_list = true,
-        |server| assert_eq!(server.requests(1), ["watch-list "]),
+        |server| assert_eq!(server.requests(1), ["watch-list most recent"]),
     );
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::informer::SharedIndexInformerOptions;
-use k8s_informer::object::GroupVersionResource;
+use k8s_informer::object::{GroupVersionResource, ResourceVersion};
 use k8s_informer::reflector::{
     Body, ListOptions, ListWatch, ListerWatcher, Reflector, ReflectorOptions, Shard,
 };
@@ -154,7 +154,7 @@ fn l8_oversized_request_falls_back_to_most_recent_list() {
             scope.spawn(|| reflector.run(&stop));
             let (deadline, version) = (
                 Instant::now() + TIMEOUT,
-                server.resource_version().to_string(),
+                ResourceVersion::new(&server.resource_version().to_string()),
             );
             let has_caught_up = || {
                 let status = reflector.status();

@@ -181,7 +181,10 @@ fn w15_missed_object_triggers_a_watch_list() {
     let third = event("ADDED", &good("a", "13")) + &end("13");
     let answers = [first, second + SILENCE, third].map(Answer::open);
     let (requests, waits, _) = run(&Server::new(answers).with_watch_list(), 3);
-    assert_eq!(requests, ["watch-list ", "watch-list 10", "watch-list 12"]);
+    assert_eq!(
+        requests,
+        ["watch-list most recent", "watch-list 10", "watch-list 12"]
+    );
     assert_eq!(
         waits.iter().filter(|wait| **wait == 1).count(),
         2,

@@ -5,6 +5,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use k8s_informer::informer::SharedIndexInformerOptions;
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::{ReflectorOptions, ReflectorStatus, Shard};
 use k8s_informer::{DynamicObject, Indexer, Object, SharedIndexInformer, Stop};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
@@ -73,7 +74,7 @@ fn sh1_every_request_has_the_shard_selector() {
     };
     let requests = |version: &str| {
         [
-            "watch-list ".to_owned(),
+            "watch-list most recent".to_owned(),
             format!("list {version} limit 500"),
             "list most recent limit 500 continue more".to_owned(),
             "watch 4".to_owned(),
@@ -224,8 +225,8 @@ fn sh2_nameless_object_is_not_attributed_to_other_shard() {
             "{nameless}"
         );
         assert_eq!(
-            (store.len(), &*status.resource_version),
-            (1, "6"),
+            (store.len(), status.resource_version),
+            (1, ResourceVersion::new("6")),
             "{nameless}"
         );
     }

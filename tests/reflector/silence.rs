@@ -191,7 +191,7 @@ fn w4_watch_after_watch_list_uses_the_watch_idle_timeout() {
     let it = Running::start(server.with_watch_list(), Recorder::default(), |options| {
         options.watch_idle_timeout = Some(120 * SECOND);
     });
-    assert_eq!(it.requests(2), ["watch-list ", "watch 10"]);
+    assert_eq!(it.requests(2), ["watch-list most recent", "watch 10"]);
     assert_eq!(
         it.server.read_timeouts()[..2],
         [Some(10 * SECOND), Some(120 * SECOND)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 use k8s_informer::{DynamicObject, Error, Indexer};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
@@ -184,7 +185,7 @@ fn status_display_has_no_object_content() {
 fn status_display_of_a_hostile_error_is_one_line() {
     let mut status = ReflectorStatus::default();
     status.state = ReflectorState::Listing;
-    status.resource_version = "7\n8".to_owned();
+    status.resource_version = ResourceVersion::new("7\n8");
     (status.received, status.expected) = (500, Some(1200));
     status.last_error = Some(Error::other("first\nsecond\x1b[31m"));
     let expected = "listing at version 7 8, not synced yet; objects listed 500 of 1200, lists 0, watches 0, relists 0; \

@@ -32,7 +32,11 @@ fn wl8_refused_connection_or_429_is_retried_after_wait() {
         it.advance_wait(2 * SECOND);
         assert_eq!(
             it.requests(3),
-            ["watch-list ", "watch-list ", "watch-list "]
+            [
+                "watch-list most recent",
+                "watch-list most recent",
+                "watch-list most recent"
+            ]
         );
         assert_eq!(it.waited(), [1, 2], "L4: the waits grow");
         assert_eq!(it.handled_errors(), 0, "W14: the handler is not called");
@@ -54,7 +58,7 @@ fn wl8_third_broken_connection_falls_back_to_list() {
     it.advance_wait(2 * SECOND);
     assert_eq!(
         it.requests(5)[2..],
-        ["watch-list ", "list 0 limit 500", "watch 10"]
+        ["watch-list most recent", "list 0 limit 500", "watch 10"]
     );
     assert_eq!((it.waited(), it.handled_errors()), (vec![1, 2], 0));
 }
@@ -94,7 +98,7 @@ fn wl8_version_gone_even_at_most_recent_falls_back_to_list() {
         list("10", &[]),
     ]);
     let requests = [
-        "watch-list ",
+        "watch-list most recent",
         "watch-list most recent",
         "list most recent limit 500",
         "watch 10",
@@ -122,7 +126,7 @@ fn wl8_l6_http_error_lists_now_and_retries_in_next_cycle() {
             ]);
             it.advance_wait(SECOND);
             let requests = [
-                "watch-list ",
+                "watch-list most recent",
                 "list 0 limit 500",
                 "watch 10",
                 "watch-list 10",
@@ -146,7 +150,7 @@ fn wl8_watch_list_ending_at_once_falls_back_to_list() {
         let it = Running::watch_list([end, list("10", &[])]);
         assert_eq!(
             it.requests(3),
-            ["watch-list ", "list 0 limit 500", "watch 10"]
+            ["watch-list most recent", "list 0 limit 500", "watch 10"]
         );
         assert_eq!(it.waited(), [0; 0]);
         assert!(it.last_error().to_string().contains("very short watch"));
@@ -159,7 +163,7 @@ fn wl8_garbage_in_watch_list_falls_back_to_list() {
     let it = Running::watch_list([Answer::open(stream), list("10", &[])]);
     assert_eq!(
         it.requests(3),
-        ["watch-list ", "list 0 limit 500", "watch 10"]
+        ["watch-list most recent", "list 0 limit 500", "watch 10"]
     );
     assert_eq!(it.store.calls(), ["replace [] at 10"]);
     assert!(it.last_error().is_decode());
@@ -194,7 +198,7 @@ fn l6_refused_watch_list_is_not_retried_for_ten_minutes() {
         it.requests(5);
         it.advance_wait(2 * SECOND);
         let requests = [
-            "watch-list ",
+            "watch-list most recent",
             "list 0 limit 500",
             "watch 10",
             "list 10",
@@ -231,7 +235,7 @@ fn wl9_third_watch_list_ending_early_falls_back_to_list() {
     it.requests(7);
     it.advance_wait(8 * SECOND);
     it.until_waits(5);
-    let (tries, rest) = (["watch-list "; 3], it.requests(8).split_off(3));
+    let (tries, rest) = (["watch-list most recent"; 3], it.requests(8).split_off(3));
     assert_eq!(it.requests(3), tries);
     assert_eq!(
         rest,
@@ -279,13 +283,13 @@ fn wl9_early_ends_of_earlier_cycles_do_not_count() {
         it.advance_wait(seconds * SECOND);
     }
     let first = [
-        "watch-list ",
-        "watch-list ",
-        "watch-list ",
+        "watch-list most recent",
+        "watch-list most recent",
+        "watch-list most recent",
         "list 0 limit 500",
     ];
     assert_eq!(it.requests(7)[..4], first);
-    assert_eq!(it.requests(7)[4..], ["watch-list "; 3]);
+    assert_eq!(it.requests(7)[4..], ["watch-list most recent"; 3]);
 }
 
 #[test]
@@ -328,7 +332,7 @@ fn wl12_silent_watch_list_falls_back_to_list() {
     ]);
     it.advance_wait(SECOND);
     let requests = [
-        "watch-list ",
+        "watch-list most recent",
         "list 0 limit 500",
         "watch 20",
         "list 20",
@@ -369,7 +373,7 @@ fn wl12_changes_without_the_bookmark_fall_back_to_list() {
         ]);
         it.advance_wait(SECOND);
         let requests = [
-            "watch-list ",
+            "watch-list most recent",
             "list 0 limit 500",
             "watch 20",
             "list 20",
@@ -400,7 +404,7 @@ fn wl12_changes_before_the_bookmark_are_no_failure() {
         stream + &event("DELETED", "a", "4") + &initial_events_end("10") + &TICK.repeat(60),
     )]);
     assert_eq!(it.calls(1), ["replace [] at 10"]);
-    assert_eq!(it.requests(1), ["watch-list "]);
+    assert_eq!(it.requests(1), ["watch-list most recent"]);
     assert!(it.status().last_error.is_none());
 }
 
@@ -431,7 +435,7 @@ fn wl12_endless_initial_events_end_with_the_requested_time() {
 fn wl9_watch_list_that_ends_after_minutes_is_not_repeated() {
     let long = || Answer::body(event("ADDED", "a", "1") + &TICK.repeat(300));
     let it = Running::watch_list([long(), list("20", &["b"]), Answer::open("")]);
-    let requests = ["watch-list ", "list 0 limit 500", "watch 20"];
+    let requests = ["watch-list most recent", "list 0 limit 500", "watch 20"];
     assert_eq!(it.requests(3), requests);
     assert_eq!(it.waited(), [0; 0]);
 }

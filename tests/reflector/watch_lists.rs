@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::{ReflectorOptions, ReflectorState, ResourceVersionMatch};
 use k8s_informer::store::Transform;
 use k8s_informer::{DynamicObject, Indexer, Object, ObjectMeta, impl_object};
@@ -16,7 +17,7 @@ use crate::reflector::support::{
 #[test]
 fn wl1_watch_list_needs_support_and_option() {
     for (supported, enabled, first) in [
-        (true, true, "watch-list "),
+        (true, true, "watch-list most recent"),
         (true, false, "list 0 limit 500"),
         (false, true, "list 0 limit 500"),
         (false, false, "list 0 limit 500"),
@@ -55,7 +56,11 @@ fn wl2_later_watch_lists_start_at_the_last_version() {
     it.advance_wait(SECOND);
     assert_eq!(
         it.requests(3),
-        ["watch-list ", "watch-list 12", "watch-list most recent"]
+        [
+            "watch-list most recent",
+            "watch-list 12",
+            "watch-list most recent"
+        ]
     );
     let queries = it.options(3).into_iter().map(|request| {
         let options = request.options();
@@ -100,7 +105,10 @@ fn wl3_objects_are_the_result_of_the_initial_events() {
     ]);
     it.advance_wait(SECOND);
     assert_eq!(it.calls(2), ["replace [b@11 c@13] at 14"]);
-    assert_eq!(it.requests(2), ["watch-list ", "watch-list "]);
+    assert_eq!(
+        it.requests(2),
+        ["watch-list most recent", "watch-list most recent"]
+    );
 }
 
 #[test]
@@ -221,7 +229,7 @@ fn wl5_version_comes_from_bookmark_not_from_objects() {
     let it = Running::watch_list([Answer::open(end), list("7", &["a"])]);
     assert_eq!(
         it.requests(3),
-        ["watch-list ", "list 0 limit 500", "watch 7"],
+        ["watch-list most recent", "list 0 limit 500", "watch 7"],
         "no version at all"
     );
     assert!(it.last_error().is_decode(), "{}", it.last_error());
@@ -240,7 +248,7 @@ fn wl6_stream_continues_as_the_watch() {
         ),
         Answer::open(event("ADDED", "c", "21")),
     ]);
-    assert_eq!(it.requests(2), ["watch-list ", "watch 20"]);
+    assert_eq!(it.requests(2), ["watch-list most recent", "watch 20"]);
     let events = [
         "add b@11",
         "update a@12",
@@ -273,7 +281,7 @@ fn wl6_gone_version_is_usable_again_after_watch_list() {
     assert_eq!(
         it.requests(4),
         [
-            "watch-list ",
+            "watch-list most recent",
             "watch-list 10",
             "watch-list most recent",
             "watch-list 21"
@@ -299,7 +307,11 @@ fn wl6_store_refusal_is_reported_and_stream_closed() {
     it.advance_wait(2 * SECOND);
     assert_eq!(
         it.requests(3),
-        ["watch-list ", "watch-list ", "watch-list "]
+        [
+            "watch-list most recent",
+            "watch-list most recent",
+            "watch-list most recent"
+        ]
     );
     let replaced = "replace [a@1] at 10";
     assert_eq!(it.calls(1), [replaced, replaced, replaced, "add b@11"]);
@@ -328,8 +340,8 @@ fn wl7_store_is_unchanged_until_objects_are_complete() {
         (ReflectorState::Listing, 2, None)
     );
     assert_eq!(
-        (status.resource_version.as_str(), status.listed),
-        ("10", true)
+        (status.resource_version, status.listed),
+        (ResourceVersion::new("10"), true)
     );
 
     let it = Running::watch_list([Answer::open(event("ADDED", "b", "11"))]);

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_informer::object::GroupVersionKind;
+use k8s_informer::object::{GroupVersionKind, ResourceVersion};
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::{Deleted, DynamicObject, Indexer};
@@ -154,7 +154,10 @@ fn w10_version_counts_from_first_modified_not_synthetic_added() {
         Answer::body(event("ADDED", "c", "25") + &event("MODIFIED", "b", "31")),
         Answer::open(""),
     ]);
-    assert_eq!(it.requests(4)[1..], ["watch ", "watch ", "watch 31"]);
+    assert_eq!(
+        it.requests(4)[1..],
+        ["watch most recent", "watch most recent", "watch 31"]
+    );
 }
 
 #[test]
@@ -417,7 +420,10 @@ fn w3_retry_after_longer_than_backoff_is_waited() {
     for failure in with_retry_after(429, "TooManyRequests") {
         let it = Running::watch_list([failure, Answer::open(initial_events_end("10"))]);
         it.advance_wait(9 * SECOND);
-        assert_eq!(it.requests(2), ["watch-list ", "watch-list "]);
+        assert_eq!(
+            it.requests(2),
+            ["watch-list most recent", "watch-list most recent"]
+        );
         assert_eq!((it.waited(), it.handled_errors()), (vec![9], 0));
     }
     for failure in with_retry_after(503, "ServiceUnavailable") {
@@ -425,7 +431,7 @@ fn w3_retry_after_longer_than_backoff_is_waited() {
         it.advance_wait(9 * SECOND);
         assert_eq!(
             it.requests(3),
-            ["watch-list ", "list 0 limit 500", "watch 10"]
+            ["watch-list most recent", "list 0 limit 500", "watch 10"]
         );
         assert_eq!((it.waited(), it.handled_errors()), (vec![9], 0));
     }
@@ -478,7 +484,7 @@ fn w8_store_error_is_reported_and_watch_continues() {
             .to_string()
             .ends_with("the store rejected an event: no")
     );
-    assert_eq!(status.resource_version, "12");
+    assert_eq!(status.resource_version, ResourceVersion::new("12"));
     assert_eq!((status.complete, status.unreadable), (false, 1));
 }
 
@@ -590,7 +596,7 @@ fn w11_versions_count_from_first_event_after_watch_list() {
         Answer::broken(initial_events_end("10") + &event("ADDED", "a", "11")),
         Answer::open(""),
     ]);
-    assert_eq!(it.requests(2), ["watch-list ", "watch 11"]);
+    assert_eq!(it.requests(2), ["watch-list most recent", "watch 11"]);
 }
 
 #[test]
@@ -612,7 +618,7 @@ fn w13_resyncs_begin_after_watch_list_is_complete() {
     );
     assert_eq!(
         it.requests(2),
-        ["watch-list ", "watch-list 10"],
+        ["watch-list most recent", "watch-list 10"],
         "a failed resync ends the watch"
     );
     assert_eq!(

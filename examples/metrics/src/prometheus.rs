@@ -221,7 +221,7 @@ impl Exporter {
             "reflector_last_resource_version",
             "gauge",
             "Last resource version seen for the reflectors, its 15 least significant digits.",
-            |status| last_digits(&status.resource_version),
+            |status| last_digits(&status.resource_version.as_ref()?.to_string()),
         );
         // The metrics below have no counterpart in client-go.
         family(

@@ -12,7 +12,7 @@ use crate::client::response::READ_BUFFER;
 use crate::error::Error;
 use crate::object::Object;
 use crate::reflector::{Body, ListerWatcher};
-use crate::resource_version::advance;
+use crate::resource_version::ResourceVersion;
 use crate::stop::Stop;
 use crate::wire::{
     BadFrame, Decoded, DecodedObject, Decoder, EventKind, FrameSplitter, ListOptions, Piece,
@@ -102,11 +102,14 @@ impl<T: Object + DeserializeOwned> Api<T> {
         let body = lister_watcher.watch(options, stop)?;
         let decoder = self.decoder();
         // Without a version, the watch starts with `ADDED` events in no particular order.
-        let version = options
-            .resource_version
-            .as_deref()
-            .filter(|version| !["", "0"].contains(version));
-        let version = version.filter(|_| !options.send_initial_events);
+        let version = match options.send_initial_events {
+            true => None,
+            false => options
+                .resource_version
+                .as_deref()
+                .and_then(ResourceVersion::new)
+                .filter(|version| !version.is_any()),
+        };
         let seconds = options.timeout_seconds.filter(|seconds| *seconds > 0);
         Ok(WatchEvents {
             frames: FrameSplitter::new(decoder.limits().object_bytes),
@@ -116,7 +119,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
             unread: 0..0,
             has_ended: false,
             tracks_versions: version.is_some(),
-            version: version.unwrap_or_default().to_owned(),
+            version,
             idle_timeout: seconds.map(|seconds| Duration::from_secs(seconds.into()) + WATCH_SLACK),
             description: lister_watcher.description(),
         })
@@ -156,7 +159,7 @@ pub struct WatchEvents<T> {
     /// Whether everything has been returned, or an error has ended the watch.
     has_ended: bool,
     /// The newest version of the items returned.
-    version: String,
+    version: Option<ResourceVersion>,
     /// Whether the version of an event is one to resume from. False during the unordered initial
     /// `ADDED` events of a watch that started without a version (W10).
     tracks_versions: bool,
@@ -169,10 +172,10 @@ impl<T> WatchEvents<T> {
     /// Returns the version to resume from: the newest resource version of the events so far. It does
     /// not go back if an event has an older version.
     ///
-    /// Before the first event it is the version from which the watch started. It is empty while no
+    /// Before the first event it is the version from which the watch started. Returns `None` while no
     /// version is known: during the initial objects of a watch that started without a version.
-    pub fn resource_version(&self) -> &str {
-        &self.version
+    pub fn resource_version(&self) -> Option<&ResourceVersion> {
+        self.version.as_ref()
     }
 
     /// Sets how long the watch may be silent; `None` for no limit.
@@ -239,7 +242,7 @@ impl<T: Object> WatchEvents<T> {
             } => {
                 // This version is that of a list: it may be older, as after a restore of etcd.
                 if initial_events_end && !resource_version.is_empty() {
-                    self.version.clear();
+                    self.version = None;
                 }
                 self.advance(EventKind::Bookmark, &resource_version);
                 Ok(WatchEvent::Bookmark {
@@ -280,8 +283,10 @@ impl<T: Object> WatchEvents<T> {
     /// Records the version of an event, which may be empty.
     fn advance(&mut self, kind: EventKind, version: &str) {
         self.tracks_versions |= kind != EventKind::Added;
-        if self.tracks_versions && !version.is_empty() {
-            advance(&mut self.version, version);
+        if let Some(version) = ResourceVersion::new(version)
+            && self.tracks_versions
+        {
+            version.advance(&mut self.version);
         }
     }
 

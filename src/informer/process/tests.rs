@@ -104,7 +104,7 @@ fn i17_queued_states_of_one_version_are_compared_by_content() {
     let queue = queue.build();
     let entry = |content: &str| Entry {
         key: "a".into(),
-        version: Some("5".into()),
+        version: ResourceVersion::new("5"),
         object: object("a", "5"),
         digest: Digest::of(content.as_bytes()),
     };
@@ -115,7 +115,8 @@ fn i17_queued_states_of_one_version_are_compared_by_content() {
         let applied = staging.apply_entries(&mut vec![change]);
         assert!(applied.rejected.is_empty());
     }
-    let listed = staging.replace_entries(vec![entry("z")], Gaps::default(), "5");
+    let listed =
+        staging.replace_entries(vec![entry("z")], Gaps::default(), ResourceVersion::new("5"));
     listed.unwrap();
     let expected = ["a@4>5", "a@5>5", "a@5>5=", "a@5>5"];
     assert_eq!(process_all(&queue, &store), expected);

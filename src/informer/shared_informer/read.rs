@@ -119,8 +119,11 @@ impl<T: Object> SharedIndexInformer<T> {
     /// With several namespaces, the result is the lowest of their versions. It is empty while a
     /// namespace has no version, and if the versions cannot be compared.
     pub fn last_sync_resource_version(&self) -> String {
-        let version = |controller: &Controller<T>| controller.last_sync_resource_version();
-        ResourceVersion::lowest(self.controllers().map(|one| version(one).as_str().into()))
+        ResourceVersion::text(self.last_sync_version().as_ref())
+    }
+
+    fn last_sync_version(&self) -> Option<ResourceVersion> {
+        ResourceVersion::lowest(self.controllers().map(Controller::last_sync_version))
     }
 
     /// Returns the status of the reflector: its state, the progress of the initial list, and its
@@ -139,7 +142,7 @@ impl<T: Object> SharedIndexInformer<T> {
         let all = self.controllers().map(Controller::status);
         let mut status = all.reduce(combine).unwrap_or_default();
         if self.shared.parts.len() > 1 {
-            status.resource_version = self.last_sync_resource_version();
+            status.resource_version = self.last_sync_version();
         }
         status
     }

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::object::{Object, meta_namespace_key};
 use crate::queue::{WaitError, Watermark};
 use crate::reflector::ReflectorStatus;
-use crate::resource_version::{compare_resource_versions, is_at_least};
+use crate::resource_version::{ResourceVersion, compare_resource_versions};
 use crate::stop::Stop;
 
 impl<T: Object> SharedIndexInformer<T> {
@@ -21,7 +21,8 @@ impl<T: Object> SharedIndexInformer<T> {
     /// The version is empty before the first list. With several namespaces, it is the lowest of
     /// their versions.
     pub fn store_resource_version(&self) -> String {
-        Watermark::lowest(self.parts().map(|(_, running)| &running.watermark))
+        let lowest = Watermark::lowest(self.parts().map(|(_, running)| &running.watermark));
+        ResourceVersion::text(lowest.as_ref())
     }
 
     /// Blocks until the cache [has reached](Self::store_resource_version) this resource version,
@@ -169,10 +170,14 @@ impl<T: Object> SharedIndexInformer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn has_processed(&self, namespace: &str, version: &str) -> bool {
-        self.shared.running.get().is_some()
-            && self
-                .parts_with(namespace)
-                .all(|running| is_at_least(&running.watermark.current(), version))
+        let Some(version) = ResourceVersion::new(version) else {
+            return false;
+        };
+        let has_processed = |running: &RunningPart<T>| {
+            let reached = running.watermark.reached();
+            reached.is_some_and(|reached| reached.is_at_least(&version))
+        };
+        self.shared.running.get().is_some() && self.parts_with(namespace).all(has_processed)
     }
 
     /// Blocks until the cache contains everything that was committed before `since`, however far its
@@ -231,7 +236,9 @@ impl<T: Object> SharedIndexInformer<T> {
                 && let Some(version) = waiting.version()
             {
                 // Fails only after a stop: the version can be compared.
-                let _ = running.watermark.wait(version, Duration::MAX, &stop);
+                let _ = running
+                    .watermark
+                    .wait(&version.to_string(), Duration::MAX, &stop);
             }
         }
         match stop.is_stopped() {

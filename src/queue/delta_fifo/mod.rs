@@ -16,6 +16,7 @@ use super::{Delta, Deltas};
 use crate::base::digest::Digest;
 use crate::entry::{Gaps, Staging};
 use crate::object::{Accessor, Deleted, Key, KeyError};
+use crate::resource_version::ResourceVersion;
 use crate::store::{Change, ReflectorStore, StoreError};
 
 /// A queue of all changes of each object since it was last popped. Objects are in the order of
@@ -192,7 +193,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
                 }
             }
         }
-        Grouped::replace(&self.front, entries, Gaps::default(), resource_version)
+        let version = ResourceVersion::new(resource_version);
+        Grouped::replace(&self.front, entries, Gaps::default(), version)
     }
 
     /// Queues [`Delta::Sync`] for each known object that has nothing queued. Does nothing without
@@ -252,7 +254,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     ///
     /// Never returns an error.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.front.skipped(resource_version);
+        self.front.skipped(ResourceVersion::new(resource_version));
         Ok(())
     }
 

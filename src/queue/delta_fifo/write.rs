@@ -10,6 +10,7 @@ use crate::entry::{Entry, Gaps};
 use crate::object::{Deleted, Key};
 use crate::queue::front::{DeltaAccumulator, Popped};
 use crate::queue::{Delta, Deltas};
+use crate::resource_version::ResourceVersion;
 use crate::store::{Change, StoreError};
 
 impl<T> DeltaAccumulator<T> for Grouped<T> {
@@ -56,7 +57,7 @@ impl<T> DeltaAccumulator<T> for Grouped<T> {
 
     fn put(queue: &mut Locked<'_, T>, delta: Delta<T>) -> Result<(), StoreError> {
         if let Delta::Bookmark(version) = delta {
-            queue.versions.record_event(Some(version));
+            queue.versions.record_event(version);
             return Ok(());
         }
         queue.populated = true;
@@ -84,7 +85,7 @@ impl<T> DeltaAccumulator<T> for Grouped<T> {
         front: &Front<T>,
         entries: Vec<Entry<T>>,
         gaps: Gaps,
-        resource_version: &str,
+        resource_version: Option<ResourceVersion>,
     ) -> Result<(), StoreError> {
         // Declared before the lock, so that they are dropped after it is released.
         let mut known = KnownSnapshot::default();
@@ -120,7 +121,7 @@ impl<T> DeltaAccumulator<T> for Grouped<T> {
                 }
             }
         }
-        queue.versions.record_list(resource_version.into());
+        queue.versions.record_list(resource_version);
         queue.replaced();
         queue.unlock();
         Ok(())

@@ -9,6 +9,7 @@ use crate::entry::{Entry, Gaps, ReplacedAll};
 use crate::object::{Deleted, Key};
 use crate::queue::front::{Accumulator, DeltaAccumulator, Popped};
 use crate::queue::{Delta, Deltas};
+use crate::resource_version::ResourceVersion;
 use crate::store::{Change, StoreError};
 
 /// The waiting changes.
@@ -119,10 +120,10 @@ impl<T> DeltaAccumulator<T> for InOrder<T> {
         front: &Front<T>,
         entries: Vec<Entry<T>>,
         gaps: Gaps,
-        resource_version: &str,
+        resource_version: Option<ResourceVersion>,
     ) -> Result<(), StoreError> {
         let list = ReplacedAll {
-            resource_version: resource_version.into(),
+            resource_version,
             entries,
             without_key: Vec::new(),
             gaps,

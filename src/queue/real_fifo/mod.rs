@@ -13,6 +13,7 @@ use super::{Delta, Deltas, ReplacedAll};
 use crate::base::digest::Digest;
 use crate::entry::{Entry, Gaps, Staging};
 use crate::object::{Accessor, Deleted, Key};
+use crate::resource_version::ResourceVersion;
 use crate::store::{Change, ReflectorStore, StoreError};
 
 /// A queue of all changes of all objects in the order of their arrival. Changes are neither merged
@@ -125,7 +126,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         let door = &self.front.door;
         let mut list = ReplacedAll {
-            resource_version: resource_version.into(),
+            resource_version: ResourceVersion::new(resource_version),
             entries: Vec::with_capacity(objects.len()),
             without_key: Vec::new(),
             gaps: Gaps::default(),
@@ -175,7 +176,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// Never returns an error.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        let bookmark = Delta::Bookmark(resource_version.into());
+        let bookmark = Delta::Bookmark(ResourceVersion::new(resource_version));
         self.front.apply_entries(&mut vec![bookmark]);
         Ok(())
     }

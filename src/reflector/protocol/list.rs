@@ -1,13 +1,34 @@
 use crate::error::{Error, ErrorKind};
+use crate::resource_version::ResourceVersion;
 use crate::wire::{ListMeta, ListOptions, PageCheck, ResourceVersionMatch, SplitError};
 
 /// The page size if the user has not configured one.
 const DEFAULT_PAGE_SIZE: u32 = 500;
 
+/// Which state a list returns.
+pub(super) enum Listed {
+    /// Any state that the server has in memory. The request has the version "0".
+    AnyVersion,
+    /// The state at this version or a later one.
+    AtLeast(ResourceVersion),
+    /// The most recent state: a consistent read. The request has no version.
+    Consistent,
+}
+
+impl Listed {
+    /// Returns the version of the request.
+    pub(super) fn resource_version(&self) -> Option<String> {
+        match self {
+            Self::AnyVersion => Some("0".to_owned()),
+            Self::AtLeast(version) => Some(version.to_string()),
+            Self::Consistent => None,
+        }
+    }
+}
+
 /// One LIST, which consists of one request for each page (L8–L13).
 pub(super) struct ListRequest {
-    /// `None` requests the most recent state.
-    resource_version: Option<String>,
+    listed: Listed,
     limit: Option<u32>,
     /// Whether the whole list is requested at once, whatever its size. Set after a continue token
     /// expired (L13).
@@ -23,8 +44,9 @@ pub(super) struct Pages {
     pub(super) count: u32,
     continue_token: Option<String>,
     check: PageCheck,
-    /// The version of the first page, which is the version of the list.
-    pub(super) version: String,
+    /// The version of the first page, which is the version of the list. `None` if the server sends no
+    /// versions.
+    pub(super) version: Option<ResourceVersion>,
     /// The number of objects on further pages, if the server reported it.
     pub(super) remaining: Option<u64>,
     /// Whether there is a page for which the server did not confirm that it selected the objects of
@@ -34,15 +56,11 @@ pub(super) struct Pages {
 
 impl ListRequest {
     /// `page_size` is the size that the user configured.
-    pub(super) fn new(
-        resource_version: Option<String>,
-        page_size: Option<u32>,
-        paginated: bool,
-    ) -> Self {
-        let any_version = matches!(resource_version.as_deref(), None | Some("0"));
-        let limit = page_size.or((paginated || any_version).then_some(DEFAULT_PAGE_SIZE));
+    pub(super) fn new(listed: Listed, page_size: Option<u32>, paginated: bool) -> Self {
+        let is_paginated = paginated || !matches!(listed, Listed::AtLeast(_));
+        let limit = page_size.or(is_paginated.then_some(DEFAULT_PAGE_SIZE));
         Self {
-            resource_version,
+            listed,
             limit,
             full_list: false,
             retried: false,
@@ -62,7 +80,7 @@ impl ListRequest {
             .continue_token
             .clone_from(&self.pages.continue_token);
         if options.continue_token.is_none() {
-            options.resource_version.clone_from(&self.resource_version);
+            options.resource_version = self.listed.resource_version();
             // Accept newer versions as well. With a limit but without `resourceVersionMatch`, the
             // server returns exactly this version, and may do so even after it rejected a watch
             // from this version.
@@ -74,12 +92,12 @@ impl ListRequest {
     }
 
     fn is_at_a_version(&self) -> bool {
-        !matches!(self.resource_version.as_deref(), None | Some("0"))
+        matches!(self.listed, Listed::AtLeast(_))
     }
 
     /// Whether a list at "0" had several pages. The server then has no watch cache (L10).
     pub(super) fn was_paginated_at_zero(&self) -> bool {
-        self.pages.count > 1 && self.resource_version.as_deref() == Some("0")
+        self.pages.count > 1 && matches!(self.listed, Listed::AnyVersion)
     }
 
     /// Returns whether another page follows. `received` is the number of different objects so far.
@@ -92,7 +110,7 @@ impl ListRequest {
         let pages = &mut self.pages;
         pages.count += 1;
         if pages.count == 1 {
-            page.resource_version().clone_into(&mut pages.version);
+            pages.version = ResourceVersion::new(page.resource_version());
         }
         pages.has_unconfirmed |= page.shard_selector() != Some(shard_selector);
         let remaining = page.remaining_item_count();
@@ -134,7 +152,7 @@ impl ListRequest {
                 return false;
             }
             (self.full_list, self.retried) = (false, true);
-            self.resource_version = None;
+            self.listed = Listed::Consistent;
         }
         self.pages = Pages::default();
         true

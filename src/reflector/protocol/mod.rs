@@ -10,9 +10,9 @@ mod watch_ends;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::list::ListRequest;
+use self::list::{ListRequest, Listed};
 pub(super) use self::output::{Output, Report, ReportKind};
-pub(super) use self::repair::Listed;
+pub(super) use self::repair::Completeness;
 use self::repair::Repair;
 use self::waits::Waits;
 use self::watch::{Stage, WatchStream};
@@ -22,6 +22,7 @@ use super::catch_up::Target;
 use super::{Missing, ReflectorOptions};
 use crate::error::{Error, MAX_RETRY_AFTER};
 use crate::object::Key;
+use crate::resource_version::ResourceVersion;
 use crate::time::{Backoff, Random};
 use crate::wire::{
     FrameSplitter, ListMeta, ListOptions, ListSplitter, Piece, ResourceVersionMatch, Shard,
@@ -57,8 +58,9 @@ pub(super) struct Protocol {
     options: ReflectorOptions,
     phase: Phase,
     /// The version of the last list, or the newest one of the events and bookmarks since then.
-    /// Empty before the first list. client-go's `lastSyncResourceVersion`.
-    pub(super) version: String,
+    /// `None` before the first list, and if the server sends no versions. client-go's
+    /// `lastSyncResourceVersion`.
+    pub(super) version: Option<ResourceVersion>,
     /// The number of lists that have reached the store.
     pub(super) lists: u64,
     /// Whether the last version cannot be listed. The next list then requests the most recent one
@@ -72,9 +74,9 @@ pub(super) struct Protocol {
     /// The number of consecutive watches in this cycle that ended within a second.
     short_watches: u32,
     silence: Silence,
-    /// The version at which a frame could not be decoded. If this happens again at the same
-    /// version, resuming the watch does not help.
-    broken_at: Option<String>,
+    /// The last frame that could not be decoded. If there is another one at the same version,
+    /// resuming the watch does not help.
+    broken_frame: Option<BrokenFrame>,
     backoff: Backoff,
     random: Random,
     repair: Repair,
@@ -84,6 +86,12 @@ pub(super) struct Protocol {
     reports: Vec<Report>,
     /// When a read or a wait ends for the next resync. `None` if resyncs have a thread.
     pub(super) resync_at: Option<Instant>,
+}
+
+/// A frame that could not be decoded.
+struct BrokenFrame {
+    /// The last version before it.
+    after: Option<ResourceVersion>,
 }
 
 enum Phase {
@@ -136,14 +144,14 @@ impl Protocol {
             .filter(|timeout| !timeout.is_zero());
         let mut protocol = Self {
             phase: WATCH,
-            version: String::new(),
+            version: None,
             lists: 0,
             version_unavailable: false,
             paginated: false,
             watch_list_paused_until: None,
             short_watches: 0,
             silence: Silence::default(),
-            broken_at: None,
+            broken_frame: None,
             backoff: options.backoff.clone(),
             random: Random::new(),
             waits: Waits::default(),
@@ -243,10 +251,12 @@ impl Protocol {
             },
             Phase::ListPage(_, page) => Output::Page(page),
             Phase::ListEnd(list) => Output::Replace {
-                version: &list.pages.version,
+                version: list.pages.version.as_ref(),
             },
             Phase::WatchBody(watch) => match (watch.initial_version(), piece) {
-                (Some(version), _) => Output::Replace { version },
+                (Some(version), _) => Output::Replace {
+                    version: Some(version),
+                },
                 (None, Some((offset, piece @ Piece::Head))) => {
                     Output::LargeFrame(watch.frames.piece(&input[offset..], piece))
                 }
@@ -261,13 +271,17 @@ impl Protocol {
                 if !self.waits.is_empty() {
                     watch.timeout_seconds = Some(BOOKMARK_SECONDS);
                 }
-                watch.resource_version = Some(self.version.clone());
+                watch.resource_version = self.version.as_ref().map(ToString::to_string);
                 Output::Watch(watch)
             }
             // The objects must not be older than a version seen before. Before the first version,
             // or if the last version is unavailable, the request is a consistent read (WL2).
             Phase::WatchList { .. } => Output::Watch(ListOptions {
-                resource_version: (!self.version_unavailable).then(|| self.version.clone()),
+                resource_version: match (self.version_unavailable, &self.version) {
+                    (false, Some(version)) => Listed::AtLeast(version.clone()),
+                    (true, _) | (false, None) => Listed::Consistent,
+                }
+                .resource_version(),
                 resource_version_match: Some(ResourceVersionMatch::NotOlderThan),
                 send_initial_events: true,
                 ..watch_options(options, random)
@@ -316,7 +330,7 @@ impl Protocol {
     pub(super) fn want(&mut self, target: Target, now: Instant) {
         self.now = now;
         self.waits.add(target);
-        self.waits.reached(&self.version);
+        self.waits.reached(self.version.as_ref());
     }
 
     /// Whether the open watch serves waits, so that a later one must not end it.
@@ -382,7 +396,7 @@ impl Protocol {
             Phase::WatchBody(watch) => watch.events,
             _ => 0,
         };
-        watch::event_position(events + 1, &self.version)
+        watch::event_position(events + 1, self.version.as_ref())
     }
 
     /// Returns the failures since the last call.
@@ -421,8 +435,8 @@ impl Protocol {
             (Phase::Watch { .. }, Err(error)) => self.watch_request_failed(error),
             (Phase::WatchList { unfinished }, Ok(())) => {
                 let initial = Stage::Initial {
-                    version: String::new(),
-                    is_complete: false,
+                    newest: None,
+                    complete_at: None,
                     unfinished,
                     ends_at: started + requested_time(timeout) + WATCH_SLACK,
                     changes_since: None,
@@ -574,14 +588,14 @@ impl Protocol {
     }
 
     /// Reports that the store has the objects of [`Output::Replace`].
-    pub(super) fn replaced(&mut self, listed: Listed) {
+    pub(super) fn replaced(&mut self, completeness: Completeness) {
         self.version = self.take_list_version();
         self.waits.listed();
-        self.waits.reached(&self.version);
+        self.waits.reached(self.version.as_ref());
         self.silence.total = Duration::ZERO;
         self.lists += 1;
-        self.broken_at = None;
-        self.repair.listed(listed, self.now);
+        self.broken_frame = None;
+        self.repair.listed(completeness, self.now);
         // The rest of a watch-list may stay silent, so a short watch follows while there are waits.
         if matches!(self.phase, Phase::ListEnd(_)) || !self.waits.is_empty() {
             self.phase = WATCH;
@@ -594,7 +608,7 @@ impl Protocol {
         self.fail(error, ReportKind::Request, AfterWait::Relist);
     }
 
-    fn take_list_version(&mut self) -> String {
+    fn take_list_version(&mut self) -> Option<ResourceVersion> {
         self.version_unavailable = false;
         match &mut self.phase {
             Phase::ListEnd(list) => {
@@ -602,7 +616,7 @@ impl Protocol {
                 list.pages.version.clone()
             }
             Phase::WatchBody(watch) => watch.end_initial_events(self.now),
-            _ => String::new(),
+            _ => None,
         }
     }
 
@@ -657,14 +671,18 @@ impl Protocol {
         // The list must not be older than a version seen before, unless that version is unavailable
         // (L8). The first list of a shard is consistent, because another process may have worked on
         // its objects before.
-        let version = match self.version.as_str() {
-            _ if self.version_unavailable => None,
-            "" if self.options.shard.is_some() => None,
-            "" => Some("0".to_owned()),
-            version => Some(version.to_owned()),
+        let listed = if self.version_unavailable {
+            Listed::Consistent
+        } else {
+            match &self.version {
+                Some(version) if version.is_any() => Listed::AnyVersion,
+                Some(version) => Listed::AtLeast(version.clone()),
+                None if self.options.shard.is_some() => Listed::Consistent,
+                None => Listed::AnyVersion,
+            }
         };
         self.phase = Phase::List(ListRequest::new(
-            version,
+            listed,
             self.options.page_size,
             self.paginated,
         ));

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::resource_version::ResourceVersion;
 use crate::wire::{ListMeta, ListOptions};
 
 /// What to do next.
@@ -25,8 +26,10 @@ pub(crate) enum Output<'a> {
     /// Handle a frame that is larger than allowed. This is its beginning.
     LargeFrame(&'a [u8]),
     /// Replace the objects of the store. The list, or the initial events of the watch-list, are
-    /// complete at this version.
-    Replace { version: &'a str },
+    /// complete at this version. `None` if the server sends no versions.
+    Replace {
+        version: Option<&'a ResourceVersion>,
+    },
 }
 
 /// A failure.

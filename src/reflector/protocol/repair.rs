@@ -109,10 +109,10 @@ impl Repair {
     }
 
     /// Records that a list has reached the store.
-    pub(super) fn listed(&mut self, listed: Listed, now: Instant) {
+    pub(super) fn listed(&mut self, completeness: Completeness, now: Instant) {
         self.due = None;
-        self.is_complete = matches!(listed, Listed::Complete);
-        self.may_have_deleted = matches!(listed, Listed::Nameless);
+        self.is_complete = matches!(completeness, Completeness::Complete);
+        self.may_have_deleted = matches!(completeness, Completeness::Nameless);
         if self.is_complete && self.missing.is_empty() {
             self.reset();
         }
@@ -161,7 +161,7 @@ impl Repair {
 
 /// What a list that has reached the store says about the objects that it lacks.
 #[derive(Clone, Copy)]
-pub(crate) enum Listed {
+pub(crate) enum Completeness {
     /// They were deleted.
     Complete,
     /// Some are unreadable, and known by their keys. The others were deleted.

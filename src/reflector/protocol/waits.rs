@@ -1,6 +1,7 @@
 use std::time::Instant;
 
 use crate::reflector::catch_up::Target;
+use crate::resource_version::ResourceVersion;
 
 /// What the waits until the store is current require of the protocol.
 ///
@@ -87,7 +88,7 @@ impl Waits {
                 Server::List => None,
             },
             // A watch would not help.
-            None => matches!(self.later, Some(Target::List)).then_some(now),
+            None => matches!(self.later, Some(Target::ConsistentList)).then_some(now),
         }
     }
 
@@ -109,7 +110,7 @@ impl Waits {
     }
 
     /// Reports that the store has reached this version.
-    pub(super) fn reached(&mut self, version: &str) {
+    pub(super) fn reached(&mut self, version: Option<&ResourceVersion>) {
         self.served
             .take_if(|served| served.target.is_reached(version));
         self.later.take_if(|target| target.is_reached(version));

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use super::{Phase, Protocol};
 use crate::error::Error;
-use crate::resource_version::advance;
+use crate::resource_version::ResourceVersion;
 use crate::wire::{EscapedName, EventKind, FrameSplitter, Piece, SplitError};
 
 /// A watch that ends within this time is followed by a list if it had no event (W5). Otherwise it
@@ -50,10 +50,10 @@ pub(super) struct WatchStream {
 pub(super) enum Stage {
     /// The initial events of a watch-list, which are not in the store yet (WL3, WL7).
     Initial {
-        /// The newest version of the events that were not ADDED, and finally that of the bookmark
-        /// (WL5).
-        version: String,
-        is_complete: bool,
+        /// The newest version of the events that were not ADDED (WL5).
+        newest: Option<ResourceVersion>,
+        /// The version of the list, once the bookmark has come that ends the initial events.
+        complete_at: Option<ResourceVersion>,
         /// The number of watch-lists in this cycle that ended before they were complete.
         unfinished: u32,
         /// When the server should have ended the watch: after the requested time.
@@ -76,14 +76,10 @@ impl WatchStream {
     }
 
     /// Returns the version of the initial events if they are complete.
-    pub(super) fn initial_version(&self) -> Option<&str> {
+    pub(super) fn initial_version(&self) -> Option<&ResourceVersion> {
         match &self.stage {
-            Stage::Initial {
-                version,
-                is_complete: true,
-                ..
-            } => Some(version),
-            _ => None,
+            Stage::Initial { complete_at, .. } => complete_at.as_ref(),
+            Stage::Changes { .. } => None,
         }
     }
 
@@ -103,7 +99,7 @@ impl WatchStream {
     /// Returns when the initial events must be complete, and what is wrong if they are not.
     pub(super) fn initial_deadline(&self) -> Option<(Instant, &'static str)> {
         let Stage::Initial {
-            is_complete: false,
+            complete_at: None,
             ends_at,
             changes_since,
             ..
@@ -130,26 +126,26 @@ impl WatchStream {
     }
 
     /// Ends the initial events and returns their version. The following events are changes (WL6).
-    pub(super) fn end_initial_events(&mut self, now: Instant) -> String {
+    pub(super) fn end_initial_events(&mut self, now: Instant) -> Option<ResourceVersion> {
         (self.started, self.events) = (now, 0);
         let changes = Stage::Changes {
             tracks_versions: true,
             last_bookmark: None,
         };
         match std::mem::replace(&mut self.stage, changes) {
-            Stage::Initial { version, .. } => version,
-            Stage::Changes { .. } => String::new(),
+            Stage::Initial { complete_at, .. } => complete_at,
+            Stage::Changes { .. } => None,
         }
     }
 }
 
 impl Protocol {
-    /// Reports a decoded event. `version` is the version of its object, or empty if it has none.
+    /// Reports a decoded event. `version` is the version of its object.
     ///
     /// The last version never goes back, and an event without a version keeps it. Otherwise the
     /// next watch would repeat events, for example after a deletion with the version of the last
     /// state. In client-go, every event replaces the last version (W10).
-    pub(crate) fn event(&mut self, kind: EventKind, version: &str) {
+    pub(crate) fn event(&mut self, kind: EventKind, version: Option<ResourceVersion>) {
         let Phase::WatchBody(watch) = &mut self.phase else {
             return;
         };
@@ -158,7 +154,7 @@ impl Protocol {
         self.silence.total = Duration::ZERO;
         let current = match &mut watch.stage {
             Stage::Initial {
-                version,
+                newest,
                 changes_since,
                 ..
             } => {
@@ -166,7 +162,7 @@ impl Protocol {
                 if is_change {
                     changes_since.get_or_insert(self.now);
                 }
-                is_change.then_some(version)
+                is_change.then_some(newest)
             }
             Stage::Changes {
                 tracks_versions, ..
@@ -176,9 +172,9 @@ impl Protocol {
                 tracks_versions.then_some(&mut self.version)
             }
         };
-        if let Some(current) = current.filter(|_| !version.is_empty()) {
-            advance(current, version);
-            self.waits.reached(&self.version);
+        if let (Some(current), Some(version)) = (current, version) {
+            version.advance(current);
+            self.waits.reached(self.version.as_ref());
         }
     }
 
@@ -189,33 +185,31 @@ impl Protocol {
     }
 
     /// Reports a bookmark (W10, WL6).
-    pub(crate) fn bookmark(&mut self, version: &str, initial_events_end: bool) {
+    pub(crate) fn bookmark(&mut self, version: Option<ResourceVersion>, initial_events_end: bool) {
+        self.event(EventKind::Bookmark, version.clone());
         let Phase::WatchBody(watch) = &mut self.phase else {
             return;
         };
         match &mut watch.stage {
             Stage::Initial {
-                version: current,
-                is_complete,
+                newest,
+                complete_at,
                 ..
-            } => {
-                *is_complete = initial_events_end;
-                if initial_events_end && !version.is_empty() {
-                    // This version is that of the list: it may be older, as after a restore of
-                    // etcd.
-                    current.clear();
+            } if initial_events_end => {
+                // The version of the bookmark is that of the list. It may be older than those of the
+                // events, as after a restore of etcd.
+                *complete_at = version.or(newest.take());
+                if complete_at.is_none() {
+                    let what = "the bookmark that ends the initial events has no resourceVersion";
+                    self.reject_initial_events(Error::invalid(what));
                 }
             }
+            Stage::Initial { .. } => {}
             Stage::Changes { last_bookmark, .. } => {
                 let last = last_bookmark.replace(self.now);
                 self.silence.sends_bookmarks |=
                     last.is_some_and(|last| self.now.duration_since(last) <= BOOKMARK_SILENCE);
             }
-        }
-        self.event(EventKind::Bookmark, version);
-        if matches!(&self.phase, Phase::WatchBody(watch) if watch.initial_version() == Some("")) {
-            let what = "the bookmark that ends the initial events has no resourceVersion";
-            self.reject_initial_events(Error::invalid(what));
         }
     }
 
@@ -229,9 +223,12 @@ impl Protocol {
 }
 
 /// Returns the position of an event in the stream, for messages.
-pub(super) fn event_position(number: u64, version: &str) -> String {
+pub(super) fn event_position(number: u64, version: Option<&ResourceVersion>) -> String {
     match version {
-        "" => format!("event {number} (no version yet)"),
-        version => format!("event {number} (last version {})", EscapedName(version)),
+        None => format!("event {number} (no version yet)"),
+        Some(version) => {
+            let version = version.to_string();
+            format!("event {number} (last version {})", EscapedName(&version))
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::watch::{BOOKMARK_INTERVAL, BOOKMARK_SILENCE, Stage, VERY_SHORT, WATCH_LIST_SILENCE};
-use super::{AfterWait, MIN_WATCH_TIMEOUT, Phase, Protocol, ReportKind, WATCH};
+use super::{AfterWait, BrokenFrame, MIN_WATCH_TIMEOUT, Phase, Protocol, ReportKind, WATCH};
 use crate::error::Error;
 use crate::wire::WATCH_SLACK;
 
@@ -61,7 +61,9 @@ impl Protocol {
     }
 
     pub(super) fn is_at_a_version(&self) -> bool {
-        !matches!(self.version.as_str(), "" | "0")
+        self.version
+            .as_ref()
+            .is_some_and(|version| !version.is_any())
     }
 
     /// Decides what follows the end of an open watch (W3–W7). The watch resumes from the last
@@ -104,11 +106,14 @@ impl Protocol {
                 self.fail(error, ReportKind::Other, next);
             }
             WatchEnd::Malformed(error) => {
-                if self.broken_at.take().as_ref() == Some(&self.version) {
+                let before = self.broken_frame.take();
+                if before.is_some_and(|before| before.after == self.version) {
                     return self.fail(error, ReportKind::Other, AfterWait::Relist);
                 }
                 self.report(error, ReportKind::Other);
-                self.broken_at = Some(self.version.clone());
+                self.broken_frame = Some(BrokenFrame {
+                    after: self.version.clone(),
+                });
                 self.resume_watch();
             }
         }

@@ -7,7 +7,7 @@ use crate::base::panic;
 use crate::error::Error;
 use crate::object::Object;
 use crate::reflector::catch_up::{Target, Waiting, read_version};
-use crate::resource_version::{is_at_least, is_comparable};
+use crate::resource_version::Comparable;
 use crate::stop::Stop;
 
 /// The pause between two checks whether the consumer of the queue has processed a list.
@@ -31,10 +31,7 @@ impl<T: Object> Reflector<T> {
         // Register first: the session publishes its version before it looks for waits, so one of
         // the two sides sees the other.
         let waiting = self.catch_up.wait(since, read);
-        if waiting
-            .target
-            .is_reached(&self.last_sync_resource_version())
-        {
+        if waiting.target.is_reached(self.last_sync_version().as_ref()) {
             waiting.reached.set();
         } else {
             self.catch_up.interrupt();
@@ -55,7 +52,7 @@ impl<T: Object> Reflector<T> {
     /// received what was read if they have no order, or if the server was restored to an older
     /// state: then only a list will do.
     fn read(&self, stop: &Stop) -> Result<Target, Error> {
-        let before = self.last_sync_resource_version();
+        let before = self.last_sync_version();
         let read = || read_version(&*self.lister_watcher, stop);
         let read = panic::catch(read)
             .unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher {panic}"))));
@@ -63,11 +60,12 @@ impl<T: Object> Reflector<T> {
             true => error,
             false => error.context(format!("list {} to learn the version", self.description())),
         })?;
-        let has_order = before.is_empty() || is_at_least(&version, &before);
-        Ok(match has_order && is_comparable(&version) {
-            true => Target::Version(version),
-            false => Target::List,
-        })
+        let is_later = |version: &Comparable| {
+            let before = before.as_ref();
+            before.is_none_or(|before| version.version().is_at_least(before))
+        };
+        let version = version.and_then(Comparable::new).filter(is_later);
+        Ok(version.map_or(Target::ConsistentList, Target::Version))
     }
 
     /// If the store has received a consistent list that began after `since`, waits until the

@@ -4,6 +4,7 @@ use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
 use crate::entry::{Applied, Delta, Door, Entry, Gaps, Staging};
 use crate::object::{Accessor, Deleted, Key, Object};
+use crate::resource_version::ResourceVersion;
 use crate::store::{Change, ReflectorStore, StoreError};
 
 /// The keys of the objects that a reflector has written to a custom store, so that a list with gaps
@@ -45,7 +46,10 @@ impl<'r, T: Object> CustomStore<'r, T> {
                 written.remove(&key);
                 written.shrink_after_peak();
             }
-            Delta::Bookmark(version) => self.store.bookmark(&version.to_string())?,
+            Delta::Bookmark(version) => {
+                self.store
+                    .bookmark(&ResourceVersion::text(version.as_ref()))?;
+            }
             Delta::Replaced(_) | Delta::Sync(_) | Delta::ReplacedAll(_) | Delta::SyncAll => {
                 unreachable!("only a queue has deltas of lists and resyncs")
             }
@@ -60,7 +64,7 @@ impl<'r, T: Object> CustomStore<'r, T> {
         entries: Vec<Entry<T>>,
         listed: &HashSet<Key>,
         gaps: &Gaps,
-        resource_version: &str,
+        resource_version: String,
     ) -> Vec<Change<T>> {
         let written = self.written.lock();
         let listed_changes =
@@ -79,7 +83,7 @@ impl<'r, T: Object> CustomStore<'r, T> {
                 last_known: None,
             })
         });
-        let bookmark = Change::Bookmark(resource_version.to_owned());
+        let bookmark = Change::Bookmark(resource_version);
         listed_changes.chain(deletions).chain([bookmark]).collect()
     }
 }
@@ -109,7 +113,7 @@ impl<T: Object> Staging<T> for CustomStore<'_, T> {
         &self,
         entries: Vec<Entry<T>>,
         gaps: Gaps,
-        resource_version: &str,
+        resource_version: Option<ResourceVersion>,
     ) -> Result<Applied, StoreError> {
         let keys = entries.iter().map(|entry| Key::clone(&entry.key));
         let listed: HashSet<Key> = keys.collect();
@@ -118,10 +122,11 @@ impl<T: Object> Staging<T> for CustomStore<'_, T> {
             let written = self.written.lock();
             written.keys().filter(|key| is_kept(key)).cloned().collect()
         };
+        let resource_version = ResourceVersion::text(resource_version.as_ref());
         // Without an object to keep, the list is the whole content, also if it has gaps.
         let replaced = if kept.is_empty() {
             let objects = entries.into_iter().map(|entry| entry.object);
-            self.store.replace(objects.collect(), resource_version)
+            self.store.replace(objects.collect(), &resource_version)
         } else {
             let changes = self.changes(entries, &listed, &gaps, resource_version);
             self.store.replace_partly(changes)

@@ -19,6 +19,7 @@ use crate::reflector::initial_list::InitialList;
 use crate::reflector::protocol::{Output, Protocol, ReportKind, WatchEnd};
 use crate::reflector::reclaim::ReclaimGuard;
 use crate::reflector::{Body, ReflectorOptions, ReflectorState, ReflectorStatus};
+use crate::resource_version::ResourceVersion;
 use crate::stop::Stop;
 use crate::wire::{
     BadFrame, Decode, DecodeOptions, Decoded, Decoder, EventKind, ListOptions, lacks_type_meta,
@@ -197,8 +198,8 @@ impl<'r, T: Object> Session<'r, T> {
 
     /// Records when a consistent list or watch-list begins.
     fn begin_initial(&mut self, options: &ListOptions) {
-        let version = options.resource_version.as_deref().unwrap_or_default();
-        self.consistent_since = version.is_empty().then(Instant::now);
+        let is_consistent = options.resource_version.is_none();
+        self.consistent_since = is_consistent.then(Instant::now);
         if self.protocol.lists == 0 {
             // Others can see the first list in the cache before `replace` ends.
             self.reflector.catch_up.state.lock().listed = self.consistent_since;
@@ -326,8 +327,8 @@ impl<'r, T: Object> Session<'r, T> {
                     }
                 }
                 Output::Replace { version } => {
-                    let version = version.to_owned();
-                    self.replace(&version);
+                    let version = version.cloned();
+                    self.replace(version);
                 }
                 _ => break,
             }
@@ -357,9 +358,10 @@ impl<'r, T: Object> Session<'r, T> {
                 resource_version: version,
                 initial_events_end,
             } => {
-                self.protocol.bookmark(&version, initial_events_end);
-                if !is_initial && !version.is_empty() {
-                    self.changes.push(Delta::Bookmark(version.as_str().into()));
+                let version = ResourceVersion::new(&version);
+                self.protocol.bookmark(version.clone(), initial_events_end);
+                if !is_initial && version.is_some() {
+                    self.changes.push(Delta::Bookmark(version));
                 }
             }
             // An initial object of another kind counts as unreadable: if it were skipped, the cached
@@ -380,7 +382,7 @@ impl<'r, T: Object> Session<'r, T> {
     /// Records that the server sent an object of another shard.
     fn other_shard(&mut self, kind: EventKind, version: &str) {
         self.reflector.status.lock().shard_applied = Some(false);
-        self.protocol.event(kind, version);
+        self.protocol.event(kind, ResourceVersion::new(version));
     }
 }
 

@@ -7,7 +7,7 @@ pub use builder::ExpirationCacheBuilder;
 pub use policy::TimestampedEntry;
 
 use self::policy::Policy;
-use super::{KnownObjects, ReflectorStore, Store, StoreError, ThreadSafeStore};
+use super::{KnownObjects, NewVersion, ReflectorStore, Store, StoreError, ThreadSafeStore};
 use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
 use crate::log;
@@ -155,11 +155,10 @@ impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
     /// [`StoreError::Key`] if the object has no key.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         let key = self.accessor.key_of_deleted(&gone)?;
-        let resource_version = match &gone {
-            Deleted::Final(object) => self.accessor.resource_version(object),
-            Deleted::FinalStateUnknown { .. } => None,
+        let version = match &gone {
+            Deleted::Final(object) => NewVersion::of(self.accessor.resource_version(object)),
+            Deleted::FinalStateUnknown { .. } => NewVersion::Unchanged,
         };
-        let version = resource_version.map(Into::into);
         self.storage.delete_versioned(&key, version);
         Ok(())
     }

@@ -33,6 +33,15 @@ impl<T> IndexFunctions<T> {
     }
 }
 
+impl<T> State<T> {
+    /// Records the version of a change. One without a version leaves it as it is (W10).
+    fn record_version(&mut self, delta: &Delta<T>) {
+        if let Some(version) = delta.version() {
+            self.resource_version = Some(version.clone());
+        }
+    }
+}
+
 /// A store whose list of index functions does not change until this is dropped, so that computed
 /// values stay valid. It runs no user code. What it returns must be dropped later, without a lock. An
 /// object for which an index function has failed is stored without values in that index.
@@ -49,7 +58,7 @@ impl<T> Frozen<'_, T> {
     pub(crate) fn apply(&self, delta: &Delta<T>, computed: Option<Computed>) -> Written<T> {
         let mut state = self.lock();
         let written = state.apply(delta, computed);
-        state.set_resource_version(delta.version().cloned());
+        state.record_version(delta);
         written
     }
 
@@ -67,9 +76,12 @@ impl<T> Frozen<'_, T> {
         let began = Instant::now();
         for (delta, computed) in changes {
             written.push(state.apply(delta, computed));
-            last = delta.version().cloned();
+            last = Some(delta);
         }
-        state.set_resource_version(last);
+        // Only the last change counts (X9).
+        if let Some(last) = last {
+            state.record_version(last);
+        }
         drop(state);
         let slow = SlowTransaction::of(written.len(), began.elapsed());
         (written, slow)
@@ -80,18 +92,18 @@ impl<T> Frozen<'_, T> {
     pub(crate) fn replace(
         &self,
         slots: &mut Slots<T>,
-        resource_version: ResourceVersion,
+        resource_version: Option<ResourceVersion>,
     ) -> Vec<StoreError> {
         let mut state = self.lock();
         std::mem::swap(&mut state.slots, slots);
-        state.set_resource_version(Some(resource_version));
+        state.resource_version = resource_version;
         // Mostly there are none, so the lock is not held for long.
         state.slots.new_failures(slots)
     }
 
     /// Sets the resource version.
-    pub(crate) fn bookmark(&self, resource_version: ResourceVersion) {
-        self.lock().set_resource_version(Some(resource_version));
+    pub(crate) fn bookmark(&self, resource_version: Option<ResourceVersion>) {
+        self.lock().resource_version = resource_version;
     }
 }
 

@@ -1,12 +1,14 @@
 mod frozen;
 mod indexers;
 mod read;
+mod write;
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use self::frozen::{Frozen, IndexFunctions};
+pub(super) use self::write::{NewVersion, Write};
 use super::index::{Computed, FailedIndex, Registered, accept, compute};
 use super::slots::{Put, Slot, Slots};
 use super::{Change, IndexError, Indexers, StoreError, TransactionError};
@@ -75,13 +77,13 @@ struct State<T> {
     /// check that they are still valid.
     functions: Arc<[Registered<T>]>,
     next_index: u32,
-    resource_version: ResourceVersion,
+    resource_version: Option<ResourceVersion>,
 }
 
 impl<T> State<T> {
-    fn set_resource_version(&mut self, resource_version: Option<ResourceVersion>) {
-        if let Some(resource_version) = resource_version {
-            self.resource_version = resource_version;
+    fn set_version(&mut self, version: NewVersion) {
+        if let NewVersion::Set(version) = version {
+            self.resource_version = version;
         }
     }
 
@@ -150,7 +152,7 @@ impl<T> ThreadSafeStore<T> {
                 slots: Slots::with_capacity(0, functions.iter().map(|registered| registered.id)),
                 next_index: functions.len() as u32,
                 functions,
-                resource_version: ResourceVersion::default(),
+                resource_version: None,
             }),
             index_changes: Mutex::new(()),
         }
@@ -182,32 +184,27 @@ impl<T> ThreadSafeStore<T> {
     /// [`StoreError::Index`] if an index function fails or panics, or another [`StoreError`] if the
     /// resource version function panics. Then nothing has changed.
     pub fn add(&self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
-        let entry = self.entry_of(key, object)?;
-        let written = self.write_delta(&Delta::Updated(entry))?;
+        let written = self.apply(self.put(key, object)?)?;
         Ok(written.before.map(|replaced| replaced.object))
     }
 
-    /// Returns an object as an entry.
-    fn entry_of(&self, key: Key, object: Arc<T>) -> Result<Entry<T>, StoreError> {
-        Ok(Entry {
+    /// Returns the write that stores an object.
+    fn put(&self, key: Key, object: Arc<T>) -> Result<Write<T>, StoreError> {
+        Ok(Write {
             version: self.version_of(&object)?,
-            ..Entry::new(key, object)
+            delta: Delta::Updated(Entry::new(key, object)),
         })
     }
 
-    /// Applies the change of one object, or a bookmark.
+    /// Applies a write.
     ///
     /// # Errors
     ///
     /// [`StoreError::Index`] if an index function fails or panics. Then nothing has changed.
-    pub(super) fn write_delta(&self, delta: &Delta<T>) -> Result<Written<T>, StoreError> {
-        let (mut state, computed) = self.write(|functions| {
-            let new = delta.entry();
-            let computed = new.map(|new| accept(&new.key, compute(functions, &*new.object)));
-            computed.transpose()
-        })?;
-        let written = state.apply(delta, computed);
-        state.set_resource_version(delta.version().cloned());
+    pub(super) fn apply(&self, write: Write<T>) -> Result<Written<T>, StoreError> {
+        let (mut state, computed) = self.write(|functions| computed(functions, &write.delta))?;
+        let written = state.apply(&write.delta, computed);
+        state.set_version(write.version);
         drop(state);
         self.report_version();
         Ok(written)
@@ -240,10 +237,10 @@ impl<T> ThreadSafeStore<T> {
         Ok(())
     }
 
-    /// Removes an object, and records the resource version of its deletion.
-    pub(super) fn delete_versioned(&self, key: &str, resource_version: Option<ResourceVersion>) {
+    /// Removes an object. The version is that of its deletion.
+    pub(super) fn delete_versioned(&self, key: &str, version: NewVersion) {
         let mut state = self.state.write();
-        state.set_resource_version(resource_version);
+        state.set_version(version);
         let removed = state.slots.remove(key);
         drop(state);
         drop(removed);
@@ -278,18 +275,18 @@ impl<T> ThreadSafeStore<T> {
     ) -> Result<(), StoreError> {
         let entries = objects.into_iter();
         let entries = entries.map(|(key, object)| Entry::new(key, object));
-        self.replace_entries(entries.collect(), resource_version)
+        self.replace_entries(entries.collect(), ResourceVersion::new(resource_version))
     }
 
     /// Replaces all objects, like [`replace`](Self::replace).
     pub(super) fn replace_entries(
         &self,
         entries: Vec<Entry<T>>,
-        resource_version: &str,
+        resource_version: Option<ResourceVersion>,
     ) -> Result<(), StoreError> {
         let (mut state, mut slots) = self.write(|functions| build(functions, &entries))?;
         std::mem::swap(&mut state.slots, &mut slots);
-        state.set_resource_version(Some(resource_version.into()));
+        state.resource_version = resource_version;
         drop(state);
         drop((slots, entries));
         self.report_version();
@@ -308,37 +305,39 @@ impl<T> ThreadSafeStore<T> {
     /// [`TransactionError`] lists the changes that failed because an index function or the resource
     /// version function failed or panicked. The others have been applied.
     pub fn transaction(&self, changes: Vec<(Key, Change<T>)>) -> Result<(), TransactionError> {
-        let deltas = changes.into_iter().map(|(key, change)| match change {
-            Change::Add(object) | Change::Update(object) => {
-                self.entry_of(key, object).map(Delta::Updated)
-            }
-            Change::Delete(gone) => {
-                let version = self.version_of_deleted(&gone)?;
-                Ok(Delta::Deleted { key, version, gone })
-            }
-            Change::Bookmark(version) => Ok(Delta::Bookmark(version.as_str().into())),
+        let writes = changes.into_iter().map(|(key, change)| match change {
+            Change::Add(object) | Change::Update(object) => self.put(key, object),
+            Change::Delete(gone) => Ok(Write {
+                version: self.version_of_deleted(&gone)?,
+                delta: Delta::Deleted {
+                    key,
+                    version: None,
+                    gone,
+                },
+            }),
+            Change::Bookmark(version) => Ok(Write::bookmark(&version)),
         });
-        self.transact_all(deltas)
+        self.transact_all(writes)
     }
 
     /// Like [`transact`](Self::transact), with one error for all changes that fail: those that could
-    /// not become deltas, and those that could not be applied.
+    /// not become writes, and those that could not be applied.
     pub(super) fn transact_all(
         &self,
-        changes: impl Iterator<Item = Result<Delta<T>, StoreError>>,
+        changes: impl Iterator<Item = Result<Write<T>, StoreError>>,
     ) -> Result<(), TransactionError> {
-        let (mut deltas, mut positions, mut failed, mut total) = (vec![], vec![], vec![], 0);
+        let (mut writes, mut positions, mut failed, mut total) = (vec![], vec![], vec![], 0);
         for (position, change) in changes.enumerate() {
             total += 1;
             match change {
-                Ok(delta) => {
-                    deltas.push(delta);
+                Ok(write) => {
+                    writes.push(write);
                     positions.push(position);
                 }
                 Err(error) => failed.push((position, error)),
             }
         }
-        let (outcomes, slow) = self.transact(&deltas);
+        let (outcomes, slow) = self.transact(writes);
         if let Some(slow) = slow {
             slow.log();
         }
@@ -364,29 +363,30 @@ impl<T> ThreadSafeStore<T> {
     /// Applies the changes for which no index function fails, in one step. Returns the outcome of each.
     fn transact(
         &self,
-        deltas: &[Delta<T>],
+        writes: Vec<Write<T>>,
     ) -> (Vec<Result<Written<T>, StoreError>>, Option<SlowTransaction>) {
         // Index functions are user code, so they run before the lock is taken.
         let Ok((mut state, computed)) = self.write(|functions| {
-            let computed = deltas.iter().map(|delta| {
-                let new = delta.entry();
-                let computed = new.map(|new| accept(&new.key, compute(functions, &*new.object)));
-                computed.transpose()
-            });
+            let computed = writes.iter().map(|write| computed(functions, &write.delta));
             Ok::<_, Infallible>(computed.collect::<Vec<_>>())
         });
         let began = Instant::now();
-        let (mut outcomes, mut last) = (Vec::with_capacity(computed.len()), None);
-        for (delta, computed) in deltas.iter().zip(computed) {
-            let outcome = computed.map(|computed| state.apply(delta, computed));
+        let mut outcomes = Vec::with_capacity(writes.len());
+        let (mut deltas, mut last) = (Vec::with_capacity(writes.len()), NewVersion::Unchanged);
+        for (Write { delta, version }, computed) in writes.into_iter().zip(computed) {
+            let outcome = computed.map(|computed| state.apply(&delta, computed));
+            // Only the version of the last change that was applied counts (X9).
             if outcome.is_ok() {
-                last = delta.version().cloned();
+                last = version;
             }
             outcomes.push(outcome);
+            deltas.push(delta);
         }
-        state.set_resource_version(last);
+        state.set_version(last);
         drop(state);
         let took = began.elapsed();
+        // Their destructors are user code.
+        drop(deltas);
         let applied = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
         self.report_version();
         (outcomes, SlowTransaction::of(applied, took))
@@ -395,7 +395,7 @@ impl<T> ThreadSafeStore<T> {
     /// Sets the resource version: all changes up to it have been delivered.
     pub fn bookmark(&self, resource_version: &str) {
         let mut state = self.state.write();
-        state.set_resource_version(Some(resource_version.into()));
+        state.resource_version = ResourceVersion::new(resource_version);
         drop(state);
         self.report_version();
     }
@@ -403,12 +403,12 @@ impl<T> ThreadSafeStore<T> {
     /// Returns the resource version of the last write. It may be older than the version of an
     /// earlier write. It is empty before the first write.
     pub fn last_store_sync_resource_version(&self) -> String {
-        self.state.read().resource_version.to_string()
+        ResourceVersion::text(self.state.read().resource_version.as_ref())
     }
 
     /// Reports the current resource version to the metrics.
     fn report_version(&self) {
-        let version = || resource_version_metric(&self.last_store_sync_resource_version());
+        let version = || resource_version_metric(self.state.read().resource_version.as_ref());
         self.meter.level(version, |metrics, version| {
             if let Some(version) = version {
                 metrics.store_resource_version(version);
@@ -437,20 +437,30 @@ impl<T> ThreadSafeStore<T> {
         }
     }
 
-    fn version_of(&self, object: &T) -> Result<Option<ResourceVersion>, StoreError> {
+    fn version_of(&self, object: &T) -> Result<NewVersion, StoreError> {
         match &self.resource_version {
-            None => Ok(None),
-            Some(read) => catch(|| read(object).map(Into::into))
+            None => Ok(NewVersion::Unchanged),
+            Some(read) => catch(|| NewVersion::of(read(object)))
                 .map_err(|panicked| StoreError::panicked("reading the resourceVersion", panicked)),
         }
     }
 
-    fn version_of_deleted(&self, gone: &Deleted<T>) -> Result<Option<ResourceVersion>, StoreError> {
+    fn version_of_deleted(&self, gone: &Deleted<T>) -> Result<NewVersion, StoreError> {
         match gone {
             Deleted::Final(object) => self.version_of(object),
-            Deleted::FinalStateUnknown { .. } => Ok(None),
+            Deleted::FinalStateUnknown { .. } => Ok(NewVersion::Unchanged),
         }
     }
+}
+
+/// Returns the index values of the object that a change stores.
+fn computed<T>(
+    functions: &[Registered<T>],
+    delta: &Delta<T>,
+) -> Result<Option<Computed>, StoreError> {
+    let new = delta.entry();
+    new.map(|new| accept(&new.key, compute(functions, &*new.object)))
+        .transpose()
 }
 
 /// A change that has been applied.

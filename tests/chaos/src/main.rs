@@ -596,7 +596,7 @@ fn is_ahead(subject: &dyn Subject, now: u64) -> bool {
         .into_iter()
         .map(|status| status.resource_version);
     versions
-        .filter_map(|version| version.parse::<u64>().ok())
+        .filter_map(|version| version?.to_string().parse::<u64>().ok())
         .any(|version| version > now)
 }
 
@@ -650,7 +650,7 @@ fn report(subject: &dyn Subject, differences: &[Difference], broken: &[String]) 
         println!(
             "    {:?} at {}, {} lists, {} watches, {} relists, complete: {}, last error: {error}",
             status.state,
-            status.resource_version,
+            (status.resource_version.as_ref()).map_or_else(String::new, ToString::to_string),
             status.lists,
             status.watches,
             status.relists,

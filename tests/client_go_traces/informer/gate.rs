@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_informer::__private::Sealed;
 use k8s_informer::__private::staging::{Applied, Door, Gaps, Staging};
 use k8s_informer::metrics::InformerMetrics;
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::queue::{Delta, Deltas, Entry, PopError, Process, ProcessBatch, Queue};
 use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::{Deleted, Done, Stop};
@@ -153,7 +154,7 @@ impl Staging<Item> for Gated {
         &self,
         entries: Vec<Entry<Item>>,
         gaps: Gaps,
-        resource_version: &str,
+        resource_version: Option<ResourceVersion>,
     ) -> Result<Applied, StoreError> {
         let staging = self.inner();
         staging.replace_entries(entries, gaps, resource_version)

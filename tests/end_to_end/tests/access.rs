@@ -63,7 +63,7 @@ fn forbidden_informer_reports_the_error_and_retries() {
         );
         let status = maps.status();
         assert!(
-            !maps.has_synced() && !status.listed && status.resource_version.is_empty(),
+            !maps.has_synced() && !status.listed && status.resource_version.is_none(),
             "{status:?}"
         );
         // If a watch-list is forbidden, the cycle also tries a LIST, because a server without

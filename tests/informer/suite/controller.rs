@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use k8s_informer::informer::{Controller, ControllerConfig, InformerError, InformerQueue};
-use k8s_informer::object::Accessor;
+use k8s_informer::object::{Accessor, ResourceVersion};
 use k8s_informer::queue::{DeltaFifo, Deltas, PopError, Process, Queue, RealFifo, Requeue};
 use k8s_informer::store::{ReflectorStore, StoreError, Transform};
 use k8s_informer::time::Backoff;
@@ -354,6 +354,21 @@ fn x9_cache_has_the_version_before_the_transform() {
 }
 
 #[test]
+fn x9_object_without_version_keeps_that_of_the_cache() {
+    let feed = Feed::new("x9");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (_handler, events) = record(&informer);
+    let running = run(&informer);
+    assert_eq!(events.next(), "add a@1 initial");
+    feed.event("ADDED", "b", "11");
+    feed.event("ADDED", "c", "");
+    assert_eq!(events.take(2), ["add b@11", "add c@"]);
+    assert_eq!(informer.indexer().last_store_sync_resource_version(), "11");
+    running.end().unwrap();
+}
+
+#[test]
 fn p2_store_contents_decide_between_add_and_update() {
     let feed = Feed::new("p2");
     feed.list("10", &[("a", "1")]);
@@ -485,7 +500,7 @@ fn object_with_panicking_decode_is_skipped() {
     );
     // The status is updated after the cache.
     until("status updated", || {
-        informer.status().resource_version == "12"
+        informer.status().resource_version == ResourceVersion::new("12")
     });
     let status = informer.status();
     assert_eq!(
@@ -517,7 +532,7 @@ fn object_with_panicking_decode_is_skipped() {
         informer.status()
     );
     until("status updated", || {
-        informer.status().resource_version == "20"
+        informer.status().resource_version == ResourceVersion::new("20")
     });
     let status = informer.status();
     assert_eq!(
@@ -528,7 +543,7 @@ fn object_with_panicking_decode_is_skipped() {
     feed.expire();
     feed.list("30", &[("a", "1"), ("b", "12"), ("c", "13")]);
     until("status updated", || {
-        informer.status().resource_version == "30"
+        informer.status().resource_version == ResourceVersion::new("30")
     });
     assert!(
         informer.status().complete,
@@ -551,7 +566,9 @@ fn object_with_panicking_accessor_is_skipped() {
         "{:?}",
         status()
     );
-    until("status updated", || status().resource_version == "12");
+    until("status updated", || {
+        status().resource_version == ResourceVersion::new("12")
+    });
     assert_eq!((status().unreadable, status().complete), (1, false));
     let requests = (status().lists, status().watches);
     assert_eq!(requests, (1, 1), "the watch continues");

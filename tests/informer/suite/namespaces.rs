@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::informer::{InformerScope, Source};
-use k8s_informer::object::GroupVersionResource;
+use k8s_informer::object::{GroupVersionResource, ResourceVersion};
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::{Client, Config, Object, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_informer_testing::{ApiServer, FakeClock, Fault, Verb};
@@ -100,19 +100,22 @@ fn relist_deletes_only_in_its_own_namespace() {
         two.informer.last_sync_resource_version() == "30"
     });
     until("status updated", || {
-        two.informer.statuses()[1].1.resource_version == "101"
+        two.informer.statuses()[1].1.resource_version == ResourceVersion::new("101")
     });
     let statuses = two.informer.statuses();
     let versions = statuses.iter().map(|(namespace, status)| {
         (
             namespace.as_deref().unwrap(),
-            status.resource_version.as_str(),
+            status.resource_version.clone(),
             status.lists,
         )
     });
     assert_eq!(
         versions.collect::<Vec<_>>(),
-        [("blue", "30", 3), ("green", "101", 1)]
+        [
+            ("blue", ResourceVersion::new("30"), 3),
+            ("green", ResourceVersion::new("101"), 1)
+        ]
     );
     assert_eq!(two.informer.name(), "blue things, green things");
     running.end().unwrap();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use simulation::object::ResourceVersion;
 use simulation::queue::WaitError;
 use simulation::reflector::ReflectorState;
 use simulation::{Object, Stop};
@@ -190,11 +191,15 @@ impl Run {
     }
 }
 
+fn number(version: Option<&ResourceVersion>) -> Option<u64> {
+    version?.to_string().parse().ok()
+}
+
 impl World {
     fn check(&mut self, informer: &Informer, is_idle: bool) -> Result<(), String> {
         let status = informer.status();
         let reached = informer.store_resource_version().parse::<u64>().ok();
-        let seen = status.resource_version.parse::<u64>().ok();
+        let seen = number(status.resource_version.as_ref());
         if let (Some(old), Some(reached), Some(seen)) = (self.abandoned, reached, seen) {
             let is_new = |version: u64| match self.server.compacted > old {
                 true => version >= self.server.compacted,
@@ -318,10 +323,7 @@ impl World {
 
     fn is_settled(&self, informer: &Informer, now: u64) -> Result<(), String> {
         let status = informer.status();
-        let reached: u64 = status
-            .resource_version
-            .parse()
-            .map_err(|_| "no version".to_owned())?;
+        let reached = number(status.resource_version.as_ref()).ok_or("no version")?;
         if !informer.has_synced() || status.state != ReflectorState::Watching {
             return Err(format!(
                 "{:?}, synced: {}",

@@ -123,7 +123,9 @@ impl Drive {
         }
         // The deletions that the server has sent.
         let rest = deadline.saturating_duration_since(Instant::now());
-        let _ = source.wait_for_version(&source.status().resource_version, rest);
+        if let Some(version) = source.status().resource_version {
+            let _ = source.wait_for_version(&version.to_string(), rest);
+        }
         // A kind that has existed is gone after some time, which begins now.
         self.check_until(at, deadline, || {
             presence.is_missing() || presence.is_doubted()

@@ -14,12 +14,16 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::source::{AnySource, Coverage};
+use k8s_informer::__private::Comparable;
 use k8s_informer::client::api::WriteOutcome;
-use k8s_informer::object::{GroupVersionResource, Key, ObjectName, compare_resource_versions};
+use k8s_informer::object::{
+    GroupVersionResource, Key, ObjectName, ResourceVersion, compare_resource_versions,
+};
 use k8s_informer::reflector::ReflectorState;
 
 /// A deletion is awaited for this multiple of the timeout of own writes. A server can respond that
@@ -95,9 +99,10 @@ pub(super) enum Written {
     Unknown,
     /// The object with this UID is gone.
     Gone(Arc<str>),
-    /// The object has this version. The number is its length, so that versions are in their order.
-    /// It is 0 for a version that cannot be compared.
-    Version(usize, Arc<str>),
+    /// The object has this version, which cannot be compared.
+    Opaque(Arc<str>),
+    /// The object has this version. After all others, so that versions are in their order.
+    Version(Comparable),
 }
 
 /// The result of a check of a write.
@@ -118,7 +123,7 @@ pub(super) enum Check {
 pub(super) enum Observed<'a> {
     /// The cache has this version of the object.
     Version(&'a str),
-    /// The object was removed. The version is that of its last state, empty if it is unknown.
+    /// The object was removed. The version is that of its last state.
     Gone { uid: &'a str, version: &'a str },
 }
 
@@ -252,23 +257,25 @@ impl OwnWrites {
         object: &Key,
         change: &Observed<'_>,
     ) -> Vec<Key> {
-        let mut ended = vec![Written::Unknown..=Written::Unknown];
+        // The first and the last outcome of each range.
+        let mut ended = vec![(Written::Unknown, Bound::Included(Written::Unknown))];
         // An update with another UID is a deletion and a creation that the watch missed.
         if let Observed::Gone { uid, .. } = change {
             let gone = Written::Gone((*uid).into());
-            ended.push(gone.clone()..=gone);
+            ended.push((gone.clone(), Bound::Included(gone)));
         }
         let (Observed::Version(version) | Observed::Gone { version, .. }) = change;
         let newest = match Written::version(version) {
+            newest @ Written::Version(_) => Bound::Included(newest),
             // Versions that cannot be compared count as reached: waiting would not end.
-            Written::Version(0, _) => Written::Version(usize::MAX, Arc::default()),
-            newest => newest,
+            _ => Bound::Unbounded,
         };
-        ended.push(Written::Version(0, Arc::default())..=newest);
+        ended.push((Written::Opaque(Arc::default()), newest));
         let object = (source, Key::clone(object));
         let mut ready = Vec::new();
-        for results in ended {
-            let from = (object.clone(), results.start().clone(), Key::from(""));
+        for (first, last) in ended {
+            let from = (object.clone(), first, Key::from(""));
+            let results = (Bound::Unbounded, last);
             let of = self.writes.range(from..);
             let of =
                 of.take_while(|((of, result, _), _)| *of == object && results.contains(result));
@@ -393,14 +400,15 @@ impl Write {
         let (at, object) = &self.object;
         let source = &*sources[*at];
         let is_due = self.times.check <= now;
+        let is_in_cache = |version: &str| {
+            let cached = source.cached(object);
+            cached.is_some_and(|(_, cached)| is_at_least(&cached, version))
+                || source.has_processed(&self.namespace, version)
+        };
         let has_arrived = match &self.result {
-            Written::Version(length, version) => {
-                let cached = source.cached(object);
-                cached.is_some_and(|(_, cached)| is_at_least(&cached, version))
-                    || source.has_processed(&self.namespace, version)
-                    // No list or bookmark reaches a version that cannot be compared.
-                    || *length == 0 && is_due
-            }
+            Written::Version(version) => is_in_cache(&version.to_string()),
+            // No list or bookmark reaches it.
+            Written::Opaque(version) => is_due || is_in_cache(version),
             Written::Gone(gone) => source.cached(object).is_none_or(|(uid, _)| uid != **gone),
             Written::Unknown => is_due || source.cached(object) != self.before,
         };
@@ -464,13 +472,12 @@ fn object_key(target: &ObjectName) -> Key {
 
 impl Written {
     fn version(version: &str) -> Self {
-        let is_comparable = compare_resource_versions(version, version).is_some();
-        let length = if is_comparable { version.len() } else { 0 };
-        Self::Version(length, version.into())
+        let comparable = ResourceVersion::new(version).and_then(Comparable::new);
+        comparable.map_or_else(|| Self::Opaque(version.into()), Self::Version)
     }
 
     fn is_version(&self) -> bool {
-        matches!(self, Self::Version(..))
+        matches!(self, Self::Opaque(_) | Self::Version(_))
     }
 }
 
@@ -480,7 +487,8 @@ impl fmt::Display for Written {
         match self {
             Self::Unknown => f.write_str("a change"),
             Self::Gone(_) => f.write_str("its deletion"),
-            Self::Version(_, version) => write!(f, "version {version}"),
+            Self::Opaque(version) => write!(f, "version {version}"),
+            Self::Version(version) => write!(f, "version {version}"),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::presence::Presence;
 use k8s_informer::error::Error;
 use k8s_informer::informer::{InformerError, InformerScope, SharedIndexInformer};
 use k8s_informer::object::{
-    GroupVersionKind, GroupVersionResource, Key, Object, Scope, meta_namespace_key,
+    GroupVersionKind, GroupVersionResource, Key, Object, ResourceVersion, Scope, meta_namespace_key,
 };
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{ReflectorState, ReflectorStatus, Shard};
@@ -246,10 +246,12 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
         !parts.is_empty()
             && parts.iter().all(|(namespace, status)| {
                 let namespace = namespace.as_deref().unwrap_or_default();
+                let has_processed = |version: &ResourceVersion| {
+                    let version = version.to_string();
+                    self.informer.has_processed(namespace, &version)
+                };
                 status.state == ReflectorState::Watching
-                    && self
-                        .informer
-                        .has_processed(namespace, &status.resource_version)
+                    && status.resource_version.as_ref().is_some_and(has_processed)
             })
     }
 

@@ -55,7 +55,8 @@ impl InformerStatus {
             state: status.state.as_str(),
             synced: status.listed,
             objects,
-            resource_version: status.resource_version.clone(),
+            resource_version: (status.resource_version.as_ref())
+                .map_or_else(String::new, ToString::to_string),
             undecodable: status.unreadable,
             unindexed: status.unindexed,
             failures: status.failures,
@@ -182,6 +183,7 @@ mod tests {
 
     use super::*;
     use k8s_informer::error::Error;
+    use k8s_informer::object::ResourceVersion;
 
     fn parsed(status: &Status) -> Value {
         serde_json::from_str(&status.to_json()).unwrap()
@@ -192,7 +194,7 @@ mod tests {
         let reflector = ReflectorStatus::default().with(|status| {
             status.state = ReflectorState::BackingOff;
             status.listed = true;
-            "41".clone_into(&mut status.resource_version);
+            status.resource_version = ResourceVersion::new("41");
             status.unreadable = 2;
             status.unindexed = 1;
             status.failures = 3;

@@ -8,6 +8,7 @@ use crate::entry::{Applied, Delta};
 use crate::error::Error;
 use crate::object::{Deleted, Key, Object, meta_namespace_key};
 use crate::reflector::initial_list::{stored_key, unreadable_object};
+use crate::resource_version::ResourceVersion;
 use crate::store::StoreError;
 use crate::wire::{DecodedObject, EventKind, Shard, Unreadable};
 
@@ -16,7 +17,8 @@ impl<T: Object> Session<'_, T> {
     pub(super) fn change(&mut self, kind: EventKind, decoded: DecodedObject<T>) {
         match decoded {
             DecodedObject::Object(object, digest) => {
-                self.protocol.event(kind, object.resource_version());
+                let version = ResourceVersion::new(object.resource_version());
+                self.protocol.event(kind, version);
                 self.object(kind, Arc::new(object), digest);
             }
             DecodedObject::OtherShard {
@@ -32,10 +34,10 @@ impl<T: Object> Session<'_, T> {
                         self.delete(key);
                     }
                 }
-                if self.protocol.tracks_versions() && !resource_version.is_empty() {
+                let version = ResourceVersion::new(&resource_version);
+                if self.protocol.tracks_versions() && version.is_some() {
                     // The object is not stored, so send only its version: the store is then
                     // complete up to this version.
-                    let version = resource_version.as_str().into();
                     self.changes.push(Delta::Bookmark(version));
                 }
             }
@@ -49,7 +51,7 @@ impl<T: Object> Session<'_, T> {
                     self.protocol.missed(unreadable.namespaced_key(), error);
                 }
                 if let Some(version) = &unreadable.resource_version {
-                    self.protocol.event(kind, version);
+                    self.protocol.event(kind, ResourceVersion::new(version));
                     self.skipped();
                 }
             }
@@ -95,7 +97,7 @@ impl<T: Object> Session<'_, T> {
     fn skipped(&mut self) {
         self.flush();
         if self.protocol.tracks_versions() {
-            self.store.skipped(&self.protocol.version);
+            self.store.skipped(self.protocol.version.clone());
         }
     }
 

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::json::Peek;
 use crate::object::{Key, Object};
 use crate::reflector::initial_list::{entry, stored_key};
+use crate::resource_version::ResourceVersion;
 use crate::wire::{DecodedObject, EventKind, Unreadable};
 
 impl<T: Object> Session<'_, T> {
@@ -53,7 +54,8 @@ impl<T: Object> Session<'_, T> {
     pub(super) fn initial_event(&mut self, kind: EventKind, decoded: DecodedObject<T>) {
         match decoded {
             DecodedObject::Object(object, digest) => {
-                self.protocol.event(kind, object.resource_version());
+                let version = ResourceVersion::new(object.resource_version());
+                self.protocol.event(kind, version);
                 match entry(object, digest, self.store.door()) {
                     Ok(entry) if kind == EventKind::Deleted => self.initial.remove(&entry.key),
                     Ok(entry) => self.initial.put(entry),
@@ -63,7 +65,7 @@ impl<T: Object> Session<'_, T> {
             DecodedObject::Unchanged(key, object, digest) => {
                 let entry = self.unchanged_entry(key, object, digest);
                 self.initial.put(entry);
-                self.protocol.event(kind, "");
+                self.protocol.event(kind, None);
             }
             DecodedObject::OtherShard {
                 resource_version,
@@ -78,7 +80,7 @@ impl<T: Object> Session<'_, T> {
             DecodedObject::Unreadable(unreadable) => {
                 self.unreadable_initial_event(kind, &unreadable);
                 if let Some(version) = &unreadable.resource_version {
-                    self.protocol.event(kind, version);
+                    self.protocol.event(kind, ResourceVersion::new(version));
                 }
             }
         }
@@ -96,11 +98,12 @@ impl<T: Object> Session<'_, T> {
     }
 
     /// Replaces the content of the store with the complete list.
-    pub(super) fn replace(&mut self, version: &str) {
+    pub(super) fn replace(&mut self, version: Option<ResourceVersion>) {
         self.reflector.publish(self);
         let initial = std::mem::take(&mut self.initial);
-        let (listed, complete) = (initial.outcome(), initial.is_complete());
-        self.reflector.announce(&self.protocol, &initial, version);
+        let (completeness, complete) = (initial.completeness(), initial.is_complete());
+        self.reflector
+            .announce(&self.protocol, &initial, version.as_ref());
         let recorded = initial.recorded;
         let (objects, gaps) = initial.into_parts();
         let missing = &self.reflector.missing;
@@ -120,7 +123,7 @@ impl<T: Object> Session<'_, T> {
         if self.consistent_since.is_some() {
             self.reflector.catch_up.state.lock().listed = self.consistent_since;
         }
-        self.protocol.replaced(listed);
+        self.protocol.replaced(completeness);
     }
 }
 
