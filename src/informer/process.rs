@@ -174,6 +174,7 @@ impl<T: Object> IndexerPart<T> {
                 }
                 Delta::SyncAll => Step::SyncAll(self.known()),
                 // The state before is that of the change before it in the same item, or the cached one.
+                // A batch has no key twice, so no other item matters.
                 _ => match steps.last() {
                     Some((same, Step::Change(before))) if *same == item => {
                         let before = before

@@ -375,6 +375,7 @@ impl<T, A: Accumulator> Front<T, A> {
         loop {
             let mut queue = match self.turn(this) {
                 Turn::Items(queue) => queue,
+                // The thread of a reserved pop does not wait, whatever the reason.
                 Turn::Closed | Turn::Nothing => return None,
             };
             let is_in_initial_list = !queue.is_synced();

@@ -160,11 +160,7 @@ impl<T> Slots<T> {
                 set_values(&mut self.indices, at, &mut slot.values, |_| true, computed);
                 // The slot keeps its key, which it shares with `by_key`.
                 let before = slot.entry();
-                // A resync writes the same object without its digest.
-                if !new.digest.is_none() || !Arc::ptr_eq(&slot.object, &new.object) {
-                    slot.digest = new.digest;
-                }
-                slot.object = new.object;
+                (slot.object, slot.digest) = (new.object, new.digest);
                 Some(before)
             }
             hash_map::Entry::Vacant(number) => {

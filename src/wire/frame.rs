@@ -39,6 +39,16 @@ pub(crate) struct FrameSplitter {
     limit: usize,
 }
 
+/// What [`split`](FrameSplitter::split) has found.
+enum Found {
+    /// No frame: all bytes have been consumed.
+    Nothing,
+    /// A frame that is a whole line of this length, after the consumed bytes.
+    Line(usize),
+    /// A frame in `partial`.
+    Partial,
+}
+
 /// The frame that was returned last. The next call skips it.
 #[derive(Clone, Copy, Debug, Default)]
 enum Returned {
@@ -94,13 +104,16 @@ impl FrameSplitter {
                 let line = std::mem::take(&mut self.line);
                 let split = self.split(&line[start..]);
                 self.line = line;
-                let (consumed, length) = split?;
+                let (consumed, found) = split?;
                 let start = start + consumed;
+                // `skip_returned` advances it over the frame.
                 self.in_line = Some(start);
-                match length {
-                    Some(0) => return Ok((at, Some(self.buffered()))),
-                    Some(length) => return Ok((at, Some(Piece::Line(start, start + length)))),
-                    None => {
+                match found {
+                    Found::Partial => return Ok((at, Some(self.buffered()))),
+                    Found::Line(length) => {
+                        return Ok((at, Some(Piece::Line(start, start + length))));
+                    }
+                    Found::Nothing => {
                         self.in_line = None;
                         self.line.clear();
                     }
@@ -117,16 +130,16 @@ impl FrameSplitter {
                     }
                 }
             }
-            let (consumed, length) = self.split(&input[at..])?;
+            let (consumed, found) = self.split(&input[at..])?;
             at += consumed;
-            let piece = match length {
-                Some(0) => Some(self.buffered()),
-                Some(length) => Some(Piece::Input(at, at + length)),
-                None => None,
+            let piece = match found {
+                Found::Partial => Some(self.buffered()),
+                Found::Line(length) => Some(Piece::Input(at, at + length)),
+                Found::Nothing => {
+                    self.shrink();
+                    None
+                }
             };
-            if piece.is_none() {
-                self.shrink();
-            }
             return Ok((at, piece));
         }
     }
@@ -201,15 +214,13 @@ impl FrameSplitter {
             && self.line.len() <= self.limit
     }
 
-    /// Finds the next frame in `bytes`. Returns the number of consumed bytes and a length. If the
-    /// frame is a whole line, it follows the consumed bytes and has this length. The length is 0 if
-    /// the frame is in `partial`, and `None` if all bytes have been consumed without a frame.
-    fn split(&mut self, bytes: &[u8]) -> Result<(usize, Option<usize>), SplitError> {
+    /// Finds the next frame in `bytes`. Returns it with the number of consumed bytes.
+    fn split(&mut self, bytes: &[u8]) -> Result<(usize, Found), SplitError> {
         let mut at = 0;
         if self.partial.is_empty() {
             at = bytes.len() - bytes.trim_ascii_start().len();
             if at == bytes.len() {
-                return Ok((at, None));
+                return Ok((at, Found::Nothing));
             }
             // A line over the limit is not returned whole, because it may contain several frames.
             if !std::mem::take(&mut self.shares_line)
@@ -217,7 +228,7 @@ impl FrameSplitter {
                 && line.len() <= self.limit
             {
                 self.returned = Returned::Line(line.len());
-                return Ok((at, Some(line.len())));
+                return Ok((at, Found::Line(line.len())));
             }
         }
         let end = self.end(&bytes[at..]).map(|end| at + end);
@@ -238,10 +249,10 @@ impl FrameSplitter {
         self.skipped += begun.len() - kept;
         let consumed = at + begun.len();
         if end.is_none() {
-            return Ok((consumed, None));
+            return Ok((consumed, Found::Nothing));
         }
         self.return_partial();
-        Ok((consumed, Some(0)))
+        Ok((consumed, Found::Partial))
     }
 
     /// The position of the frame in `partial`.

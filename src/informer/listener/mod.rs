@@ -219,7 +219,8 @@ pub(super) struct Handler {
     informer: Arc<str>,
     tracker: SyncTracker,
     counters: Counters,
-    /// The number of batches that the pop thread has received since it last had nothing.
+    /// The number of batches on their way to or in the pop thread since it last had nothing. The
+    /// sender adds before it sends, so a batch never overtakes one that is not counted yet.
     in_pop: AtomicUsize,
     /// Set when the listener is dropped, or by a stop if the handler has no threads.
     removed: Stop,

@@ -130,6 +130,7 @@ impl<T> DeltaAccumulator<T> for Grouped<T> {
     /// Queues requested deltas again, and settles the deferred deletions of the pop.
     fn settle(queue: &mut Locked<'_, T>, popped: &Popped<'_, T>) {
         let in_flight = std::mem::take(&mut queue.waiting.in_flight);
+        // Each of the popped deltas has a key, so the two lists have the same positions.
         for (at, taken) in in_flight.into_iter().enumerate() {
             queue.dropped.extend(taken.newest);
             let is_back =

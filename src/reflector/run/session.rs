@@ -241,22 +241,24 @@ impl<'r, T: Object> Session<'r, T> {
         let timeout = timeout.map(|left| if is_short { left.min(SHORT) } else { left });
         let read = match &mut self.body {
             Some(body) => read_some(body, self.buffer.free(), timeout),
-            None => Ok(Some(0)),
+            None => ReadOutcome::Ended(Ok(())),
         };
         self.reflector.availability.set_working();
-        let is_interrupted = self.protocol.has_open_watch() && self.interrupt.is_stopped();
-        let is_nothing = is_interrupted || (is_short && matches!(read, Ok(None)));
-        if stop.is_stopped() || (is_nothing && !matches!(read, Ok(Some(1..)))) {
+        if stop.is_stopped() {
             return;
         }
+        // An interrupt ends the read of a watch early, as an error, an end or a timeout: this is none
+        // of the server's. Bytes that came before it count.
+        let is_interrupted = self.protocol.has_open_watch() && self.interrupt.is_stopped();
         let now = clock.now();
         match read {
-            Ok(Some(0)) => self.protocol.ended(Ok(()), now),
-            Err(error) => self.protocol.ended(Err(error), now),
-            Ok(None) => {
+            ReadOutcome::Ended(_) | ReadOutcome::TimedOut if is_interrupted => return,
+            ReadOutcome::TimedOut if is_short => return,
+            ReadOutcome::Ended(result) => self.protocol.ended(result, now),
+            ReadOutcome::TimedOut => {
                 self.protocol.read_timed_out(!self.store.is_settled(), now);
             }
-            Ok(Some(length)) => {
+            ReadOutcome::Bytes(length) => {
                 self.reflector.status.lock().last_contact = Some(now);
                 self.protocol.read(now);
                 let was_watching = self.protocol.is_watching();
@@ -284,6 +286,8 @@ impl<'r, T: Object> Session<'r, T> {
         // The first list finds nothing.
         let unchanged = (self.protocol.lists > 0).then_some(&unchanged as _);
         loop {
+            // Before `poll`, which may end the initial events: what it returns was sent before that.
+            // Also true for the body of a list, whose outputs do not need it.
             let is_initial = !self.protocol.has_open_watch();
             let (consumed, output) = self.protocol.poll(input);
             match output {
@@ -403,26 +407,35 @@ fn extend_heap() {
     }
 }
 
-/// Reads from the body. Returns the number of bytes, which is 0 at the end, or `None` after a
-/// timeout.
-fn read_some(
-    body: &mut Body,
-    buffer: &mut [u8],
-    timeout: Option<Duration>,
-) -> Result<Option<usize>, Error> {
+/// The outcome of a read.
+enum ReadOutcome {
+    /// This number of bytes, at least one.
+    Bytes(usize),
+    /// No bytes within the timeout.
+    TimedOut,
+    /// The end of the body, or an error.
+    Ended(Result<(), Error>),
+}
+
+/// Reads from the body.
+fn read_some(body: &mut Body, buffer: &mut [u8], timeout: Option<Duration>) -> ReadOutcome {
     let read = panic::catch(|| {
         loop {
             match body.read_within(buffer, timeout) {
-                Ok(length) => return Ok(Some(length)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::TimedOut && timeout.is_some() => {
-                    return Ok(None);
-                }
-                Err(error) => return Err(Error::from(error)),
+                read => return read,
             }
         }
     });
-    read.unwrap_or_else(|panic| Err(Error::other(format!("the body reader {panic}"))))
+    match read {
+        Ok(Ok(0)) => ReadOutcome::Ended(Ok(())),
+        Ok(Ok(length)) => ReadOutcome::Bytes(length),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut && timeout.is_some() => {
+            ReadOutcome::TimedOut
+        }
+        Ok(Err(error)) => ReadOutcome::Ended(Err(error.into())),
+        Err(panic) => ReadOutcome::Ended(Err(Error::other(format!("the body reader {panic}")))),
+    }
 }
 
 fn decode_options(options: &ReflectorOptions) -> DecodeOptions {

@@ -88,8 +88,8 @@ impl<T> State<T> {
     }
 
     /// Applies the change of one object, or a bookmark, without its version. `computed` has the index
-    /// values of a stored object, or is `None` if a resync delivers the same object again. The outcome
-    /// must be dropped without the lock.
+    /// values of a stored object. It is `None` if a resync delivers the same object again, for a
+    /// deletion and for a bookmark. The outcome must be dropped without the lock.
     fn apply(&mut self, delta: &Delta<T>, computed: Option<Computed>) -> Written<T> {
         match (delta, computed) {
             (Delta::Deleted { key, .. }, _) => {
@@ -101,6 +101,8 @@ impl<T> State<T> {
                 }
             }
             (Delta::Bookmark(_), _) => Written::replaced(None),
+            // Nothing is written: the stored object keeps its digest and index values. If another
+            // writer has changed or deleted it meanwhile, the later state stays.
             (Delta::Sync(same), None) => {
                 let stored = self.slots.get(&same.key);
                 Written::replaced(stored.map(Slot::entry))

@@ -85,6 +85,8 @@ impl<T: Object> Session<'_, T> {
                 self.skipped();
             }
         }
+        // The object was missing. It is not any more, unless the door or the store has just rejected this
+        // state as well, which counts as one more unreadable object.
         if let Some(key) = missing {
             self.flush();
             if self.protocol.unreadable() == unreadable {
