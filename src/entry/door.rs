@@ -56,15 +56,24 @@ impl<T> Door<T> {
     ///
     /// The object has no key, or the transform fails.
     pub(crate) fn entry(&self, object: Arc<T>, digest: Digest) -> Result<Entry<T>, StoreError> {
-        let key = self.accessor.key(&object)?;
         let version = self.version(&object);
-        let object = Transform::run(self.transform.as_ref(), &key, object)?;
         Ok(Entry {
-            key: self.transformed_key(&object).unwrap_or(key),
             version,
-            object,
             digest,
+            ..self.unversioned_entry(object)?
         })
+    }
+
+    /// Like [`entry`](Self::entry), for a store, which does not need the version before the transform.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`entry`](Self::entry).
+    pub(crate) fn unversioned_entry(&self, object: Arc<T>) -> Result<Entry<T>, StoreError> {
+        let key = self.accessor.key(&object)?;
+        let object = Transform::run(self.transform.as_ref(), &key, object)?;
+        let key = self.transformed_key(&object).unwrap_or(key);
+        Ok(Entry::new(key, object))
     }
 
     /// Returns the key of a transformed object, if it has one and this door uses it.

@@ -2,11 +2,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{
-    AddIndexersError, Change, IndexError, Indexers, KnownObjects, NewVersion, ReflectorStore,
-    Store, StoreError, ThreadSafeStore, TransactionError, Transform, Write,
+    Action, AddIndexersError, Change, IndexError, Indexers, KnownObjects, NewVersion,
+    ReflectorStore, Store, StoreError, ThreadSafeStore, TransactionError, Transform, Write,
 };
 use crate::base::derive::debug_fields;
-use crate::base::digest::Digest;
 use crate::entry::{Applied, Delta, Door, Entry, Gaps, Staging};
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Deleted, Key, Object};
@@ -121,7 +120,7 @@ impl<T> Indexer<T> {
     /// fails for it. Then nothing has changed.
     pub fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         let entries = objects.into_iter();
-        let entries = entries.map(|object| self.door.entry(object, Digest::NONE));
+        let entries = entries.map(|object| self.door.unversioned_entry(object));
         let entries = entries.collect::<Result<_, _>>()?;
         self.store
             .replace_entries(entries, ResourceVersion::new(resource_version))
@@ -289,10 +288,10 @@ impl<T> Indexer<T> {
         let version_of = |object| NewVersion::of(self.door.accessor().resource_version(object));
         Ok(match change {
             Change::Add(object) | Change::Update(object) => {
-                let entry = self.door.entry(object, Digest::NONE)?;
+                let entry = self.door.unversioned_entry(object)?;
                 Write {
                     version: version_of(&entry.object),
-                    delta: Delta::Updated(entry),
+                    action: Action::Put(entry),
                 }
             }
             Change::Delete(gone) => Write {
@@ -300,7 +299,7 @@ impl<T> Indexer<T> {
                     Deleted::Final(object) => version_of(object),
                     Deleted::FinalStateUnknown { .. } => NewVersion::Unchanged,
                 },
-                delta: self.door.untransformed_deletion(gone)?,
+                action: Action::Remove(self.door.accessor().key_of_deleted(&gone)?),
             },
             Change::Bookmark(version) => Write::bookmark(&version),
         })

@@ -55,8 +55,8 @@ pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};
 pub(crate) use slots::Slots;
 pub use thread_safe_store::ThreadSafeStore;
+use thread_safe_store::{Action, NewVersion, Write};
 pub(crate) use thread_safe_store::{Frozen, IndexFunctions, SlowTransaction, Written};
-use thread_safe_store::{NewVersion, Write};
 pub use transform::Transform;
 
 /// The destination of a reflector: a queue or a store. client-go's `ReflectorStore`.

@@ -65,6 +65,14 @@ impl<T> Slot<T> {
             ..Entry::new(Key::clone(&self.key), Arc::clone(&self.object))
         }
     }
+
+    /// Returns the entry of a slot that was removed, like [`entry`](Self::entry).
+    pub(super) fn into_entry(self) -> Entry<T> {
+        Entry {
+            digest: self.digest,
+            ..Entry::new(self.key, self.object)
+        }
+    }
 }
 
 /// The numbers of the slots with each index value.
@@ -89,6 +97,11 @@ impl<T> Slots<T> {
 
     pub(super) fn get(&self, key: &str) -> Option<&Slot<T>> {
         self.pages.get(*self.by_key.get(key)? as usize)
+    }
+
+    /// Whether no object is unindexed.
+    pub(super) fn has_no_failures(&self) -> bool {
+        self.unindexed.is_empty()
     }
 
     /// Inserts an object. The caller must drop the result after it releases its lock.
@@ -149,7 +162,9 @@ impl<T> Slots<T> {
         })
     }
 
-    fn put_values(&mut self, new: Entry<T>, computed: Values) -> Option<Entry<T>> {
+    /// Inserts an object for which no index function has failed, now or before. The caller must drop
+    /// the result after it releases its lock.
+    pub(super) fn put_values(&mut self, new: Entry<T>, computed: Values) -> Option<Entry<T>> {
         // Four billion objects do not fit in memory.
         #[allow(clippy::expect_used)]
         let next = u32::try_from(self.pages.len()).expect("fewer than 2^32 objects");
@@ -159,8 +174,10 @@ impl<T> Slots<T> {
                 let slot = self.pages.get_mut(at as usize)?;
                 set_values(&mut self.indices, at, &mut slot.values, |_| true, computed);
                 // The slot keeps its key, which it shares with `by_key`.
-                let before = slot.entry();
-                (slot.object, slot.digest) = (new.object, new.digest);
+                let before = Entry {
+                    digest: std::mem::replace(&mut slot.digest, new.digest),
+                    ..Entry::new(new.key, std::mem::replace(&mut slot.object, new.object))
+                };
                 Some(before)
             }
             hash_map::Entry::Vacant(number) => {

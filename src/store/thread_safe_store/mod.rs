@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use self::frozen::{Frozen, IndexFunctions};
-pub(super) use self::write::{NewVersion, Write};
+pub(super) use self::write::{Action, NewVersion, Write};
 use super::index::{Computed, FailedIndex, Registered, accept, compute};
 use super::slots::{Put, Slot, Slots};
 use super::{Change, IndexError, Indexers, StoreError, TransactionError};
@@ -92,14 +92,7 @@ impl<T> State<T> {
     /// deletion and for a bookmark. The outcome must be dropped without the lock.
     fn apply(&mut self, delta: &Delta<T>, computed: Option<Computed>) -> Written<T> {
         match (delta, computed) {
-            (Delta::Deleted { key, .. }, _) => {
-                let (slot, outdated) = self.slots.remove(key).unzip();
-                Written {
-                    before: slot.map(|slot| slot.entry()),
-                    unindexed: Vec::new(),
-                    outdated: outdated.unwrap_or_default(),
-                }
-            }
+            (Delta::Deleted { key, .. }, _) => self.remove(key),
             (Delta::Bookmark(_), _) => Written::replaced(None),
             // Nothing is written: the stored object keeps its digest and index values. If another
             // writer has changed or deleted it meanwhile, the later state stays.
@@ -108,12 +101,36 @@ impl<T> State<T> {
                 Written::replaced(stored.map(Slot::entry))
             }
             (delta, computed) => match delta.entry() {
-                Some(new) => {
-                    let put = self.slots.put(new.clone(), computed.unwrap_or_default());
-                    Written::of(&new.key, put)
-                }
+                Some(new) => self.put(new.clone(), computed.unwrap_or_default()),
                 None => unreachable!("the caller decides what a list means for each object"),
             },
+        }
+    }
+
+    /// Carries out a write. The outcome must be dropped without the lock.
+    fn perform(&mut self, action: Action<T>, computed: Computed) -> Written<T> {
+        match action {
+            Action::Put(new) => self.put(new, computed),
+            Action::Remove(key) => self.remove(&key),
+            Action::Bookmark => Written::replaced(None),
+        }
+    }
+
+    fn put(&mut self, new: Entry<T>, computed: Computed) -> Written<T> {
+        // The usual case: no index function has failed, now or before.
+        if computed.failed.is_empty() && self.slots.has_no_failures() {
+            return Written::replaced(self.slots.put_values(new, computed.values));
+        }
+        let key = Key::clone(&new.key);
+        Written::of(&key, self.slots.put(new, computed))
+    }
+
+    fn remove(&mut self, key: &str) -> Written<T> {
+        let (slot, outdated) = self.slots.remove(key).unzip();
+        Written {
+            before: slot.map(Slot::into_entry),
+            unindexed: Vec::new(),
+            outdated: outdated.unwrap_or_default(),
         }
     }
 
@@ -194,7 +211,7 @@ impl<T> ThreadSafeStore<T> {
     fn put(&self, key: Key, object: Arc<T>) -> Result<Write<T>, StoreError> {
         Ok(Write {
             version: self.version_of(&object)?,
-            delta: Delta::Updated(Entry::new(key, object)),
+            action: Action::Put(Entry::new(key, object)),
         })
     }
 
@@ -204,8 +221,8 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// [`StoreError::Index`] if an index function fails or panics. Then nothing has changed.
     pub(super) fn apply(&self, write: Write<T>) -> Result<Written<T>, StoreError> {
-        let (mut state, computed) = self.write(|functions| computed(functions, &write.delta))?;
-        let written = state.apply(&write.delta, computed);
+        let (mut state, computed) = self.write(|functions| write.action.compute(functions))?;
+        let written = state.perform(write.action, computed);
         state.set_version(write.version);
         drop(state);
         self.report_version();
@@ -311,11 +328,7 @@ impl<T> ThreadSafeStore<T> {
             Change::Add(object) | Change::Update(object) => self.put(key, object),
             Change::Delete(gone) => Ok(Write {
                 version: self.version_of_deleted(&gone)?,
-                delta: Delta::Deleted {
-                    key,
-                    version: None,
-                    gone,
-                },
+                action: Action::Remove(key),
             }),
             Change::Bookmark(version) => Ok(Write::bookmark(&version)),
         });
@@ -369,26 +382,30 @@ impl<T> ThreadSafeStore<T> {
     ) -> (Vec<Result<Written<T>, StoreError>>, Option<SlowTransaction>) {
         // Index functions are user code, so they run before the lock is taken.
         let Ok((mut state, computed)) = self.write(|functions| {
-            let computed = writes.iter().map(|write| computed(functions, &write.delta));
+            let computed = writes.iter().map(|write| write.action.compute(functions));
             Ok::<_, Infallible>(computed.collect::<Vec<_>>())
         });
         let began = Instant::now();
         let mut outcomes = Vec::with_capacity(writes.len());
-        let (mut deltas, mut last) = (Vec::with_capacity(writes.len()), NewVersion::Unchanged);
-        for (Write { delta, version }, computed) in writes.into_iter().zip(computed) {
-            let outcome = computed.map(|computed| state.apply(&delta, computed));
-            // Only the version of the last change that was applied counts (X9).
-            if outcome.is_ok() {
-                last = version;
-            }
-            outcomes.push(outcome);
-            deltas.push(delta);
+        let (mut refused, mut last) = (Vec::new(), NewVersion::Unchanged);
+        for (Write { action, version }, computed) in writes.into_iter().zip(computed) {
+            outcomes.push(match computed {
+                Ok(computed) => {
+                    // Only the version of the last change that was applied counts (X9).
+                    last = version;
+                    Ok(state.perform(action, computed))
+                }
+                Err(error) => {
+                    refused.push(action);
+                    Err(error)
+                }
+            });
         }
         state.set_version(last);
         drop(state);
         let took = began.elapsed();
-        // Their destructors are user code.
-        drop(deltas);
+        // The destructors of their objects are user code.
+        drop(refused);
         let applied = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
         self.report_version();
         (outcomes, SlowTransaction::of(applied, took))
@@ -453,16 +470,6 @@ impl<T> ThreadSafeStore<T> {
             Deleted::FinalStateUnknown { .. } => Ok(NewVersion::Unchanged),
         }
     }
-}
-
-/// Returns the index values of the object that a change stores.
-fn computed<T>(
-    functions: &[Registered<T>],
-    delta: &Delta<T>,
-) -> Result<Option<Computed>, StoreError> {
-    let new = delta.entry();
-    new.map(|new| accept(&new.key, compute(functions, &*new.object)))
-        .transpose()
 }
 
 /// A change that has been applied.

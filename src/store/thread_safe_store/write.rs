@@ -1,12 +1,23 @@
 //! The writes of a store that is used alone.
 
-use crate::entry::Delta;
+use super::super::index::{Computed, Registered, accept, compute};
+use crate::entry::Entry;
+use crate::object::Key;
 use crate::resource_version::ResourceVersion;
+use crate::store::StoreError;
 
 /// A change of one object, or a bookmark.
 pub(in crate::store) struct Write<T> {
-    pub(in crate::store) delta: Delta<T>,
+    pub(in crate::store) action: Action<T>,
     pub(in crate::store) version: NewVersion,
+}
+
+pub(in crate::store) enum Action<T> {
+    Put(Entry<T>),
+    /// Removes the object with this key, if there is one.
+    Remove(Key),
+    /// Changes only the resource version.
+    Bookmark,
 }
 
 /// What a write does to the resource version of the store (X9).
@@ -20,8 +31,22 @@ pub(in crate::store) enum NewVersion {
 impl<T> Write<T> {
     pub(in crate::store) fn bookmark(version: &str) -> Self {
         Self {
-            delta: Delta::Bookmark(None),
+            action: Action::Bookmark,
             version: NewVersion::Set(ResourceVersion::new(version)),
+        }
+    }
+}
+
+impl<T> Action<T> {
+    /// Returns the index values of the object that is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Index`] if an index function fails.
+    pub(super) fn compute(&self, functions: &[Registered<T>]) -> Result<Computed, StoreError> {
+        match self {
+            Self::Put(new) => accept(&new.key, compute(functions, &*new.object)),
+            Self::Remove(_) | Self::Bookmark => Ok(Computed::default()),
         }
     }
 }
