@@ -20,8 +20,8 @@ pub fn compare_resource_versions(a: &str, b: &str) -> Option<Ordering> {
     ResourceVersion::new(a)?.compare(&ResourceVersion::new(b)?)
 }
 
-/// The resource version of a state: a decimal number, which can be compared, or another text, which
-/// cannot.
+/// The resource version of a state. A decimal number without leading zeros can be compared. Any other
+/// text and `0` are only equal to themselves.
 ///
 /// Versions are comparable only within one resource of one server. A version of at most 19 digits
 /// needs no allocation, and every version takes 16 bytes, also in an `Option`.
@@ -141,8 +141,7 @@ impl fmt::Debug for ResourceVersion {
     }
 }
 
-/// Compares versions as apimachinery does. Two versions that are not decimal numbers are equal or not
-/// comparable.
+/// Compares versions as apimachinery does. A version without an order is only comparable with itself.
 impl PartialOrd for ResourceVersion {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         match self == other {

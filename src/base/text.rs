@@ -4,8 +4,8 @@
 use std::error::Error;
 use std::fmt::{self, Write};
 
-/// The reason why an input is not accepted, as a part of a sentence. It is only shown: nothing decides
-/// by it.
+/// The reason why an input is not accepted, as a part of a sentence. It is only
+/// for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reason(String);
 

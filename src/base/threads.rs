@@ -195,8 +195,11 @@ pub struct StackSizes {
     /// standard library, or `RUST_MIN_STACK`.
     pub handlers: Option<usize>,
     /// The stack size of the other threads: the process loop (unless it runs on the caller's
-    /// thread), the thread that feeds each handler, and the resync thread. Index functions run on
-    /// these threads. The default is that of [`handlers`](Self::handlers).
+    /// thread), the thread that feeds each handler, and the resync thread. The default is that of
+    /// [`handlers`](Self::handlers).
+    ///
+    /// Index functions run on the process loop, or on the reflector's thread if it processes a change
+    /// itself.
     ///
     /// A destructor of an object can run on any of the threads.
     pub others: Option<usize>,

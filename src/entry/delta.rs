@@ -140,7 +140,7 @@ impl<T> Clone for Delta<T> {
 #[derive(Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReplacedAll<T> {
-    /// The resource version of the list.
+    /// The resource version of the list. `None` if the server sends no versions.
     pub resource_version: Option<ResourceVersion>,
     /// The objects that have a key, in the order of the list.
     pub entries: Vec<Entry<T>>,

@@ -14,7 +14,7 @@ pub struct Door<T> {
     keys: Keys,
 }
 
-/// Which key an object has whose transform changes its key.
+/// The key of an object if its transform changes the key.
 #[derive(Clone, Copy)]
 enum Keys {
     /// The key before the transform (K4).

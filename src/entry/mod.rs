@@ -33,10 +33,11 @@ use crate::resource_version::ResourceVersion;
 #[non_exhaustive]
 pub struct Entry<T> {
     /// The key of the object before the transform. In a [`RealFifo`](crate::queue::RealFifo), it is
-    /// the key after the transform, as in client-go.
+    /// the key after the transform, as in client-go, unless the transformed object has none.
     pub key: Key,
-    /// The resource version of the object before the transform. `None` if the object has no metadata,
-    /// and for an object that comes from a cache, which keeps no versions.
+    /// The resource version of the object before the transform. In a resync, it is that of the cached
+    /// object. `None` if it is empty or the object has no metadata, and for an entry that
+    /// [`new`](Self::new) created.
     pub version: Option<ResourceVersion>,
     /// The transformed object.
     pub object: Arc<T>,

@@ -52,7 +52,7 @@ pub struct ControllerConfig<T> {
     pub reflector: ReflectorOptions,
     /// Receives the signal that stops the controller, when it starts to run.
     pub(super) started: Option<Arc<OnceLock<Stop>>>,
-    /// What `process` leaves to report, if it belongs to an informer.
+    /// The events of `process` to report after a pop, if it belongs to an informer.
     pub(super) reports: Option<Arc<Reports>>,
     /// A source of unused objects that the reflector thread frees.
     pub(super) reclaim: Option<Arc<dyn Reclaim>>,
@@ -382,7 +382,7 @@ impl<T: Object> Controller<T> {
         }
     }
 
-    /// Reports what the last pops have left to report. Called when no pop is in flight: callbacks and
+    /// Reports the events of the last pops. Called when no pop is in flight: callbacks and
     /// loggers may block, and must not delay the other pops and the writers of the queue.
     fn report_lost(&self) {
         let lost = std::mem::take(&mut *self.lost.lock());
@@ -475,7 +475,7 @@ impl<T: Object> Controller<T> {
             None => format!("an event was lost: {error}"),
         };
         let event = match deltas.newest() {
-            // Nothing is lost that the next event would not deliver.
+            // The cache lacks no object after this.
             None | Some(Delta::SyncAll | Delta::Bookmark(_)) => Lost::Other(text),
             Some(newest) => {
                 let (version, error) = (newest.version().cloned(), Error::other(text));

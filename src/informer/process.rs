@@ -14,8 +14,8 @@ use crate::object::{Accessor, Deleted, Key, KeyError, Object};
 use crate::queue::{BatchError, Deltas, ProcessError};
 use crate::resource_version::ResourceVersion;
 use crate::store::{
-    Computed, Frozen, IndexFunctions, Indexer, KnownObjects, Slots, SlowTransaction, StoreError,
-    Written,
+    Computed, FailedIndex, Frozen, IndexFunctions, Indexer, KnownObjects, Slots, SlowTransaction,
+    StoreError, Written,
 };
 
 const NO_KEY: &str = "an object of the list has no key";
@@ -39,12 +39,12 @@ pub(super) struct IndexerPart<T> {
     namespace: Option<NamespacePart>,
     /// Whether a new UID under the same key is delivered as a deletion and an add.
     recreation_as_delete_and_add: bool,
-    /// What the processing leaves for the log and the error handlers, which are user code: they run
-    /// when no lock is held and no pop is under way.
+    /// The slow transactions and failed index functions, until they are reported. Loggers and error
+    /// handlers are user code: they run when no lock is held and no pop is under way.
     reports: Arc<Reports>,
 }
 
-/// What the writes of a cache leave to report. The locks are innermost ones.
+/// Events of the writes to a cache that are reported after the pop. The locks are innermost ones.
 pub(super) struct Reports {
     /// The last slow transaction.
     slow: Mutex<Option<SlowTransaction>>,
@@ -128,7 +128,7 @@ impl<T: Object> IndexerPart<T> {
     /// whether an object was added or updated, not the type of the delta (P2).
     ///
     /// All user code runs first, without a lock: index functions, and the accessors that compare an
-    /// object with its state before. `blocked` is held while cache and handlers change.
+    /// object with its state before. `blocked` is locked while the cache is written and the handlers are notified.
     pub(super) fn process<'d>(
         &self,
         batch: impl Fn() -> Batch<'d, T>,
@@ -174,7 +174,8 @@ impl<T: Object> IndexerPart<T> {
                 }
                 Delta::SyncAll => Step::SyncAll(self.known()),
                 // The state before is that of the change before it in the same item, or the cached one.
-                // A batch has no key twice, so no other item matters.
+                // Only the last change of a batch may repeat a key, if its transformed object has none
+                // (R16). `Comparison::with` then finds another object.
                 _ => match steps.last() {
                     Some((same, Step::Change(before))) if *same == item => {
                         let before = before
@@ -205,6 +206,7 @@ impl<T: Object> IndexerPart<T> {
                 delta,
                 computed: None,
                 comparison: Comparison::none(),
+                outdated: Vec::new(),
             };
         };
         // A resync delivers the cached object again, so its index values stay.
@@ -216,6 +218,7 @@ impl<T: Object> IndexerPart<T> {
             delta,
             computed: (!is_resync).then(|| functions.compute(&new.object)),
             comparison: self.compare(before, &new.object),
+            outdated: Vec::new(),
         }
     }
 
@@ -296,6 +299,7 @@ impl<T: Object> IndexerPart<T> {
             updates: updates.collect(),
             gone,
             write,
+            outdated: Vec::new(),
         }
     }
 
@@ -385,6 +389,9 @@ struct Change<'d, T> {
     /// The index values. `None` if they stay, or if there are none.
     computed: Option<Computed>,
     comparison: Comparison<T>,
+    /// The failures of the state before. They are errors of users, so they are dropped with this
+    /// change, without a lock.
+    outdated: Vec<FailedIndex>,
 }
 
 struct PreparedList<T> {
@@ -396,6 +403,8 @@ struct PreparedList<T> {
     /// Tombstones of the objects that are not in the list.
     gone: Vec<Delta<T>>,
     write: ListWrite<T>,
+    /// The failures of the states before, as in [`Change`].
+    outdated: Vec<FailedIndex>,
 }
 
 /// A listed object.
@@ -414,20 +423,20 @@ enum ListWrite<T> {
     InSteps(Vec<Option<Computed>>),
 }
 
-/// How an object differs from its state before.
+/// The difference between an object and its state before, with that state.
 struct Comparison<T> {
-    /// The state before. The result is not valid if the cache had another one.
+    /// The state before. The difference is valid only if the cache replaces this object.
     before: Option<Arc<T>>,
     difference: Difference,
 }
 
-/// How an object differs from the one that it replaces.
+/// The difference between an object and the one that it replaces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Difference {
     /// It was deleted and created again under the same key, and this is delivered as two changes.
     Recreated,
     SameVersion,
-    /// Also if the versions are unknown.
+    /// Also if there was no state before, if it has changed meanwhile, or if an accessor panicked.
     OtherVersion,
 }
 
@@ -450,7 +459,7 @@ impl<T> Comparison<T> {
     }
 }
 
-/// The part of processing that no user code takes part in: it writes to the cache and notifies.
+/// Writes a prepared batch to the cache and notifies. It runs no user code.
 struct Commit<'c, 'n, T> {
     part: &'c IndexerPart<T>,
     cache: &'c Frozen<'c, T>,
@@ -467,6 +476,7 @@ impl<T: Object> Commit<'_, '_, T> {
                     let written = self.cache.apply(change.delta, change.computed.take());
                     self.part.record([change.delta]);
                     self.part.reports.add_unindexed(written.unindexed);
+                    change.outdated = written.outdated;
                     self.notify_change(change, written.before);
                 }
                 Step::List(list) => self.list(*item, list),
@@ -491,6 +501,7 @@ impl<T: Object> Commit<'_, '_, T> {
         let written = self.write(writes);
         self.part.record(changes.iter().map(|change| change.delta));
         for (change, written) in changes.into_iter().zip(written) {
+            change.outdated = written.outdated;
             self.notify_change(change, written.before);
         }
     }
@@ -542,7 +553,7 @@ impl<T: Object> Commit<'_, '_, T> {
     }
 
     /// Writes a list beside the other parts of the cache.
-    fn write_in_steps(&self, list: &PreparedList<T>, mut computed: Vec<Option<Computed>>) {
+    fn write_in_steps(&self, list: &mut PreparedList<T>, mut computed: Vec<Option<Computed>>) {
         // The objects of a list do not advance the version of the cache one by one.
         let updates = list.updates.iter().map(|update| {
             Delta::Updated(Entry {
@@ -555,7 +566,9 @@ impl<T: Object> Commit<'_, '_, T> {
         let mut computed = computed.into_iter();
         for step in deltas.chunks(STEP) {
             let values: Vec<_> = computed.by_ref().take(step.len()).collect();
-            self.write(step.iter().zip(values));
+            let written = self.write(step.iter().zip(values)).into_iter();
+            list.outdated
+                .extend(written.flat_map(|written| written.outdated));
             self.part.record(step);
         }
     }

@@ -19,7 +19,7 @@ use crate::stop::Done;
 use crate::store::{Change, KnownObjects, StoreError};
 use crate::time::RealClock;
 
-/// How the items of a queue wait. This is what differs between the queues.
+/// The waiting items of a queue: the part that differs between the queues.
 pub(super) trait Accumulator {
     /// The number of waiting items.
     fn len(&self) -> usize;
@@ -31,7 +31,7 @@ pub(super) trait Accumulator {
     }
 }
 
-/// How the deltas of a queue wait.
+/// The waiting deltas of a queue.
 pub(super) trait DeltaAccumulator<T>: Accumulator + Sized {
     /// A change that has passed the door.
     type Entered: From<Delta<T>>;
@@ -178,7 +178,7 @@ pub(super) struct Popped<'a, T> {
     pub(super) processed: &'a Processed,
 }
 
-/// What a thread finds that wants to pop.
+/// The outcome of [`turn`](Front::turn).
 enum Turn<'a, T, A> {
     /// An item waits, and the pop of this thread is the only one.
     Items(Locked<'a, T, A>),

@@ -170,8 +170,8 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
     /// - Resyncs and tombstones have no version. A later version is reached only after they have
     ///   been processed.
     /// - An object or a bookmark without a version does not change the last version. The same holds
-    ///   for an added object while the last version is empty or "0": a watch that starts there
-    ///   first sends the existing objects, in no order.
+    ///   for an added object while no version is known, or while the last one is `0`: a watch that
+    ///   starts there first sends the existing objects, in no order.
     /// - A change that needs no processing counts as processed. An example is the deletion of an
     ///   unknown object.
     /// - A change that the queue rejects with an error is ignored. A later version can be reached

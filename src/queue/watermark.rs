@@ -294,7 +294,7 @@ impl fmt::Display for WaitError {
                     cached => write!(f, "the cache still has {cached:?}")?,
                 }
                 f.write_str(
-                    ": the object could not be decoded, or a transform or an index function rejected it (see the log)",
+                    ": the object could not be decoded, or a transform rejected it (see the log)",
                 )
             }
         }

@@ -244,6 +244,7 @@ debug_fields!(ReflectorOptions:
 ///
 /// ```
 /// use k8s_informer::Error;
+/// use k8s_informer::object::ResourceVersion;
 /// use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 /// use std::time::Instant;
 ///
@@ -251,7 +252,7 @@ debug_fields!(ReflectorOptions:
 /// let line = status.to_string();
 /// assert_eq!(line, "created, not synced yet; objects listed 0, lists 0, watches 0, relists 0; no contact yet");
 ///
-/// (status.state, status.resource_version) = (ReflectorState::Watching, "7".to_owned());
+/// (status.state, status.resource_version) = (ReflectorState::Watching, ResourceVersion::new("7"));
 /// (status.listed, status.complete) = (true, true);
 /// (status.received, status.lists, status.watches) = (3, 1, 1);
 /// status.last_contact = Some(Instant::now());
@@ -267,7 +268,8 @@ pub struct ReflectorStatus {
     /// The current activity.
     pub state: ReflectorState,
     /// The version from which the next watch resumes. `None` before the first list, and if the server
-    /// sends no versions.
+    /// sends no versions. With several namespaces, it is the lowest version, or `None` if one is
+    /// unknown or they cannot be compared.
     pub resource_version: Option<ResourceVersion>,
     /// Whether a complete list has reached the store since the start.
     pub listed: bool,

@@ -22,7 +22,9 @@ use crate::resource_version::ResourceVersion;
 /// documents what a write and a list guarantee, which calls block, and how indexes work.
 ///
 /// Key functions, index functions and transforms run without a lock and may call the indexer. If
-/// one of them panics, the call that ran it returns an error and changes nothing.
+/// one of them panics in a call of yours, the call returns an error and changes nothing. If an index
+/// function fails while an informer or a reflector fills the indexer, the object is stored without
+/// values in that index: see [`IndexFunc`](super::IndexFunc).
 ///
 /// ```
 /// use k8s_informer::{DynamicObject, Indexer};
@@ -197,7 +199,7 @@ impl<T> Indexer<T> {
     /// ```
     /// use k8s_informer::Indexer;
     /// use k8s_informer::object::Accessor;
-    /// use k8s_informer::store::{IndexError, IndexFunc, Indexers};
+    /// use k8s_informer::store::{IndexFunc, Indexers};
     /// use std::sync::Arc;
     ///
     /// let letter = IndexFunc::new(|word: &String| vec![word[..1].to_owned()]);

@@ -48,8 +48,8 @@ use crate::object::{Deleted, Key};
 
 pub use error::{AddIndexersError, FunctionError, IndexError, StoreError, TransactionError};
 pub use expiration_cache::{ExpirationCache, ExpirationCacheBuilder, TimestampedEntry};
-pub(crate) use index::Computed;
 use index::NAMESPACE_INDEX;
+pub(crate) use index::{Computed, FailedIndex};
 pub use index::{IndexFunc, Indexers};
 pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};

@@ -30,7 +30,7 @@ pub(crate) struct Slots<T> {
     unindexed: HashMap<Key, Vec<FailedIndex>>,
 }
 
-/// A stored object.
+/// The outcome of [`Slots::put`].
 pub(super) struct Put<T> {
     /// The entry that was stored before.
     pub(super) before: Option<Entry<T>>,
@@ -40,6 +40,7 @@ pub(super) struct Put<T> {
     pub(super) outdated: Vec<FailedIndex>,
 }
 
+/// A stored object.
 pub(super) struct Slot<T> {
     pub(super) key: Key,
     pub(super) object: Arc<T>,

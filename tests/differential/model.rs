@@ -20,15 +20,15 @@ pub(crate) enum Outcome {
     Cached(Value),
     /// The object cannot be decoded. A cached copy stays.
     Unreadable,
-    /// The transform or an index function rejects the object, whose content in the cache would be
-    /// this one. A cached copy stays.
+    /// The transform rejects the object, whose content in the cache would be this one. A cached copy
+    /// stays.
     Rejected(Value),
 }
 
 /// Predicts the cache and remembers every content that an object ever had.
 pub(crate) struct Model<T> {
     config: Config,
-    /// Whether the transform and the index function reject objects now.
+    /// Whether the transform rejects objects and the index function fails now.
     rejects: Arc<AtomicBool>,
     ever: HashMap<String, HashSet<String>>,
     form: PhantomData<T>,
@@ -58,11 +58,9 @@ impl<T: CacheForm> Model<T> {
         let Some(mut object) = T::of(state) else {
             return Outcome::Unreadable;
         };
-        let rejected = match object.label("mood") {
-            Some("poison") => self.config.transform != Transformation::None,
-            Some("odd") => self.config.rejecting_index,
-            _ => false,
-        };
+        // An object whose index function fails is cached as well.
+        let is_poison = object.label("mood") == Some("poison");
+        let rejected = is_poison && self.config.transform != Transformation::None;
         if self.config.transform == Transformation::Stripping {
             object.strip();
         }

@@ -46,7 +46,7 @@ pub(crate) struct World<T> {
     pub(crate) indices: Vec<&'static str>,
     /// A gate that the process loops of the informer pass for each object.
     pub(crate) processing: Gate,
-    /// Whether the transform and the index function reject objects now.
+    /// Whether the transform rejects objects and the index function fails now.
     pub(crate) rejects: Arc<AtomicBool>,
     /// The time of the last change of `rejects`.
     pub(crate) rejects_since: Instant,

@@ -166,8 +166,8 @@ fn list_after_one_with_unreadable_item_is_decoded_in_full() {
 }
 
 #[test]
-fn list_after_a_rejected_state_is_decoded_in_full() {
-    // An index function rejects the second state of "a", so the cache keeps the first one.
+fn list_after_an_unindexed_state_is_decoded_in_full() {
+    // The index function fails for the second state of "a", which is cached without values.
     let states: [State; 3] = [
         ("9", vec![note("9", "first")]),
         ("4", vec![note("4", "second"), named("b", "4", "\"\"")]),

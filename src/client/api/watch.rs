@@ -80,7 +80,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///     }
     /// }
     /// // The version to resume from.
-    /// assert_eq!(events.resource_version(), maps.get("a", &stop)?.resource_version());
+    /// let version = events.resource_version().map(ToString::to_string);
+    /// assert_eq!(version.as_deref(), Some(maps.get("a", &stop)?.resource_version()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -158,7 +159,7 @@ pub struct WatchEvents<T> {
     unread: Range<usize>,
     /// Whether everything has been returned, or an error has ended the watch.
     has_ended: bool,
-    /// The newest version of the items returned.
+    /// The result of [`resource_version`](Self::resource_version).
     version: Option<ResourceVersion>,
     /// Whether the version of an event is one to resume from. False during the unordered initial
     /// `ADDED` events of a watch that started without a version (W10).
@@ -169,11 +170,13 @@ pub struct WatchEvents<T> {
 }
 
 impl<T> WatchEvents<T> {
-    /// Returns the version to resume from: the newest resource version of the events so far. It does
-    /// not go back if an event has an older version.
+    /// Returns the version to resume from: the newest resource version of the events so far. An event
+    /// with an older version does not change it. Only the bookmark that ends the initial events of a
+    /// watch-list may set an older one, as after a restore of etcd.
     ///
-    /// Before the first event it is the version from which the watch started. Returns `None` while no
-    /// version is known: during the initial objects of a watch that started without a version.
+    /// Before the first event, it is the version from which the watch started. Returns `None` while no
+    /// version is known: during the initial objects of a watch-list, or of a watch that started
+    /// without a version or at `0`.
     pub fn resource_version(&self) -> Option<&ResourceVersion> {
         self.version.as_ref()
     }

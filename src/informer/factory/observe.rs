@@ -160,16 +160,16 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         }
     }
 
-    /// Sets a callback for failures to list or watch, and for objects that cannot be decoded or
-    /// stored.
+    /// Sets a callback for failures to list or watch, for objects that cannot be decoded or stored,
+    /// and for objects that an index function fails for.
     ///
     /// The observation retries after every failure, so use this callback for messages and metrics.
     /// Without a logger and without this callback, a program that is not allowed to list reports
     /// nothing. Failures are logged even if you set the callback.
     ///
-    /// The callback runs on the reflector's thread and delays it. For an object that the cache
-    /// rejects, it runs on the thread that fills the cache. With several namespaces, more threads
-    /// call it.
+    /// The callback runs on the reflector's thread and delays it. For an object that an [index
+    /// function](crate::store::IndexFunc) fails for, it runs on the thread that fills the cache. With
+    /// several namespaces, more threads call it.
     ///
     /// ```
     /// use k8s_informer::observe;

@@ -33,9 +33,9 @@ impl<T: Object> SharedIndexInformer<T> {
     /// Adds an index. `values` returns the index values of an object.
     ///
     /// You can call this method before the informer runs or while it runs; the objects in the cache
-    /// are indexed immediately. `values` runs while a change is processed, so it must not add or
-    /// remove handlers, or wait for a thread that does. If `values` panics, the cache rejects the change. Until it accepts the object,
-    /// the [status](Self::status) is not `complete`, and the informer relists up to five times.
+    /// are indexed immediately. `values` runs without any lock while a change is processed, so it must
+    /// be fast. If it panics for a later state of an object, the object is cached and delivered, but
+    /// this index does not find it. See [`IndexFunc`](crate::store::IndexFunc).
     ///
     /// # Errors
     ///
@@ -100,8 +100,8 @@ impl<T: Object> SharedIndexInformer<T> {
         &self.shared.state.synced
     }
 
-    /// Calls `on_error` for each failed request and each object that cannot be decoded or stored,
-    /// until the subscription is dropped.
+    /// Calls `on_error` for each failed request, each object that cannot be decoded or stored, and
+    /// each state of an object for which an index function fails, until the subscription is dropped.
     #[doc(hidden)]
     pub fn on_error<F: Fn(&Error) + Send + Sync + 'static>(
         &self,

@@ -100,10 +100,9 @@ impl<T: Object> SharedIndexInformer<T> {
     /// - [`WaitError::OtherNamespace`], immediately, if the informer does not watch the object's
     ///   namespace.
     /// - [`WaitError::NotStored`] if the version has been processed, but the cache has an older
-    ///   version or none: the new state could not be decoded, or a transform
-    ///   rejected it. The log has the reason. The error is also returned for an object that the
-    ///   cache does not have while an object without a readable name, or more than 1,000 objects,
-    ///   could not be decoded or stored.
+    ///   version or none: the new state could not be decoded, or a transform rejected it. The log has
+    ///   the reason. The error is also returned for an object that the cache does not have while an
+    ///   object without a readable name, or more than 1,000 objects, could not be decoded or stored.
     /// - [`WaitError::Timeout`], [`WaitError::Stopped`] and [`WaitError::NotComparable`] as for
     ///   [`wait_for_resource_version`](Self::wait_for_resource_version).
     pub fn wait_for_object(

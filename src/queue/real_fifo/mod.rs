@@ -33,8 +33,8 @@ use crate::store::{Change, ReflectorStore, StoreError};
 /// A batch has up to 1000 changes, each of a different object: either all of them belong to the
 /// initial list or none. A list, a resync of all objects and a bookmark are delivered alone.
 ///
-/// **Back-pressure.** While 2000 or more changes are left in the queue, writers wait for the end of processing. This is
-/// the only back-pressure. The callback itself may always write.
+/// **Back-pressure.** While 2000 or more changes are left in the queue, writers wait for the end of
+/// processing. This is the only back-pressure. The callback itself may always write.
 ///
 /// **User code.** Key functions and transforms run without any lock; a panic in them becomes an
 /// error.
@@ -54,7 +54,8 @@ use crate::store::{Change, ReflectorStore, StoreError};
 ///     Ok(())
 /// })?;
 /// let Some(Delta::ReplacedAll(list)) = popped.newest() else { panic!() };
-/// assert_eq!((list.entries.len(), list.resource_version.to_string().as_str()), (2, "7"));
+/// let version = list.resource_version.as_ref().map(ToString::to_string);
+/// assert_eq!((list.entries.len(), version.as_deref()), (2, Some("7")));
 /// assert!(queue.has_synced());
 /// assert_eq!(queue.list_keys(), ["a".into()]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -50,7 +50,7 @@ pub(crate) enum ReportKind {
     Other,
     /// A watch-list was rejected, and a list follows at once.
     Preliminary,
-    /// An object could not be decoded or stored.
+    /// An object could not be decoded or stored, or is unindexed.
     Object,
 }
 

@@ -52,7 +52,7 @@ pub(super) enum Stage {
     Initial {
         /// The newest version of the events that were not ADDED (WL5).
         newest: Option<ResourceVersion>,
-        /// The version of the list, once the bookmark has come that ends the initial events.
+        /// The version of the list. Set by the bookmark that ends the initial events.
         complete_at: Option<ResourceVersion>,
         /// The number of watch-lists in this cycle that ended before they were complete.
         unfinished: u32,

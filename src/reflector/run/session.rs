@@ -247,8 +247,8 @@ impl<'r, T: Object> Session<'r, T> {
         if stop.is_stopped() {
             return;
         }
-        // An interrupt ends the read of a watch early, as an error, an end or a timeout: this is none
-        // of the server's. Bytes that came before it count.
+        // An interrupt ends the read of a watch early, as an error, an end or a timeout. The server did
+        // not cause it. Bytes that came before it count.
         let is_interrupted = self.protocol.has_open_watch() && self.interrupt.is_stopped();
         let now = clock.now();
         match read {

@@ -118,7 +118,7 @@ impl<T> ThreadSafeStore<T> {
         loop {
             let functions = IndexFunctions(Arc::clone(&self.state.read().functions));
             let mut prepared = prepare(&functions);
-            // Declared after `prepared`, so that it is released first, also by a panic.
+            // Declared after `prepared`, so that it is released first, also after a panic.
             let index_changes = self.index_changes.lock();
             if Arc::ptr_eq(&self.state.read().functions, &functions.0) {
                 let written = commit(&Frozen { store: self }, &mut prepared);

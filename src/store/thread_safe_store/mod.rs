@@ -479,8 +479,7 @@ pub(crate) struct Written<T> {
     /// The errors of the index functions that failed for this state of the object for the first time.
     pub(crate) unindexed: Vec<StoreError>,
     /// The failures of the state before. They are here so that they are dropped without the lock.
-    #[expect(dead_code, reason = "only dropped")]
-    outdated: Vec<FailedIndex>,
+    pub(crate) outdated: Vec<FailedIndex>,
 }
 
 impl<T> Written<T> {

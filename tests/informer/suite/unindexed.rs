@@ -1,7 +1,9 @@
 //! Objects for which an index function fails: they are in the cache, but not in that index.
 
-use std::sync::Arc;
+use std::error::Error;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use k8s_informer::handler::HandlerFuncs;
 use k8s_informer::reflector::{Reflector, ReflectorOptions};
@@ -267,7 +269,7 @@ fn namespace_lister_finds_objects_that_its_index_lacks() {
 #[test]
 fn index_function_may_add_and_remove_a_handler() {
     let feed = Feed::new("index adds a handler");
-    let called: Arc<std::sync::OnceLock<Informer>> = Arc::default();
+    let called: Arc<OnceLock<Informer>> = Arc::default();
     let informer_in_index = Arc::clone(&called);
     let function = IndexFunc::new(move |object: &DynamicObject| {
         if let (Some(informer), "late") = (informer_in_index.get(), object.name()) {
@@ -286,6 +288,70 @@ fn index_function_may_add_and_remove_a_handler() {
     assert!(called.set(informer.clone()).is_ok());
     feed.event("ADDED", "late", "11");
     assert_eq!(events.next(), "add late@11");
+    running.end().unwrap();
+}
+
+/// An error whose destructor needs the locks of an informer.
+#[derive(Debug)]
+struct Clingy(Arc<OnceLock<Informer>>);
+
+impl fmt::Display for Clingy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not this one")
+    }
+}
+
+impl Error for Clingy {}
+
+impl Drop for Clingy {
+    fn drop(&mut self) {
+        if let Some(informer) = self.0.get() {
+            let handler = informer.add_handler(HandlerFuncs::new()).unwrap();
+            informer.remove_event_handler(&handler);
+        }
+    }
+}
+
+#[test]
+fn error_of_an_index_function_is_dropped_without_locks() {
+    let feed = Feed::new("clingy");
+    let called: Arc<OnceLock<Informer>> = Arc::default();
+    let informer_in_error = Arc::clone(&called);
+    let function =
+        IndexFunc::fallible(
+            move |object: &DynamicObject| match object.resource_version() {
+                "11" | "14" => Err(Clingy(Arc::clone(&informer_in_error))),
+                _ => Ok(Vec::new()),
+            },
+        );
+    let mut options = informer_options(options(&FakeClock::new()));
+    options.indexers = Indexers::new().with("clingy", function);
+    let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
+    let (_, events) = record(&informer);
+    feed.list("10", &[("good", "1")]);
+    let running = run_synced(&informer);
+    assert_eq!(events.next(), "add good@1 initial");
+    assert!(called.set(informer.clone()).is_ok());
+    // Each next state, and each deletion, drops the error of the state before.
+    for (kind, version) in [
+        ("ADDED", "11"),
+        ("MODIFIED", "12"),
+        ("DELETED", "13"),
+        ("ADDED", "14"),
+        ("DELETED", "15"),
+    ] {
+        feed.event(kind, "late", version);
+    }
+    assert_eq!(
+        events.take(5),
+        [
+            "add late@11",
+            "update late@11-12",
+            "delete late@13",
+            "add late@14",
+            "delete late@15"
+        ]
+    );
     running.end().unwrap();
 }
 

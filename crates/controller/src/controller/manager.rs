@@ -676,9 +676,9 @@ impl ManagerBuilder {
     ///
     /// Each probe runs the check on a thread of the HTTP server, possibly several times at once. A
     /// panic is a failure. The check must return quickly: probes have a time limit, and the end of
-    /// [`Manager::run`] waits for running checks. Its error may be anything that can be displayed. If the answer takes long, compute it on another
-    /// thread, and return the last one here. With leader election, the name `leaderElection` is
-    /// taken.
+    /// [`Manager::run`] waits for running checks. The error of a check may be anything that can be
+    /// displayed. If the answer takes long, compute it on another thread, and return the last one
+    /// here. With leader election, the name `leaderElection` is taken.
     pub fn health_check<E: Display>(
         self,
         name: impl Into<String>,

@@ -101,7 +101,8 @@ pub(super) enum Written {
     Gone(Arc<str>),
     /// The object has this version, which cannot be compared.
     Opaque(Arc<str>),
-    /// The object has this version. After all others, so that versions are in their order.
+    /// The object has this version. The variant is the last one, so a range from `Opaque` up to a
+    /// version has all writes that the version reaches.
     Version(Comparable),
 }
 

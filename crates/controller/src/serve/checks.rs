@@ -26,7 +26,7 @@ type Check = Arc<dyn Fn() -> Outcome + Send + Sync>;
 /// The outcome of a check.
 enum Outcome {
     Passed,
-    /// With the reason.
+    /// The check failed for this reason.
     Failed(String),
 }
 

@@ -451,7 +451,7 @@ fn write_lost_by_a_restore_ends_by_the_second_check() {
     running.end(calls);
 }
 
-/// A transform or an index function can reject a child, which then is not in the cache.
+/// A transform can reject a child, which then is not in the cache.
 #[test]
 fn rejected_child_does_not_stop_its_owner() {
     type Reject = fn(&Cluster);
