@@ -35,8 +35,7 @@ struct Problems(Vec<String>);
 impl Drop for Problems {
     fn drop(&mut self) {
         for problem in &self.0 {
-            // The drop may be part of a panic. A second panic would abort the process.
-            drop(catch(|| log::error!("{problem}")));
+            log::error!("{problem}");
         }
     }
 }
