@@ -12,6 +12,7 @@
 //! | [`Shard`] | one part of the objects of a kind, for replicas that share a large cluster | `ShardedListAndWatch` |
 //!
 //! ```
+//! use k8s_informer::object::ResourceVersion;
 //! use k8s_informer::reflector::{Reflector, ReflectorOptions};
 //! use k8s_informer::{DynamicObject, Indexer, Stop};
 //! use k8s_informer_testing::{Answer, ScriptedListerWatcher};
@@ -31,7 +32,7 @@
 //!     stop.stop();
 //! });
 //! assert!(store.get_by_key("default/web-0").is_some());
-//! assert_eq!(reflector.status().resource_version, "7");
+//! assert_eq!(reflector.status().resource_version, ResourceVersion::new("7"));
 //! ```
 //!
 //! # Internals
