@@ -98,11 +98,16 @@ impl ResourceVersion {
         self.compare(wanted).is_some_and(Ordering::is_ge)
     }
 
+    /// Whether `last` is a later version. `false` if they cannot be compared.
+    pub(crate) fn is_before(&self, last: Option<&Self>) -> bool {
+        let order = last.and_then(|last| self.compare(last));
+        order == Some(Ordering::Less)
+    }
+
     /// Replaces `last` with this version, unless this one is older. If they cannot be compared, this one
     /// counts as newer.
     pub(crate) fn advance(self, last: &mut Option<Self>) {
-        let order = last.as_ref().and_then(|last| self.compare(last));
-        if order != Some(Ordering::Less) {
+        if !self.is_before(last.as_ref()) {
             *last = Some(self);
         }
     }

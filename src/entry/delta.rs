@@ -45,8 +45,8 @@ pub enum Delta<T> {
     /// No object has changed. A resync delivers all objects again. Only a
     /// [`RealFifo`](crate::queue::RealFifo) delivers this delta.
     SyncAll,
-    /// All changes up to this resource version have been delivered. Only a
-    /// [`RealFifo`](crate::queue::RealFifo) delivers this delta.
+    /// All changes up to this resource version have been delivered. `None` for a bookmark without a
+    /// version. Only a [`RealFifo`](crate::queue::RealFifo) delivers this delta.
     Bookmark(Option<ResourceVersion>),
 }
 

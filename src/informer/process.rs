@@ -128,7 +128,8 @@ impl<T: Object> IndexerPart<T> {
     /// whether an object was added or updated, not the type of the delta (P2).
     ///
     /// All user code runs first, without a lock: index functions, and the accessors that compare an
-    /// object with its state before. `blocked` is locked while the cache is written and the handlers are notified.
+    /// object with its state before. `blocked` is locked while the cache is written and the handlers
+    /// are notified.
     pub(super) fn process<'d>(
         &self,
         batch: impl Fn() -> Batch<'d, T>,

@@ -1,6 +1,5 @@
 //! Tracks the resource version up to which a queue has been processed.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::Watermark;
@@ -73,12 +72,9 @@ impl VersionTracker {
     /// Records the version of an event, for example of a deletion or a bookmark. An unknown or older
     /// version changes nothing (W10).
     pub(super) fn record_event(&mut self, version: Option<ResourceVersion>) {
-        let Some(version) = version else {
-            return;
-        };
-        let latest = self.latest.as_ref();
-        let order = latest.and_then(|latest| version.compare(latest));
-        if order != Some(Ordering::Less) {
+        if let Some(version) = version
+            && !version.is_before(self.latest.as_ref())
+        {
             self.set_latest(Some(version));
         }
     }
