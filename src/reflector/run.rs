@@ -390,8 +390,8 @@ impl<T: Object> Reflector<T> {
         {
             let protocol = &session.protocol;
             let mut status = self.status.lock();
-            if status.resource_version != protocol.version {
-                status.resource_version.clone_from(&protocol.version);
+            if status.resource_version.as_ref() != protocol.version() {
+                status.resource_version = protocol.version().cloned();
             }
             if protocol.listing().is_some() {
                 let received = session.initial.received();
@@ -422,7 +422,7 @@ impl<T: Object> Reflector<T> {
                 status.failures += failures.count() as u64;
             }
         }
-        self.catch_up.release(session.protocol.version.as_ref());
+        self.catch_up.release(session.protocol.version());
         reports
     }
 

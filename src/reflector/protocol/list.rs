@@ -27,7 +27,7 @@ impl Listed {
 }
 
 /// One LIST, which consists of one request for each page (L8–L13).
-pub(super) struct ListRequest {
+pub(super) struct PagedList {
     listed: Listed,
     limit: Option<u32>,
     /// Whether the whole list is requested at once, whatever its size. Set after a continue token
@@ -54,7 +54,13 @@ pub(super) struct Pages {
     pub(super) has_unconfirmed: bool,
 }
 
-impl ListRequest {
+/// What follows a page.
+pub(super) enum PageEnd {
+    NextPage,
+    ListEnd,
+}
+
+impl PagedList {
     /// `page_size` is the size that the user configured.
     pub(super) fn new(listed: Listed, page_size: Option<u32>, paginated: bool) -> Self {
         let is_paginated = paginated || !matches!(listed, Listed::AtLeast(_));
@@ -100,13 +106,13 @@ impl ListRequest {
         self.pages.count > 1 && matches!(self.listed, Listed::AnyVersion)
     }
 
-    /// Returns whether another page follows. `received` is the number of different objects so far.
+    /// Records a page that has been stored. `received` is the number of different objects so far.
     pub(super) fn page_end(
         &mut self,
         page: &ListMeta,
         received: usize,
         shard_selector: &str,
-    ) -> Result<bool, Error> {
+    ) -> Result<PageEnd, Error> {
         let pages = &mut self.pages;
         pages.count += 1;
         if pages.count == 1 {
@@ -123,14 +129,14 @@ impl ListRequest {
             let check = pages.check.record_page(token, received);
             check.map_err(|endless| Error::invalid(endless.to_string()))?;
             pages.continue_token = Some(token.to_owned());
-            return Ok(true);
+            return Ok(PageEnd::NextPage);
         }
         // Without this check, objects that were not sent would be deleted.
         match remaining {
             Some(remaining @ 1..) => Err(Error::invalid(format!(
                 "the list is incomplete: remainingItemCount is {remaining}, but there is no continue token"
             ))),
-            _ => Ok(false),
+            _ => Ok(PageEnd::ListEnd),
         }
     }
 

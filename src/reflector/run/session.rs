@@ -238,9 +238,9 @@ impl<'r, T: Object> Session<'r, T> {
     fn read(&mut self, timeout: Option<Duration>, stop: &Stop) {
         let clock = &self.reflector.options.clock;
         let is_short = std::mem::take(&mut self.was_interrupted);
-        let timeout = timeout.map(|left| if is_short { left.min(SHORT) } else { left });
+        let limit = timeout.map(|left| if is_short { left.min(SHORT) } else { left });
         let read = match &mut self.body {
-            Some(body) => read_some(body, self.buffer.free(), timeout),
+            Some(body) => read_some(body, self.buffer.free(), limit),
             None => ReadOutcome::Ended(Ok(())),
         };
         self.reflector.availability.set_working();
@@ -256,7 +256,11 @@ impl<'r, T: Object> Session<'r, T> {
             ReadOutcome::TimedOut if is_short => return,
             ReadOutcome::Ended(result) => self.protocol.ended(result, now),
             ReadOutcome::TimedOut => {
-                self.protocol.read_timed_out(!self.store.is_settled(), now);
+                let Some(waited) = timeout else {
+                    unreachable!("a read without a timeout cannot time out");
+                };
+                let is_unprocessed = !self.store.is_settled();
+                self.protocol.read_timed_out(waited, is_unprocessed, now);
             }
             ReadOutcome::Bytes(length) => {
                 self.reflector.status.lock().last_contact = Some(now);

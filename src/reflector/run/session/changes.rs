@@ -99,7 +99,7 @@ impl<T: Object> Session<'_, T> {
     fn skipped(&mut self) {
         self.flush();
         if self.protocol.tracks_versions() {
-            self.store.skipped(self.protocol.version.clone());
+            self.store.skipped(self.protocol.version().cloned());
         }
     }
 
