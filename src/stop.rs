@@ -24,7 +24,7 @@ use crate::base::derive::debug_fields;
 use crate::base::panic;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::sync::{Condvar, Mutex};
-use crate::base::threads::Owner;
+use crate::base::threads::{LateOwner, Owner};
 use crate::log;
 
 #[cfg(feature = "signals")]
@@ -78,7 +78,7 @@ pub struct Done {
 struct Shared {
     name: String,
     /// The threads that keep the signal from being set while they wait for it.
-    setter: Option<Owner>,
+    setter: Setter,
     /// Written under the lock of `state`. Read without it where a stale `false` is harmless.
     done: AtomicBool,
     /// Guards the callbacks and the change of `done`. This is an innermost lock: no other lock is
@@ -86,6 +86,28 @@ struct Shared {
     state: Mutex<Callbacks>,
     /// Notified by `set`; waiters wait for `done`.
     changed: Condvar,
+}
+
+/// The threads that keep a signal from being set while they wait for it.
+enum Setter {
+    /// None that are known.
+    Unknown,
+    Owner(Owner),
+    /// Those of an owner that may be known only later.
+    Late(LateOwner),
+    Either(Owner, LateOwner),
+}
+
+impl Setter {
+    /// Whether the current thread is one of them.
+    fn is_current(&self) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::Owner(owner) => owner.is_current(),
+            Self::Late(late) => late.is_current(),
+            Self::Either(owner, late) => owner.is_current() || late.is_current(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -102,16 +124,28 @@ impl Done {
 
     /// Creates a signal that is not set. A wait that ends without the signal reports `name`.
     pub fn new(name: impl Into<String>) -> Self {
-        Self::with_setter(None, name.into())
+        Self::with_setter(Setter::Unknown, name.into())
     }
 
     /// Creates a signal that is not set while a thread of `setter` waits for it. Such waits return
     /// at once.
     pub(crate) fn set_by(setter: Owner, name: impl Into<String>) -> Self {
-        Self::with_setter(Some(setter), name.into())
+        Self::with_setter(Setter::Owner(setter), name.into())
     }
 
-    fn with_setter(setter: Option<Owner>, name: String) -> Self {
+    /// Creates a signal like [`set_by`](Self::set_by), whose setter may become known later. Until
+    /// then, each thread may wait for the signal.
+    pub(crate) fn set_by_late(setter: &LateOwner, name: impl Into<String>) -> Self {
+        Self::with_setter(Setter::Late(setter.clone()), name.into())
+    }
+
+    /// Creates a signal like [`set_by`](Self::set_by) that threads of both owners keep from being
+    /// set.
+    pub(crate) fn set_by_either(setter: Owner, late: &LateOwner, name: impl Into<String>) -> Self {
+        Self::with_setter(Setter::Either(setter, late.clone()), name.into())
+    }
+
+    fn with_setter(setter: Setter, name: String) -> Self {
         Self {
             shared: Arc::new(Shared {
                 name,
@@ -213,7 +247,7 @@ impl Done {
 
     /// Whether the signal is never set while the current thread waits for it. Logs such waits.
     fn waits_for_itself(&self) -> bool {
-        let waits = !self.is_done() && self.shared.setter.is_some_and(Owner::is_current);
+        let waits = !self.is_done() && self.shared.setter.is_current();
         if waits {
             let name = self.name();
             log::warn!("{name}: a callback waits for its own thread; the wait returns at once");
@@ -561,6 +595,27 @@ mod tests {
         let _ = ends.send(());
         stopper.join().unwrap();
         assert_eq!(result.recv().unwrap(), (true, true));
+    }
+
+    #[test]
+    fn late_setter_may_wait_until_it_is_known() {
+        let (owner, late) = (Owner::new(), LateOwner::default());
+        let done = Done::set_by_late(&late, "done");
+        owner.adopt(|| assert!(!done.waits_for_itself()));
+        late.set(owner);
+        owner.adopt(|| assert!(done.waits_for_itself()));
+        assert!(!done.waits_for_itself());
+    }
+
+    #[test]
+    fn wait_of_either_setter_returns_at_once() {
+        let (owner, late_owner, late) = (Owner::new(), Owner::new(), LateOwner::default());
+        let done = Done::set_by_either(owner, &late, "done");
+        late.set(late_owner);
+        for setter in [owner, late_owner] {
+            setter.adopt(|| done.wait());
+        }
+        assert!(!done.is_done());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use crate::base::panic::Panicked;
 use crate::base::sync::thread::{Builder, JoinHandle};
@@ -15,6 +15,10 @@ use crate::base::sync::{Mutex, thread_local};
 /// handler's thread belongs to the handler and to its informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner(u64);
+
+/// An owner that becomes known later than the values that refer to it. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LateOwner(Arc<OnceLock<Owner>>);
 
 /// The owners of a thread, which the threads that it starts inherit.
 #[derive(Clone, Debug, Default)]
@@ -114,6 +118,23 @@ fn waits_for(waits: &[Wait], targets: &[Owner], waiter: &[Owner]) -> bool {
         }
     }
     false
+}
+
+impl LateOwner {
+    /// Sets the owner. Later calls do nothing.
+    pub(crate) fn set(&self, owner: Owner) {
+        let _was_set = self.0.set(owner);
+    }
+
+    /// Returns the owner, or `None` if it is not known yet.
+    pub(crate) fn get(&self) -> Option<Owner> {
+        self.0.get().copied()
+    }
+
+    /// Whether the owner is known, and the current thread belongs to it.
+    pub(crate) fn is_current(&self) -> bool {
+        self.get().is_some_and(Owner::is_current)
+    }
 }
 
 impl Owners {

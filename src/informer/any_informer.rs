@@ -4,11 +4,12 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::delivery::Delivery;
 use super::error::InformerError;
 use super::error_listeners::{ErrorListeners, OnError};
 use super::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
 use crate::base::sync::atomic::AtomicBool;
-use crate::base::threads::Owner;
+use crate::base::threads::{LateOwner, Owner};
 use crate::stop::{Done, Stop, Subscription};
 
 /// The state of an informer that does not depend on the type of its objects.
@@ -20,8 +21,9 @@ pub(super) struct InformerState {
     /// this flag itself and does not leave it to the new thread. A wait after `start` therefore
     /// never reports the informer as not started.
     pub(super) run_requested: AtomicBool,
-    /// Whether the informer runs on one thread for each reflector.
-    pub(super) one_thread: bool,
+    /// Set to `owner` at the start if the delivery is inline: the informer's threads then also call
+    /// the handlers. A callback thus keeps them from setting the signals that refer to this owner.
+    pub(super) inline: LateOwner,
     pub(super) synced: Done,
     /// Set when the run has returned.
     pub(super) ended: Done,
@@ -30,27 +32,41 @@ pub(super) struct InformerState {
 
 impl InformerState {
     /// Creates the state of an informer with this number of reflectors.
-    pub(super) fn new(name: Arc<str>, reflectors: usize, one_thread: bool) -> Self {
+    pub(super) fn new(name: Arc<str>, reflectors: usize) -> Self {
         let owner = Owner::new();
-        let synced = match one_thread {
-            true => Done::set_by(owner, &*name),
-            // A handler may wait for it: other threads process the lists.
-            false => Done::new(&*name),
-        };
+        let inline = LateOwner::default();
         Self {
-            one_thread,
             owner,
             run_requested: AtomicBool::new(false),
-            synced,
+            // With threads, a handler may wait for it: other threads process the lists.
+            synced: Done::set_by_late(&inline, &*name),
+            inline,
             ended: Done::set_by(owner, &*name),
             errors: ErrorListeners::new(reflectors),
             name,
         }
     }
 
+    /// Chooses the delivery. The run calls this once, before it calls any user code: no callback has
+    /// waited by then.
+    pub(super) fn set_delivery(&self, delivery: Delivery) {
+        match delivery {
+            Delivery::Threads => {}
+            Delivery::Inline => self.inline.set(self.owner),
+        }
+    }
+
+    /// Returns the delivery of an informer that has started.
+    pub(super) fn delivery(&self) -> Delivery {
+        match self.inline.get() {
+            Some(_) => Delivery::Inline,
+            None => Delivery::Threads,
+        }
+    }
+
     /// Whether a wait for the informer would block the informer.
     pub(super) fn is_own_thread(&self) -> bool {
-        self.one_thread && self.owner.is_current()
+        self.inline.is_current()
     }
 
     /// Returns a signal that is set when `stop` is set or when the run has returned. Keep the

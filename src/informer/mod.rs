@@ -35,6 +35,7 @@
 
 mod any_informer;
 mod controller;
+mod delivery;
 mod error;
 mod error_listeners;
 mod factory;

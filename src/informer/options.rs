@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::delivery::Delivery;
 use super::queue::InformerQueue;
 use crate::base::derive::{clone_fields, debug_fields};
 use crate::metrics::InformerMetrics;
@@ -73,6 +74,16 @@ pub struct SharedIndexInformerOptions<T> {
     /// Wraps the queue of each namespace. A hook for the replay of traces and for tests.
     #[doc(hidden)]
     pub wrap_queue: Option<WrapQueue<T>>,
+}
+
+impl<T> SharedIndexInformerOptions<T> {
+    /// Returns the delivery that the options request.
+    pub(super) fn delivery(&self) -> Delivery {
+        match self.one_thread {
+            true => Delivery::Inline,
+            false => Delivery::Threads,
+        }
+    }
 }
 
 impl<T> Default for SharedIndexInformerOptions<T> {

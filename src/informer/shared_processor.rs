@@ -1,9 +1,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::delivery::Delivery;
 use super::fair_lock::{FairGuard, FairLock};
 use super::handler::KeyedNotification;
-use super::listener::{Handler, Inbox, ProcessorListener, Replay};
+use super::listener::{Handler, Inline, ProcessorListener, Replay};
 use super::reclaim::ReclaimQueue;
 use crate::base::sync::RwLock;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,7 @@ pub(super) struct SharedProcessor<T> {
     /// callback runs under this lock. In the lock order it comes after the informer's
     /// `block_deltas`.
     listeners: RwLock<Listeners<T>>,
-    /// The lock of the calls of handlers without threads. Its owner may call them and change the
+    /// The lock of the calls of inline handlers. Its owner may call them and change the
     /// cache, so unlike the other locks it is held while user code runs. It comes before all other
     /// locks of the informer, and no method that a callback may call takes it.
     calls: FairLock,
@@ -32,14 +33,15 @@ pub(super) struct SharedProcessor<T> {
 }
 
 struct Listeners<T> {
-    started: bool,
+    /// The delivery of all handlers. `None` before the start, and after the stop.
+    delivery: Option<Delivery>,
     all: Vec<ProcessorListener<T>>,
 }
 
 impl<T: Send + Sync + 'static> SharedProcessor<T> {
     pub(super) fn new(informer: Arc<str>, owner: Owner) -> Self {
         let listeners = RwLock::new(Listeners {
-            started: false,
+            delivery: None,
             all: Vec::new(),
         });
         let stopped = Stop::new();
@@ -54,32 +56,38 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         }
     }
 
-    /// Adds a handler. If the processor has started, this starts the handler's threads and returns
-    /// a replay of `initial`, which the handler receives first. Without threads, there is no replay:
-    /// the next delivery begins with `initial`.
+    /// Adds a handler. If the processor has started, the handler receives `initial` first: with
+    /// threads, this starts them and returns a replay of `initial`, and inline, the next delivery
+    /// begins with `initial`. The caller keeps the processor from starting or stopping meanwhile.
     pub(super) fn add_listener(
         &self,
-        listener: ProcessorListener<T>,
+        mut listener: ProcessorListener<T>,
         initial: Vec<Entry<T>>,
     ) -> std::io::Result<Option<Replay<T>>> {
-        let mut replay = None;
-        if self.listeners.read().started {
-            listener.start(&self.threads, &self.reclaim)?;
-            replay = listener.replay(initial);
-        }
+        // Start before the lock for writing, because starting threads takes long, and before the
+        // handler is in the list, because then it gets notifications.
+        let delivery = self.listeners.read().delivery;
+        let replay = match delivery {
+            Some(delivery) => {
+                listener.start(delivery, &self.threads, &self.reclaim)?;
+                listener.replay(initial)
+            }
+            None => None,
+        };
         self.listeners.write().all.push(listener);
         Ok(replay)
     }
 
-    /// Starts the threads of all handlers. Call this before the first
+    /// Creates the routes of all handlers, and starts their threads if they have any. Handlers that
+    /// are added later get the same delivery. Call this once, before the first
     /// [`distribute`](Self::distribute).
-    pub(super) fn start(&self) -> std::io::Result<()> {
+    pub(super) fn start(&self, delivery: Delivery) -> std::io::Result<()> {
         let mut listeners = self.listeners.write();
-        listeners.started = true;
+        listeners.delivery = Some(delivery);
         listeners
             .all
-            .iter()
-            .try_for_each(|listener| listener.start(&self.threads, &self.reclaim))
+            .iter_mut()
+            .try_for_each(|listener| listener.start(delivery, &self.threads, &self.reclaim))
     }
 
     /// Removes a handler. Dropping the returned listener drops its pending notifications; a running
@@ -98,7 +106,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         self.stopped.stop();
         let listeners = {
             let mut listeners = self.listeners.write();
-            listeners.started = false;
+            listeners.delivery = None;
             std::mem::take(&mut listeners.all)
         };
         drop(listeners);
@@ -144,22 +152,22 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
             .for_each(ProcessorListener::flush);
     }
 
-    /// Waits until no other thread is in a handler without threads. Until the guard is dropped, only
+    /// Waits until no other thread is in an inline handler. Until the guard is dropped, only
     /// this thread may change the cache and deliver. Returns `None` after the stop.
     pub(super) fn lock_calls(&self) -> Option<FairGuard<'_>> {
         self.calls.lock()
     }
 
-    /// Calls the handlers without threads with the distributed notifications, and the handlers that
-    /// these calls add. Ends early after the stop.
+    /// Calls the inline handlers with the distributed notifications, and the handlers that these calls
+    /// add. Ends early after the stop.
     pub(super) fn deliver(&self, guard: &FairGuard<'_>) {
         loop {
-            for inbox in self.inboxes_with_work() {
+            for route in self.routes_with_work() {
                 // A handler that was added after the stop does not get the signal that ends a call.
                 if guard.is_ended() {
                     return;
                 }
-                inbox.deliver();
+                route.deliver();
             }
             // Only then: if other threads add handlers all the time, they must not keep this one.
             if !self.was_added_in_call.swap(false, Ordering::AcqRel) {
@@ -173,25 +181,32 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         self.was_added_in_call.store(true, Ordering::Release);
     }
 
-    /// Delivers what waits for handlers without threads: they may have been added late, or not have
-    /// begun. If nothing waits, does not wait for other threads.
+    /// Delivers what waits for inline handlers: they may have been added late, or not have begun. If
+    /// nothing waits, does not wait for other threads.
     pub(super) fn deliver_waiting(&self) {
         let has_work = {
             let listeners = self.listeners.read();
-            listeners.all.iter().any(|of| of.inbox().has_work())
+            let mut routes = listeners.all.iter().filter_map(ProcessorListener::inline);
+            routes.any(|route| route.has_work())
         };
         if has_work && let Some(guard) = self.lock_calls() {
             self.deliver(&guard);
         }
     }
 
-    fn inboxes_with_work(&self) -> Vec<Arc<Inbox<T>>> {
+    /// Returns the inline handlers that have not begun, or that have not received all notifications.
+    fn routes_with_work(&self) -> Vec<Arc<Inline<T>>> {
         let listeners = self.listeners.read();
-        let inboxes = listeners.all.iter().map(ProcessorListener::inbox);
-        inboxes.filter(|inbox| inbox.has_work()).cloned().collect()
+        listeners
+            .all
+            .iter()
+            .filter_map(ProcessorListener::inline)
+            .filter(|route| route.has_work())
+            .cloned()
+            .collect()
     }
 
-    /// Returns the signal after which no handler without threads is called. The run sets it with its
+    /// Returns the signal after which no inline handler is called. The run sets it with its
     /// stop.
     pub(super) fn stopped(&self) -> &Stop {
         &self.stopped
@@ -216,7 +231,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         started
     }
 
-    /// Delivers what waits for handlers without threads.
+    /// Delivers what waits for inline handlers.
     pub(super) fn deliver_late(&self) {
         if let Some(guard) = self.lock_calls() {
             // A handler that is added from now on may be too late for this delivery.
@@ -233,7 +248,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         handlers.iter().for_each(|of| of.set_upstream_synced());
     }
 
-    /// Lets each handler without threads return, because the informer stops.
+    /// Lets each inline handler return, because the informer stops.
     pub(super) fn end_calls(&self) {
         let handlers = self.handlers();
         handlers.iter().for_each(|handler| handler.remove());

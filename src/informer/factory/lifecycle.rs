@@ -88,7 +88,7 @@ impl SharedInformerFactory {
             ended.set();
         };
         let stacks = self.factory.reflector.stack_sizes;
-        let (name_of_thread, stack) = match entry.informer.state().one_thread {
+        let (name_of_thread, stack) = match entry.one_thread {
             true => (name.to_string(), Some(stacks.of_reflector())),
             false => (format!("{name} process"), stacks.others),
         };
@@ -570,6 +570,7 @@ mod tests {
             },
             informer: Arc::new(informer.clone()),
             is_shared: true,
+            one_thread: false,
             is_ending: false,
             is_requested: true,
             observations: 0,

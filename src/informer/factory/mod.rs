@@ -123,6 +123,9 @@ struct Entry {
     /// Whether later requests get this informer. It is false for an observation on one thread, and
     /// for an informer that ends.
     is_shared: bool,
+    /// Whether the options request one thread. Then the thread that runs the informer also lists,
+    /// watches and calls the handlers.
+    one_thread: bool,
     /// Whether the informer was stopped individually.
     is_ending: bool,
     /// Whether the informer was requested by anything except an observation. If so, the informer
@@ -291,6 +294,7 @@ impl SharedInformerFactory {
             identity,
             informer: Arc::new(informer.clone()),
             is_shared,
+            one_thread,
             is_ending: false,
             is_requested: !is_observed,
             observations: usize::from(is_observed),

@@ -102,12 +102,10 @@ impl<T: Object> SharedIndexInformer<T> {
             clock,
         };
         let state = &self.shared.state;
-        let has_threads = !state.one_thread;
-        let only_threads = state.one_thread.then_some(state.owner);
-        let handler = Handler::new(Arc::clone(&name), Arc::clone(&state.name), only_threads);
+        let handler = Handler::new(Arc::clone(&name), Arc::clone(&state.name), &state.inline);
         let handler = Arc::new(handler);
         let resync = Resync::new(requested, check, self.shared.parts.len(), now);
-        let listener = ProcessorListener::new(Arc::clone(&handler), resync, callee, has_threads);
+        let listener = ProcessorListener::new(Arc::clone(&handler), resync, callee);
         let replay = {
             let _blocked = self.shared.block_deltas.lock();
             let initial = match lifecycle.started {
@@ -137,7 +135,7 @@ impl<T: Object> SharedIndexInformer<T> {
         })
     }
 
-    /// Has a late handler without threads called, with its initial list.
+    /// Has a late inline handler called, with its initial list.
     fn deliver_soon(&self, handler: &Handler, warnings: &mut Vec<String>) {
         // A thread that waits for changes can be interrupted, whatever its namespace.
         let mut parts = self.shared.running.get().into_iter().flatten();

@@ -220,8 +220,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         if let Some(metrics) = &options.metrics {
             indexer = indexer.with_metrics(Arc::clone(metrics));
         }
-        let state = InformerState::new(Arc::clone(&name), parts.len(), options.one_thread);
-        let state = Arc::new(state);
+        let state = Arc::new(InformerState::new(Arc::clone(&name), parts.len()));
         Self {
             shared: Arc::new(Shared {
                 parts,

@@ -34,10 +34,10 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         self.shared.state.owner.adopt(|| {
             let mut lifecycle = self.before_start()?;
             lifecycle.started = true;
-            self.shared
-                .state
-                .run_requested
-                .store(true, Ordering::Relaxed);
+            // From here on, nothing decides again who calls the handlers.
+            let state = &self.shared.state;
+            state.set_delivery(lifecycle.options.delivery());
+            state.run_requested.store(true, Ordering::Relaxed);
             let _end_guard = EndGuard(&self.shared);
             let parts = self.start(lifecycle)?;
             // Subscribe after `lifecycle` has been unlocked: if a queue has already synced, the
@@ -52,8 +52,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 }
             };
             let _no_calls = stop.also_stops(self.shared.processor.stopped());
-            let one_thread = self.shared.state.one_thread;
-            let _ends_calls = one_thread.then(|| stop.on_stop(end_calls));
+            let is_inline = state.delivery().is_inline();
+            let _ends_calls = is_inline.then(|| stop.on_stop(end_calls));
             run_all(parts, &stop)
         })
     }
@@ -66,7 +66,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     ) -> Result<&[RunningPart<T>], InformerError> {
         self.shared
             .processor
-            .start()
+            .start(self.shared.state.delivery())
             .map_err(|error| InformerError::thread(self.name(), error))?;
         let parts = self.shared.parts.len();
         let metrics = shares(lifecycle.options.metrics.as_ref(), parts);
@@ -147,7 +147,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             batch.run(items, order, is_in_initial_list)
         }));
         config.in_place = InPlace::First;
-        if options.one_thread {
+        if self.shared.state.delivery().is_inline() {
             let shared = Arc::downgrade(&self.shared);
             // Change by change, so that the cache is not ahead of the handlers.
             config.process_batch = None;
@@ -236,7 +236,7 @@ impl<T: Object> PartProcessor<T> {
         self.distribute(|| batch_of(items), order, is_in_initial_list)
     }
 
-    /// Processes the changes of one object, and calls the handlers without threads after each one.
+    /// Processes the changes of one object, and calls the inline handlers after each one.
     fn run_alone(&self, deltas: &Deltas<T>, is_in_initial_list: bool) -> Result<(), ProcessError> {
         let processor = &self.shared.processor;
         // The thread of another namespace may be in a handler, which must see no later change. The

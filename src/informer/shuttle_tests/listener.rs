@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use super::{Recorder, Thing};
 use crate::base::digest::Digest;
 use crate::base::sync::{Mutex, any, check, join_all, thread};
-use crate::base::threads::{Owner, StackSizes, Threads};
+use crate::base::threads::{LateOwner, Owner, StackSizes, Threads};
 use crate::entry::Entry;
+use crate::informer::delivery::Delivery;
 use crate::informer::handler::{KeyedNotification, Notification};
 use crate::informer::listener::{Callee, Handler, HandlerBuffer, ProcessorListener, Resync};
 use crate::informer::reclaim::ReclaimQueue;
@@ -15,27 +16,13 @@ use crate::informer::shared_processor::SharedProcessor;
 use crate::object::{Deleted, Object};
 use crate::time::RealClock;
 
-fn listener(recorder: &Recorder) -> ProcessorListener<Thing> {
+pub(super) fn listener(recorder: &Recorder) -> ProcessorListener<Thing> {
     listener_with(recorder, HandlerBuffer::Unbounded)
 }
 
-/// A listener without threads.
-pub(super) fn local_listener(recorder: &Recorder) -> ProcessorListener<Thing> {
-    new_listener(recorder, HandlerBuffer::Unbounded, false)
-}
-
 fn listener_with(recorder: &Recorder, buffer: HandlerBuffer) -> ProcessorListener<Thing> {
-    new_listener(recorder, buffer, true)
-}
-
-fn new_listener(
-    recorder: &Recorder,
-    buffer: HandlerBuffer,
-    has_threads: bool,
-) -> ProcessorListener<Thing> {
-    let only_threads = (!has_threads).then(Owner::new);
-    let handler = Handler::new("handler".into(), "informer".into(), only_threads);
-    let handler = Arc::new(handler);
+    let inline = LateOwner::default();
+    let handler = Arc::new(Handler::new("handler".into(), "informer".into(), &inline));
     let resync = Resync::new(Duration::ZERO, Duration::ZERO, 1, Instant::now());
     let callee = Callee {
         handler: Box::new(recorder.clone()),
@@ -43,7 +30,15 @@ fn new_listener(
         stacks: StackSizes::default(),
         clock: Arc::new(RealClock),
     };
-    ProcessorListener::new(handler, resync, callee, has_threads)
+    ProcessorListener::new(handler, resync, callee)
+}
+
+/// Starts a listener alone, with threads.
+fn start(listener: &mut ProcessorListener<Thing>, threads: &Threads) {
+    let reclaim = Arc::new(ReclaimQueue::new("informer".into()));
+    listener
+        .start(Delivery::Threads, threads, &reclaim)
+        .unwrap();
 }
 
 fn things(count: usize) -> Vec<Arc<Thing>> {
@@ -91,10 +86,8 @@ fn delivered(recorder: &Recorder, things: &[Arc<Thing>]) -> usize {
 fn sp8_sp11_all_events_are_delivered_in_order() {
     check(|| {
         let (threads, recorder, things) = (Threads::new(Owner::new()), Recorder::new(), things(4));
-        let listener = listener(&recorder);
-        listener
-            .start(&threads, &Arc::new(ReclaimQueue::new("informer".into())))
-            .unwrap();
+        let mut listener = listener(&recorder);
+        start(&mut listener, &threads);
         let waiter = thread::spawn({
             let (handler, recorder) = (Arc::clone(&listener.handler), recorder.clone());
             move || {
@@ -128,17 +121,12 @@ fn sp12_drop_at_any_point_ends_the_threads() {
             Recorder::new(),
             things(4),
         );
-        let listener = listener(&recorder);
+        let mut listener = listener(&recorder);
         let added = any(5);
         let adder = thread::spawn({
             let (threads, things) = (Arc::clone(&threads), things.clone());
             move || {
-                listener
-                    .start(&threads, &Arc::new(ReclaimQueue::new("informer".into())))
-                    .unwrap();
-                listener
-                    .start(&threads, &Arc::new(ReclaimQueue::new("informer".into())))
-                    .unwrap();
+                start(&mut listener, &threads);
                 things.iter().take(added).for_each(|thing| {
                     listener.add(initial(thing));
                     if any(2) == 0 {
@@ -179,7 +167,7 @@ fn sp6_handler_removed_during_distribution_gets_a_prefix() {
         let listener = listener(&removed);
         let handler = Arc::clone(&listener.handler);
         processor.add_listener(listener, Vec::new()).unwrap();
-        processor.start().unwrap();
+        processor.start(Delivery::Threads).unwrap();
         let remover = thread::spawn({
             let processor = Arc::clone(&processor);
             move || drop(processor.remove_listener(&handler))
@@ -211,7 +199,7 @@ fn i12_replay_precedes_later_events_and_holds_up_no_other() {
         let _ = processor
             .add_listener(listener(&early), Vec::new())
             .unwrap();
-        processor.start().unwrap();
+        processor.start(Delivery::Threads).unwrap();
         let late_listener = listener(&late);
         let handler = Arc::clone(&late_listener.handler);
         let initial_list = things[..2].iter().map(cached).collect();
@@ -292,7 +280,7 @@ fn sp8_sp11_coalescing_handler_reaches_final_state() {
         let listener = listener_with(&recorder, HandlerBuffer::Coalescing);
         let handler = Arc::clone(&listener.handler);
         processor.add_listener(listener, Vec::new()).unwrap();
-        processor.start().unwrap();
+        processor.start(Delivery::Threads).unwrap();
         let removes = any(2) == 0;
         let (remover, coalescing) = (Arc::clone(&processor), Arc::clone(&handler));
         let _synced = handler.synced().on_done(move || {
@@ -340,9 +328,8 @@ fn sp8_batches_past_the_pop_thread_keep_the_order() {
     check(|| {
         let (threads, recorder, things) = (Threads::new(Owner::new()), Recorder::new(), things(5));
         let buffers = [HandlerBuffer::Unbounded, HandlerBuffer::Coalescing];
-        let listener = listener_with(&recorder, buffers[any(2)]);
-        let reclaim = Arc::new(ReclaimQueue::new("informer".into()));
-        listener.start(&threads, &reclaim).unwrap();
+        let mut listener = listener_with(&recorder, buffers[any(2)]);
+        start(&mut listener, &threads);
         for (at, thing) in things.iter().enumerate() {
             listener.add(initial(thing));
             match any(3) {
@@ -372,9 +359,8 @@ fn sp8_batches_past_the_pop_thread_keep_the_order() {
 fn sp8_coalescing_handler_gets_no_canceled_batch() {
     check(|| {
         let (threads, recorder) = (Threads::new(Owner::new()), Recorder::new());
-        let listener = listener_with(&recorder, HandlerBuffer::Coalescing);
-        let reclaim = Arc::new(ReclaimQueue::new("informer".into()));
-        listener.start(&threads, &reclaim).unwrap();
+        let mut listener = listener_with(&recorder, HandlerBuffer::Coalescing);
+        start(&mut listener, &threads);
         for name in ["a", "b"] {
             let thing = Thing::new(name, 1);
             listener.add(initial(&thing));
@@ -393,17 +379,17 @@ fn sp8_coalescing_handler_gets_no_canceled_batch() {
     });
 }
 
-/// Two threads distribute events and call a handler without threads. After both have returned, each
-/// event has been delivered once, in the order of the distribution.
+/// Two threads distribute events and call an inline handler. After both have returned, each event has
+/// been delivered once, in the order of the distribution.
 #[test]
 fn concurrent_deliveries_leave_no_event_behind() {
     check(|| {
         let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
         let recorder = Recorder::new();
-        let listener = local_listener(&recorder);
+        let listener = listener(&recorder);
         let handler = Arc::clone(&listener.handler);
         processor.add_listener(listener, Vec::new()).unwrap();
-        processor.start().unwrap();
+        processor.start(Delivery::Inline).unwrap();
         // Like the informer, distributes and delivers under the lock of the calls. Some events are
         // left for the next delivery.
         let distributed = Arc::new(Mutex::new(Vec::new()));
@@ -436,20 +422,20 @@ fn concurrent_deliveries_leave_no_event_behind() {
     });
 }
 
-/// Handlers without threads are added and removed during a delivery. A late handler receives its
-/// initial list and then each later event. A removed one receives a prefix and ends.
+/// Inline handlers are added and removed during a delivery. A late handler receives its initial list
+/// and then each later event. A removed one receives a prefix and ends.
 #[test]
-fn i12_sp12_local_handler_added_or_removed_during_a_delivery() {
+fn i12_sp12_inline_handler_added_or_removed_during_a_delivery() {
     check(|| {
         let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
         let (kept, removed, late) = (Recorder::new(), Recorder::new(), Recorder::new());
+        processor.add_listener(listener(&kept), Vec::new()).unwrap();
+        let removed_listener = listener(&removed);
+        let removed_handler = Arc::clone(&removed_listener.handler);
         processor
-            .add_listener(local_listener(&kept), Vec::new())
+            .add_listener(removed_listener, Vec::new())
             .unwrap();
-        let listener = local_listener(&removed);
-        let removed_handler = Arc::clone(&listener.handler);
-        processor.add_listener(listener, Vec::new()).unwrap();
-        processor.start().unwrap();
+        processor.start(Delivery::Inline).unwrap();
         let things = things(4);
         // The objects that have been distributed.
         let distributed = Arc::new(Mutex::new(Vec::new()));
@@ -461,7 +447,7 @@ fn i12_sp12_local_handler_added_or_removed_during_a_delivery() {
             let (processor, late) = (Arc::clone(&processor), late.clone());
             let distributed = Arc::clone(&distributed);
             move || {
-                let listener = local_listener(&late);
+                let listener = listener(&late);
                 let handler = Arc::clone(&listener.handler);
                 let replay = {
                     let distributed = distributed.lock();

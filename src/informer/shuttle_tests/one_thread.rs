@@ -1,13 +1,14 @@
-//! Namespaces that share handlers without threads: they take turns.
+//! Namespaces that share inline handlers: they take turns.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use super::listener::local_listener;
+use super::listener::listener;
 use super::{Recorder, Thing};
 use crate::base::sync::{Mutex, any, check, check_times, join_all, thread};
 use crate::base::threads::Owner;
 use crate::handler::{HandlerFuncs, HandlerRegistration};
+use crate::informer::delivery::Delivery;
 use crate::informer::fair_lock::FairLock;
 use crate::informer::handler::{KeyedNotification, Notification};
 use crate::informer::shared_processor::SharedProcessor;
@@ -71,10 +72,10 @@ fn namespaces_take_turns_at_the_cache_and_the_handlers() {
     check(|| {
         let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
         let (recorder, late) = (Recorder::new(), Recorder::new());
-        let listener = local_listener(&recorder);
-        let handler = Arc::clone(&listener.handler);
-        processor.add_listener(listener, Vec::new()).unwrap();
-        processor.start().unwrap();
+        let early = listener(&recorder);
+        let handler = Arc::clone(&early.handler);
+        processor.add_listener(early, Vec::new()).unwrap();
+        processor.start(Delivery::Inline).unwrap();
         let cache = Arc::new(Mutex::new(0));
         let namespaces: Vec<_> = (0..2)
             .map(|_| {
@@ -117,7 +118,7 @@ fn namespaces_take_turns_at_the_cache_and_the_handlers() {
             move || {
                 if adds {
                     let _cache = cache.lock();
-                    let added = processor.add_listener(local_listener(&late), Vec::new());
+                    let added = processor.add_listener(listener(&late), Vec::new());
                     assert!(added.unwrap().is_none());
                 }
                 removes.then(|| drop(processor.remove_listener(&handler)));

@@ -27,6 +27,10 @@ impl<T> Mutex<T> {
             held: Some(held),
         }
     }
+
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<T> Deref for MutexGuard<'_, T> {
