@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_informer::queue::WaitError;
 use serde_json::Value;
 
 use crate::differential::config::NAMESPACES;
@@ -42,7 +43,13 @@ impl<T: CacheForm> World<T> {
         }
         for state in markers {
             let marker = T::of(&state).expect("a marker can be decoded");
-            let reached = self.informer.wait_for_object(&marker, PATIENCE, &self.stop);
+            let wait = || self.informer.wait_for_object(&marker, PATIENCE, &self.stop);
+            let reached = self.changed.until(PATIENCE, || match wait() {
+                // A garbled list has the marker, which is unreadable until the relist that follows.
+                Err(WaitError::NotStored { .. }) => None,
+                reached => Some(reached),
+            });
+            let reached = reached.unwrap_or_else(wait);
             reached.map_err(|error| format!("wait_for_object for a marker: {error}"))?;
             let Outcome::Cached(expected) = self.model.outcome(&state) else {
                 unreachable!("markers are always accepted");
