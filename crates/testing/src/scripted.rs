@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::error::Error;
 use k8s_informer::reflector::ListOptions;
-use k8s_informer::reflector::{Body, ListerWatcher};
+use k8s_informer::reflector::{Body, ListerWatcher, TimedRead};
 use k8s_informer::stop::Stop;
 use parking_lot::{Condvar, Mutex};
 
@@ -201,7 +201,7 @@ impl ScriptedListerWatcher {
             return Err(Error::stopped());
         };
         let bytes = Cursor::new(result?);
-        Ok(Body::new(ScriptedBody {
+        Ok(Body::timed(ScriptedBody {
             bytes,
             end,
             whole: false,
@@ -244,8 +244,8 @@ struct ScriptedBody {
     script: ScriptedListerWatcher,
 }
 
-impl Read for ScriptedBody {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+impl TimedRead for ScriptedBody {
+    fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
         let length = self.bytes.read(buffer)?;
         if length > 0 {
             return Ok(length);
@@ -261,10 +261,16 @@ impl Read for ScriptedBody {
                 io::ErrorKind::UnexpectedEof,
                 "the script broke the connection",
             )),
-            End::Hold => {
-                self.stop.wait();
-                Err(io::Error::other(Error::stopped()))
-            }
+            End::Hold => match timeout {
+                Some(timeout) if !self.stop.wait_timeout(timeout) => {
+                    Err(io::ErrorKind::TimedOut.into())
+                }
+                Some(_) => Err(io::Error::other(Error::stopped())),
+                None => {
+                    self.stop.wait();
+                    Err(io::Error::other(Error::stopped()))
+                }
+            },
         }
     }
 }
