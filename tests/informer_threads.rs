@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::handler::{ChannelHandler, HandlerFuncs, HandlerOptions, HandlerRegistration};
 use k8s_informer::informer::{
-    Controller, ControllerConfig, InformerError, InformerScope, SharedIndexInformerOptions,
-    StackSizes,
+    Controller, ControllerConfig, Driver, InformerError, InformerScope, Progress,
+    SharedIndexInformerOptions, StackSizes, step_all,
 };
 use k8s_informer::object::{Accessor, GroupVersionResource};
 use k8s_informer::queue::DeltaFifo;
@@ -86,6 +86,7 @@ const TESTS: &[&str] = &[
     "informer_leaves_no_thread_behind",
     "late_or_removed_handler_leaves_no_thread_behind",
     "unstarted_informer_has_no_threads",
+    "driven_informer_has_no_threads",
     "several_namespaces_have_documented_threads_and_end",
     "one_thread_for_each_namespace_does_everything",
     "stop_ends_informer_promptly_in_each_phase",
@@ -96,7 +97,6 @@ const TESTS: &[&str] = &[
     "names_with_nul_do_not_panic",
     "impossible_stack_size_is_an_error",
     "stack_size_has_a_minimum",
-    "resync_thread_start_failure_is_reported",
 ];
 
 impl Drop for ExclusiveProcess {
@@ -218,6 +218,27 @@ fn unstarted_informer_has_no_threads() {
 }
 
 #[test]
+fn driven_informer_has_no_threads() {
+    let process = ExclusiveProcess::new();
+    let script = ScriptedListerWatcher::new([list(&["a"]), Answer::open("")]);
+    let informer = informer(&script, Duration::from_secs(60), &FakeClock::new());
+    let early = handler(&informer);
+    let stop = Stop::new();
+    let mut drivers = informer.drivers(&stop).unwrap();
+    let step = |drivers: &mut [Driver]| step_all(drivers, Duration::from_millis(1));
+    while informer.status().state != ReflectorState::Watching {
+        step(&mut drivers);
+    }
+    let late = handler(&informer);
+    step(&mut drivers);
+    assert!(early.has_synced() && late.has_synced());
+    assert!(process.new_threads().is_empty());
+    stop.stop();
+    assert_eq!(step(&mut drivers), Progress::Ended);
+    assert!(informer.ended().is_done());
+}
+
+#[test]
 fn idle_informer_has_documented_threads() {
     let process = ExclusiveProcess::new();
     let (script, clock) = (ScriptedListerWatcher::new([list(&["a"])]), FakeClock::new());
@@ -225,14 +246,8 @@ fn idle_informer_has_documented_threads() {
     handler(&informer);
     let stop = Stop::new();
     let ended = run(&informer, &stop);
-    assert!(script.until_requests(2, SOON) && clock.until_waits(1, SOON));
-    let names = [
-        "handler-1 pop",
-        "handler-1 run",
-        "pods reflector",
-        "pods resync",
-        "runs",
-    ];
+    assert!(script.until_requests(2, SOON));
+    let names = ["handler-1 pop", "handler-1 run", "pods reflector", "runs"];
     let deadline = Instant::now() + SOON;
     // Poll, because a new thread has its parent's name at first.
     while process.new_threads() != names {
@@ -627,32 +642,4 @@ fn stack_size_has_a_minimum() {
         pods.wait_for_object(&patched, SOON, &Stop::new()).unwrap();
         factory.shutdown();
     }
-}
-
-#[test]
-fn resync_thread_start_failure_is_reported() {
-    let _process = ExclusiveProcess::new();
-    let clock = FakeClock::new();
-    let script = ScriptedListerWatcher::new([list(&["a"]), Answer::open("")]);
-    let mut options = SharedIndexInformerOptions::default();
-    options.reflector.clock = Arc::new(clock);
-    options.reflector.resync_period = Duration::from_secs(60);
-    options.reflector.stack_sizes.others = Some(1 << 50);
-    let informer = Informer::new(Arc::new(script), options);
-    let stop = Stop::new();
-    thread::scope(|scope| {
-        scope.spawn(|| informer.run(&stop).unwrap());
-        let deadline = Instant::now() + SOON;
-        while informer.status().last_error.is_none() && Instant::now() < deadline {
-            thread::yield_now();
-        }
-        stop.stop();
-        let error = informer.status().last_error.map(|error| error.to_string());
-        assert!(
-            error
-                .as_ref()
-                .is_some_and(|error| error.contains("resync thread")),
-            "{error:?}"
-        );
-    });
 }

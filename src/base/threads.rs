@@ -216,7 +216,7 @@ pub struct StackSizes {
     /// standard library, or `RUST_MIN_STACK`.
     pub handlers: Option<usize>,
     /// The stack size of the other threads: the process loop (unless it runs on the caller's
-    /// thread), the thread that feeds each handler, and the resync thread. The default is that of
+    /// thread), and the thread that feeds each handler. The default is that of
     /// [`handlers`](Self::handlers).
     ///
     /// Index functions run on the process loop, or on the reflector's thread if it processes a change

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::delivery::Delivery;
+use super::driver::Driver;
 use super::error::InformerError;
 use super::error_listeners::{ErrorListeners, OnError};
 use super::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
@@ -85,6 +86,8 @@ pub(super) trait AnyInformer: Send + Sync {
     fn state(&self) -> &InformerState;
 
     fn run(&self, stop: &Stop) -> Result<(), InformerError>;
+
+    fn drivers(&self, stop: &Stop) -> Result<Vec<Driver>, InformerError>;
 
     /// Whether a reflector has no list yet and its last attempt failed permanently.
     fn is_refused(&self) -> bool;

@@ -14,9 +14,3 @@ pub(super) enum Delivery {
     /// thread.
     Inline,
 }
-
-impl Delivery {
-    pub(super) fn is_inline(self) -> bool {
-        self == Self::Inline
-    }
-}

@@ -9,6 +9,7 @@
 //! | [`SharedIndexInformerOptions`] | options of one informer: queue, resync period, indexers, names | `SharedIndexInformerOptions` |
 //! | [`observe`] | closures for added, modified and deleted objects, without a factory | |
 //! | [`new_informer`], [`new_indexer_informer`] | a store and one handler, without sharing | `NewInformer`, `NewIndexerInformer` |
+//! | [`Driver`], [`step_all`] | an informer without threads, in the loop of the program | |
 //! | [`Controller`] | the layer below: a reflector, a queue and the process loop | `Controller` |
 //! | [`wait_for_cache_sync`] | waits until caches have their initial lists | `WaitForCacheSync` |
 //!
@@ -36,6 +37,8 @@
 mod any_informer;
 mod controller;
 mod delivery;
+mod drain;
+mod driver;
 mod error;
 mod error_listeners;
 mod factory;
@@ -44,9 +47,9 @@ pub(crate) mod handler;
 pub(crate) mod listener;
 mod new_informer;
 mod options;
+mod pipeline;
 mod process;
 mod queue;
-mod reclaim;
 pub(crate) mod registration;
 mod scope;
 mod shared_informer;
@@ -59,6 +62,7 @@ mod wait;
 
 pub use crate::base::threads::StackSizes;
 pub use controller::{Controller, ControllerConfig};
+pub use driver::{Driver, Progress, step_all};
 pub use error::InformerError;
 pub use factory::{
     Observation, Observe, SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError,

@@ -1,10 +1,11 @@
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use super::controller::{Controller, ControllerConfig, reflector_name};
+use super::controller::{Controller, reflector_name};
+use super::drain::{Items, Outlet};
 use super::handler::{Notification, ResourceEventHandler};
-use super::process::{Batch, IndexerPart, Order};
+use super::process::{Batch, CachePart, Order, Reports};
 use super::queue::InformerQueue;
 use crate::base::derive::debug_fields;
 use crate::base::panic;
@@ -140,7 +141,7 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
     let namespace = None;
     // A recreation that the watch missed is an update, as in client-go.
     let recreation_as_delete_and_add = false;
-    let part = IndexerPart::new(
+    let part = CachePart::new(
         Arc::clone(&indexer),
         namespace,
         recreation_as_delete_and_add,
@@ -151,47 +152,36 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
     let queue = queue.build(&part, &name, transform, metrics.clone(), clock);
 
     // The process loop, which calls the handler.
-    let started = Arc::new(OnceLock::new());
-    let reports = Arc::clone(part.reports());
-    let mut process = Unshared {
-        name,
+    let outlet = Unshared {
+        name: Arc::clone(&name),
         part,
         handler,
         metrics,
-        started: Arc::clone(&started),
         has_begun: false,
     };
-    let mut config =
-        ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
-            process.process(deltas, is_in_initial_list)
-        });
-    config.started = Some(started);
-    config.reports = Some(reports);
-    config.reflector = reflector;
-    (indexer, Controller::new(config))
+    let controller =
+        Controller::with_outlet(name, queue, lister_watcher, reflector, Items::One, outlet);
+    (indexer, controller)
 }
 
 /// Processes the changes of an informer that is not shared: updates the store and calls the handler.
 struct Unshared<T> {
     name: Arc<str>,
-    part: Arc<IndexerPart<T>>,
+    part: Arc<CachePart<T>>,
     handler: Box<dyn ResourceEventHandler<T>>,
     metrics: Option<Arc<dyn InformerMetrics>>,
-    /// The signal that stops the controller, from the start of its run.
-    started: Arc<OnceLock<Stop>>,
     /// Whether the handler's `begin` has been called.
     has_begun: bool,
 }
 
-impl<T: Object> Unshared<T> {
+impl<T: Object> Outlet<T> for Unshared<T> {
     fn process(
         &mut self,
-        deltas: &Deltas<T>,
+        items: &[Deltas<T>],
         is_in_initial_list: bool,
+        reports: &mut Reports,
+        stop: &Stop,
     ) -> Result<(), ProcessError> {
-        let Some(stop) = self.started.get() else {
-            unreachable!("the controller has set the stop at the start of its run");
-        };
         let (name, handler) = (&self.name, &mut self.handler);
         // `begin` comes before all other calls, on the same thread.
         if !self.has_begun {
@@ -201,17 +191,17 @@ impl<T: Object> Unshared<T> {
             }
         }
         // Change by change, so that the store is not ahead of the handler.
-        for delta in deltas.iter() {
+        for delta in items.iter().flat_map(|deltas| deltas.iter()) {
             let batch = || -> Batch<'_, T> { Box::new(std::iter::once((0, delta))) };
             let mut events = Vec::new();
             // One handler, on this thread: there is nothing to block.
             let blocked = None;
             let notify = &mut |_, event: Notification<T>, _| events.push(event);
             let order = Order::OneByOne;
-            let processed = self
-                .part
-                .process(batch, order, is_in_initial_list, blocked, notify);
-            // The handler runs without any lock.
+            let processed =
+                self.part
+                    .process(batch, order, is_in_initial_list, blocked, notify, reports);
+            // The handler runs without any lock of the store.
             for event in events {
                 deliver(name, &mut **handler, event, stop);
             }

@@ -33,59 +33,33 @@ const STEP: usize = 1000;
 pub(super) type Notify<'a, T> = dyn FnMut(Key, Notification<T>, bool) + 'a;
 
 /// The part of an informer's cache that one reflector fills: the whole cache, or one namespace.
-pub(super) struct IndexerPart<T> {
+pub(super) struct CachePart<T> {
     cache: Arc<Indexer<T>>,
     /// `None` for the whole cache.
-    namespace: Option<NamespacePart>,
+    namespace: Option<NamespaceKeys>,
     /// Whether a new UID under the same key is delivered as a deletion and an add.
     recreation_as_delete_and_add: bool,
-    /// The slow transactions and failed index functions, until they are reported. Loggers and error
-    /// handlers are user code: they run when no lock is held and no pop is under way.
-    reports: Arc<Reports>,
 }
 
-/// Events of the writes to a cache that are reported after the pop. The locks are innermost ones.
+/// What the writes of a pop leave to report after it: loggers and error handlers are user code.
+#[derive(Default)]
 pub(super) struct Reports {
     /// The last slow transaction.
-    slow: Mutex<Option<SlowTransaction>>,
+    pub(super) slow: Option<SlowTransaction>,
     /// The errors of index functions that failed for a new state of an object.
-    unindexed: Mutex<Vec<StoreError>>,
-    count_unindexed: Box<dyn Fn() -> usize + Send + Sync>,
+    pub(super) unindexed: Vec<StoreError>,
 }
 
-impl Reports {
-    /// Returns the number of objects in this part for which an index function failed.
-    pub(super) fn count_unindexed(&self) -> usize {
-        (self.count_unindexed)()
-    }
-
-    /// Takes the slow transaction.
-    pub(super) fn take_slow(&self) -> Option<SlowTransaction> {
-        self.slow.lock().take()
-    }
-
-    /// Takes the errors of index functions.
-    pub(super) fn take_unindexed(&self) -> Vec<StoreError> {
-        std::mem::take(&mut self.unindexed.lock())
-    }
-
-    fn add_unindexed(&self, errors: Vec<StoreError>) {
-        if !errors.is_empty() {
-            self.unindexed.lock().extend(errors);
-        }
-    }
-}
-
-/// The part of a cache that has the objects of one namespace.
-struct NamespacePart {
+/// Which objects of the cache belong to one namespace.
+struct NamespaceKeys {
     /// The prefix of all keys of this part: the namespace and a slash.
     prefix: String,
     /// The keys of the cached objects, so that a list or a resync does not visit the objects of the
     /// other namespaces. A map without values, because it can [`Shrink`]. An innermost lock.
-    keys: Mutex<HashMap<Key, ()>>,
+    keys: Mutex<HashMap<Key, (), RandomState>>,
 }
 
-impl<T: Object> IndexerPart<T> {
+impl<T: Object> CachePart<T> {
     pub(super) fn new(
         cache: Arc<Indexer<T>>,
         namespace: Option<&str>,
@@ -96,32 +70,18 @@ impl<T: Object> IndexerPart<T> {
             let mut keys = cache.list_keys();
             keys.retain(|key| key.starts_with(&prefix));
             let keys = Mutex::new(keys.into_iter().map(|key| (key, ())).collect());
-            NamespacePart { prefix, keys }
+            NamespaceKeys { prefix, keys }
         });
-        let (counted, prefix) = (
-            Arc::clone(&cache),
-            namespace.as_ref().map(|part| part.prefix.clone()),
-        );
-        let count = move || {
-            let store = counted.keyed();
-            store.count_unindexed(|key| prefix.as_deref().is_none_or(|it| key.starts_with(it)))
-        };
-        let reports = Reports {
-            slow: Mutex::default(),
-            unindexed: Mutex::default(),
-            count_unindexed: Box::new(count),
-        };
         Self {
             cache,
             namespace,
             recreation_as_delete_and_add,
-            reports: Arc::new(reports),
         }
     }
 
-    /// Returns what this part leaves to report.
-    pub(super) fn reports(&self) -> &Arc<Reports> {
-        &self.reports
+    /// Returns the number of objects in this part for which an index function failed.
+    pub(super) fn count_unindexed(&self) -> usize {
+        self.cache.keyed().count_unindexed(|key| self.has(key))
     }
 
     /// Applies a batch to the cache and notifies about each change. The content of the cache decides
@@ -137,6 +97,7 @@ impl<T: Object> IndexerPart<T> {
         is_in_initial_list: bool,
         blocked: Option<&Mutex<()>>,
         notify: &mut Notify<'_, T>,
+        reports: &mut Reports,
     ) -> Result<(), ProcessError>
     where
         T: 'd,
@@ -150,6 +111,7 @@ impl<T: Object> IndexerPart<T> {
                     cache,
                     is_in_initial_list,
                     notify,
+                    reports,
                     failed: BatchError::default(),
                 };
                 match order {
@@ -332,7 +294,7 @@ impl<T: Object> IndexerPart<T> {
         }
         let part = Arc::clone(self);
         accessor.with_check(move |key| match &part.namespace {
-            Some(NamespacePart { prefix, .. }) if !key.starts_with(prefix) => {
+            Some(NamespaceKeys { prefix, .. }) if !key.starts_with(prefix) => {
                 let namespace = prefix.trim_end_matches('/');
                 let problem = format!("{key:?} is not in the namespace {namespace}");
                 Err(KeyError::new(problem))
@@ -462,10 +424,11 @@ impl<T> Comparison<T> {
 
 /// Writes a prepared batch to the cache and notifies. It runs no user code.
 struct Commit<'c, 'n, T> {
-    part: &'c IndexerPart<T>,
+    part: &'c CachePart<T>,
     cache: &'c Frozen<'c, T>,
     is_in_initial_list: bool,
     notify: &'c mut Notify<'n, T>,
+    reports: &'c mut Reports,
     failed: BatchError,
 }
 
@@ -476,7 +439,7 @@ impl<T: Object> Commit<'_, '_, T> {
                 Step::Change(change) => {
                     let written = self.cache.apply(change.delta, change.computed.take());
                     self.part.record([change.delta]);
-                    self.part.reports.add_unindexed(written.unindexed);
+                    self.reports.unindexed.extend(written.unindexed);
                     change.outdated = written.outdated;
                     self.notify_change(change, written.before);
                 }
@@ -509,19 +472,17 @@ impl<T: Object> Commit<'_, '_, T> {
 
     /// Writes changes in one step.
     fn write<'d>(
-        &self,
+        &mut self,
         changes: impl ExactSizeIterator<Item = (&'d Delta<T>, Option<Computed>)>,
     ) -> Vec<Written<T>>
     where
         T: 'd,
     {
         let (mut written, slow) = self.cache.transact(changes);
-        if slow.is_some() {
-            *self.part.reports.slow.lock() = slow;
-        }
+        self.reports.slow = slow.or(self.reports.slow.take());
         for written in &mut written {
             let unindexed = std::mem::take(&mut written.unindexed);
-            self.part.reports.add_unindexed(unindexed);
+            self.reports.unindexed.extend(unindexed);
         }
         written
     }
@@ -535,7 +496,7 @@ impl<T: Object> Commit<'_, '_, T> {
         match &mut list.write {
             ListWrite::Whole(slots) => {
                 let unindexed = self.cache.replace(slots, list.version.clone());
-                self.part.reports.add_unindexed(unindexed);
+                self.reports.unindexed.extend(unindexed);
             }
             ListWrite::InSteps(computed) => {
                 let computed = std::mem::take(computed);
@@ -554,7 +515,7 @@ impl<T: Object> Commit<'_, '_, T> {
     }
 
     /// Writes a list beside the other parts of the cache.
-    fn write_in_steps(&self, list: &mut PreparedList<T>, mut computed: Vec<Option<Computed>>) {
+    fn write_in_steps(&mut self, list: &mut PreparedList<T>, mut computed: Vec<Option<Computed>>) {
         // The objects of a list do not advance the version of the cache one by one.
         let updates = list.updates.iter().map(|update| {
             Delta::Updated(Entry {
@@ -638,7 +599,7 @@ fn is_recreated<T: Object>(old: &T, new: &T) -> bool {
     !old.uid().is_empty() && !new.uid().is_empty() && old.uid() != new.uid()
 }
 
-impl<T: Object> KnownObjects<T> for IndexerPart<T> {
+impl<T: Object> KnownObjects<T> for CachePart<T> {
     fn list_keys(&self) -> Vec<Key> {
         match &self.namespace {
             None => self.cache.list_keys(),

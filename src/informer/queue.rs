@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::process::IndexerPart;
+use super::process::CachePart;
 use crate::metrics::InformerMetrics;
 use crate::object::Object;
 use crate::queue::{DeltaFifo, Queue, RealFifo};
@@ -36,7 +36,7 @@ impl InformerQueue {
     /// Creates a queue for this part of the cache.
     pub(super) fn build<T: Object>(
         self,
-        part: &Arc<IndexerPart<T>>,
+        part: &Arc<CachePart<T>>,
         name: &str,
         transform: Option<Transform<T>>,
         metrics: Option<Arc<dyn InformerMetrics>>,
@@ -44,7 +44,7 @@ impl InformerQueue {
     ) -> Arc<dyn Queue<T>> {
         macro_rules! build {
             ($builder:expr) => {{
-                let known: Arc<IndexerPart<T>> = Arc::clone(part);
+                let known: Arc<CachePart<T>> = Arc::clone(part);
                 let mut builder = $builder.known_objects(known).name(name).clock(clock);
                 if let Some(transform) = transform {
                     builder = builder.transform(transform);

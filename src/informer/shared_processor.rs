@@ -5,11 +5,11 @@ use super::delivery::Delivery;
 use super::fair_lock::{FairGuard, FairLock};
 use super::handler::KeyedNotification;
 use super::listener::{Handler, Inline, ProcessorListener, Replay};
-use super::reclaim::ReclaimQueue;
 use crate::base::sync::RwLock;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::threads::{Owner, Threads};
 use crate::entry::Entry;
+use crate::reflector::ReclaimQueue;
 use crate::stop::Stop;
 
 /// Distributes notifications to all handlers. client-go's `sharedProcessor`.

@@ -22,6 +22,8 @@ pub(super) struct VersionTracker {
     list_end: u64,
     /// A copy of the value of `watermark`, which can be compared without a lock.
     published: Option<ResourceVersion>,
+    /// Whether `watermark` has an unprocessed list.
+    is_published_unsettled: bool,
     watermark: Watermark,
 }
 
@@ -104,6 +106,11 @@ impl VersionTracker {
         if *version != self.published {
             self.published = version.clone();
             self.watermark.set_reached(version.clone());
+        }
+        let is_settled = self.is_settled();
+        if is_settled == self.is_published_unsettled {
+            self.is_published_unsettled = !is_settled;
+            self.watermark.set_settled(is_settled);
         }
     }
 

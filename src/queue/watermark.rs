@@ -46,11 +46,16 @@ pub struct Watermark {
     /// The innermost lock. A queue sets the version under its own lock; no other lock is taken
     /// under this one.
     state: Arc<Mutex<State>>,
+    /// Waits for a list to be processed. [`set_settled`](Self::set_settled) and stops wake all of
+    /// them.
+    settled: Arc<Condvar>,
 }
 
 #[derive(Default)]
 struct State {
     reached: Option<ResourceVersion>,
+    /// Whether the last list, or something before it, has not been processed.
+    is_unsettled: bool,
     /// The waiting threads. A change of `reached` wakes those whose version it has reached; the
     /// `Stop` of a waiter wakes only this one.
     waiting: BTreeMap<(Comparable, u64), Arc<Condvar>>,
@@ -115,6 +120,31 @@ impl Watermark {
         let mut state = self.state.lock();
         state.reached = version;
         state.wake();
+    }
+
+    /// Records whether the last list and everything before it have been processed.
+    pub(super) fn set_settled(&self, is_settled: bool) {
+        self.state.lock().is_unsettled = !is_settled;
+        if is_settled {
+            self.settled.notify_all();
+        }
+    }
+
+    /// Blocks until the last list and everything before it have been processed, or until `stop` is
+    /// set.
+    pub(crate) fn wait_until_settled(&self, stop: &Stop) {
+        let _stopped = stop.on_stop({
+            let (state, settled) = (Arc::clone(&self.state), Arc::clone(&self.settled));
+            // Under the lock, as in `wait_until`.
+            move || {
+                let _state = state.lock();
+                settled.notify_all();
+            }
+        });
+        let mut state = self.state.lock();
+        while state.is_unsettled && !stop.is_stopped() {
+            self.settled.wait(&mut state);
+        }
     }
 
     /// Blocks until `version` or a later one is reached, or until `timeout` has elapsed on the real

@@ -26,9 +26,9 @@ pub(super) struct State {
     pub(super) listed: Option<Instant>,
     /// The waits that have not ended. Each one ends at its own version.
     waits: Vec<Wait>,
-    /// What the waits require that began since the session looked.
+    /// What the waits require that began since the feed looked.
     wanted: Option<Target>,
-    /// Ends the present step of the session, if it waits for the server and serves no wait.
+    /// Ends the present step of the feed, if it waits for the server and serves no wait.
     interrupt: Option<Stop>,
 }
 

@@ -37,9 +37,8 @@
 //!
 //! # Internals
 //!
-//! `protocol` decides what to request and when, without I/O. `run` is the loop on the reflector's
-//! thread, and maintains the status and the log. Its `session` performs what the protocol requests
-//! and writes to the store.
+//! `protocol` decides what to request and when, without I/O. `run` has the reflector, its status and
+//! its log. Its `feed` performs what the protocol requests and writes to the store.
 
 mod catch_up;
 mod failures;
@@ -56,9 +55,9 @@ pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource, Ti
 pub(crate) use missing::Missing;
 pub(crate) use options::WatchErrorHandler;
 pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus};
-pub(crate) use reclaim::Reclaim;
+pub(crate) use reclaim::{ReclaimQueue, drop_each};
 pub use run::Reflector;
-pub(crate) use run::{Consumer, OnFailure};
+pub(crate) use run::{Feed, FeedProgress, InformerHooks, Outlook};
 
 pub use crate::wire::{
     DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch, Shard, ShardError,

@@ -8,6 +8,7 @@ use super::pages::Pages;
 use super::parts::Parts;
 use crate::base::derive::clone_fields;
 use crate::base::digest::Digest;
+use crate::base::hash::RandomState;
 use crate::entry::Entry;
 use crate::object::Key;
 
@@ -27,7 +28,7 @@ pub(crate) struct Slots<T> {
     /// The indexes with their ids. A store has so few of them that a linear search is fast.
     indices: Vec<(u32, Index)>,
     /// The objects without values in an index whose function failed for them.
-    unindexed: HashMap<Key, Vec<FailedIndex>>,
+    unindexed: HashMap<Key, Vec<FailedIndex>, RandomState>,
 }
 
 /// The outcome of [`Slots::put`].
@@ -88,7 +89,7 @@ impl<T> Slots<T> {
                 .into_iter()
                 .map(|id| (id, Index::with_capacity(0)))
                 .collect(),
-            unindexed: HashMap::new(),
+            unindexed: HashMap::default(),
         }
     }
 

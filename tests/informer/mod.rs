@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 mod current;
+mod drivers;
 mod first_sync;
 mod label_index;
 mod observe;

@@ -17,7 +17,8 @@ use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use serde_json::{Value, json};
 
 use super::support::{
-    Door, Feed, Informer, SECOND, SOON, logged, logging, options, record, run, run_synced, until,
+    Door, Feed, Informer, SECOND, SOON, logged, logging, options, record, run, run_synced, status,
+    until,
 };
 
 fn informer_with(feed: &Feed, reflector: ReflectorOptions) -> Informer {
@@ -42,6 +43,35 @@ impl Threads {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.push((callback, thread::current().id()));
     }
+}
+
+#[test]
+fn handler_added_by_an_error_callback_is_called_before_the_next_wait() {
+    let feed = Feed::new("added by an error");
+    feed.list("10", &[("a", "1")]);
+    feed.fail_list(status(500, "InternalError", "not now"));
+    let clock = FakeClock::new();
+    let mut reflector = options(&clock);
+    reflector.backoff = Backoff::new(60 * SECOND, 1.0, 60 * SECOND, 0.0);
+    let (adds, late) = mpsc::channel::<Informer>();
+    let (sender, receiver) = mpsc::channel();
+    let late = Mutex::new(late);
+    reflector.watch_error_handler = Some(Arc::new(move |_: &Error| {
+        let late = late.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(informer) = late.try_recv() {
+            sender.send(record(&informer)).unwrap();
+        }
+    }));
+    let informer = informer_with(&feed, reflector);
+    adds.send(informer.clone()).unwrap();
+    let _running = run_synced(&informer);
+    feed.expire();
+    assert!(clock.until_waits(1, SOON));
+    clock.advance(60 * SECOND);
+    // The list has failed. The informer waits for its back-off, and the clock stands still.
+    let (handler, events) = receiver.recv_timeout(SOON).unwrap();
+    assert_eq!(events.next(), "add a@1 initial");
+    assert!(handler.synced().wait_timeout(SOON));
 }
 
 #[test]

@@ -15,7 +15,6 @@ use k8s_informer_testing::FakeClock;
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
 
-use super::suite::one_thread;
 use crate::log_capture;
 
 /// The longest time that a test waits for an event.
@@ -52,11 +51,10 @@ impl Feed {
         }
     }
 
-    /// A server whose reads wait on this clock if informers run on one thread. The resyncs of such
-    /// an informer are reads that end.
+    /// A server whose reads wait on this clock. The resyncs of an informer are reads that end.
     pub(crate) fn on_clock(name: &'static str, clock: &FakeClock) -> Self {
         Self {
-            clock: one_thread().then(|| clock.clone()),
+            clock: Some(clock.clone()),
             ..Self::new(name)
         }
     }

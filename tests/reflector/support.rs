@@ -16,7 +16,7 @@ use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::time::Backoff;
 use k8s_informer::{Deleted, DynamicObject, Error, Object, Stop};
 use k8s_informer_testing::{Answer, FakeClock, Request, ScriptedListerWatcher};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
 
 use crate::log_capture;
@@ -35,6 +35,8 @@ pub(crate) const TICK: &str = "\u{2}";
 #[derive(Default)]
 pub(crate) struct Recorder {
     calls: Mutex<Vec<String>>,
+    /// Notified of each call.
+    called: Condvar,
     refuse_replace: AtomicUsize,
     refuse_resync: AtomicUsize,
 }
@@ -58,7 +60,18 @@ impl Recorder {
 
     fn record(&self, call: String) -> Result<(), StoreError> {
         self.calls.lock().push(call);
+        self.called.notify_all();
         Ok(())
+    }
+
+    /// Waits for `count` calls, and returns them.
+    #[track_caller]
+    pub(crate) fn until_calls(&self, count: usize) -> Vec<String> {
+        let mut calls = self.calls.lock();
+        let is_short = |calls: &mut Vec<String>| calls.len() < count;
+        let waited = self.called.wait_while_for(&mut calls, is_short, TIMEOUT);
+        assert!(!waited.timed_out(), "{calls:?}");
+        calls.clone()
     }
 
     fn refuse(left: &AtomicUsize) -> Result<(), StoreError> {

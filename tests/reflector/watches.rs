@@ -276,31 +276,40 @@ fn w9_nameless_object_is_reported_and_skipped() {
 
 #[test]
 fn w13_resync_during_a_watch_runs_only_if_should_resync() {
-    let enabled = Arc::new(Mutex::new(true));
-    let should_resync = Arc::clone(&enabled);
-    let it = Running::with([list("10", &[]), Answer::open("")], |options| {
+    let asked = Arc::new(Mutex::new(0));
+    let should_resync = Arc::clone(&asked);
+    let silent = SILENCE.repeat(2) + &event("ADDED", "a", "11");
+    let it = Running::with([list("10", &[]), Answer::open(silent)], |options| {
         options.resync_period = 10 * SECOND;
-        options.should_resync = Some(Arc::new(move || *should_resync.lock()));
+        options.should_resync = Some(Arc::new(move || {
+            let mut asked = should_resync.lock();
+            *asked += 1;
+            *asked == 1
+        }));
     });
-    it.calls(2);
-    it.advance_wait(10 * SECOND);
-    it.until_waits(2);
-    assert_eq!(it.store.calls(), ["replace [] at 10", "resync"]);
-    *enabled.lock() = false;
-    it.advance_wait(10 * SECOND);
-    it.until_waits(3);
-    assert_eq!(it.store.calls(), ["replace [] at 10", "resync"]);
+    assert_eq!(it.calls(2), ["replace [] at 10", "resync", "add a@11"]);
+    assert_eq!(*asked.lock(), 2);
+    assert_eq!(it.server.read_timeouts(), [Some(10 * SECOND)]);
+}
+
+#[test]
+fn w13_resync_without_timed_reads_follows_the_next_bytes() {
+    let watch = TICK.repeat(10) + &event("ADDED", "a", "11") + TICK + &event("ADDED", "b", "12");
+    let server = Server::new([list("10", &[]), Answer::open(watch)]).without_read_timeouts();
+    let it = Running::start(server, Recorder::default(), |options| {
+        options.resync_period = 10 * SECOND;
+    });
+    let calls = ["replace [] at 10", "add a@11", "resync", "add b@12"];
+    assert_eq!(it.calls(2), calls);
 }
 
 #[test]
 fn w13_failed_resync_ends_the_watch() {
-    let server = Server::new([list("10", &[]), Answer::open(""), list("20", &[])]);
+    let server = Server::new([list("10", &[]), Answer::open(SILENCE), list("20", &[])]);
     let store = Recorder::refusing_resyncs(1);
     let it = Running::start(server, store, |options| {
         options.resync_period = 10 * SECOND;
     });
-    it.calls(2);
-    it.advance_wait(10 * SECOND);
     it.advance_wait(SECOND);
     assert_eq!(it.requests(4)[2..], ["list 10", "watch 20"]);
 }
@@ -308,8 +317,9 @@ fn w13_failed_resync_ends_the_watch() {
 #[test]
 fn w13_panic_in_should_resync_ends_the_watch() {
     let calls = Mutex::new(0);
+    let silent = || Answer::open(SILENCE);
     let it = Running::with(
-        [list("10", &[]), Answer::open(""), list("20", &[])],
+        [list("10", &[]), silent(), list("20", &[]), silent()],
         |options| {
             options.resync_period = 10 * SECOND;
             options.should_resync = Some(Arc::new(move || {
@@ -319,21 +329,15 @@ fn w13_panic_in_should_resync_ends_the_watch() {
             }));
         },
     );
-    it.calls(2);
-    it.advance_wait(10 * SECOND);
     it.advance_wait(SECOND);
     assert_eq!(it.requests(4)[2..], ["list 10", "watch 20"]);
     assert_eq!(
         it.last_error().to_string(),
-        "watch scripted objects: resync failed: a callback panicked: should_resync failed"
+        "watch scripted objects: a reflector step panicked: should_resync failed"
     );
-    it.advance_wait(10 * SECOND);
-    it.until_waits(4);
-    assert_eq!(
-        it.store.calls().last().unwrap(),
-        "resync",
-        "the next watch has resyncs again"
-    );
+    // The next watch has resyncs again.
+    let calls = ["replace [] at 10", "replace [] at 20", "resync"];
+    assert_eq!(it.store.until_calls(3), calls);
 }
 
 #[test]
@@ -602,42 +606,28 @@ fn w11_versions_count_from_first_event_after_watch_list() {
 #[test]
 fn w13_resyncs_begin_after_watch_list_is_complete() {
     let streams = [
-        Answer::open(event("ADDED", "a", "1") + SILENCE + &initial_events_end("10")),
-        Answer::open(initial_events_end("20")),
+        Answer::open(event("ADDED", "a", "1") + SILENCE + &initial_events_end("10") + SILENCE),
+        Answer::open(initial_events_end("20") + SILENCE),
     ];
     let server = Server::new(streams).with_watch_list();
     let it = Running::start(server, Recorder::refusing_resyncs(1), |options| {
         options.resync_period = 10 * SECOND;
     });
-    it.calls(1);
-    it.advance_wait(10 * SECOND);
+    // No resync during the silence before the objects are complete. The first resync fails, which
+    // ends the watch.
     it.advance_wait(SECOND);
-    assert_eq!(
-        it.calls(2),
-        ["replace [a@1] at 10", "resync", "replace [] at 20"]
-    );
     assert_eq!(
         it.requests(2),
         ["watch-list most recent", "watch-list 10"],
         "a failed resync ends the watch"
     );
-    assert_eq!(
-        it.waited()[..2],
-        [10, 1],
-        "no resync before the objects were complete"
-    );
-    it.advance_wait(10 * SECOND);
-    it.until_waits(4);
-    assert_eq!(it.store.calls().last().unwrap(), "resync");
-
-    let server = Server::new([Answer::open(event("ADDED", "a", "1"))]).with_watch_list();
-    let it = Running::start(server, Recorder::default(), |options| {
-        options.resync_period = 10 * SECOND;
-    });
-    it.calls(1);
-    let clock = it.clock.clone();
-    drop(it); // Joins the threads. A resync thread would have waited on the clock.
-    assert_eq!(clock.waits(), [Duration::ZERO; 0]);
+    let calls = [
+        "replace [a@1] at 10",
+        "resync",
+        "replace [] at 20",
+        "resync",
+    ];
+    assert_eq!(it.store.until_calls(4), calls);
 }
 
 #[test]

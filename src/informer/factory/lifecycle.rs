@@ -10,6 +10,7 @@ use crate::base::sync::atomic::Ordering;
 use crate::base::threads::Owner;
 use crate::error::debug_as_display;
 use crate::informer::any_informer::{self, AnyInformer, Awaited};
+use crate::informer::driver::Driver;
 use crate::informer::error::InformerError;
 use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
@@ -48,6 +49,76 @@ impl SharedInformerFactory {
             }
         }
         Ok(())
+    }
+
+    /// Returns the drivers of every informer that has not been started, instead of
+    /// [`start`](Self::start): the program steps them, and the informers have no threads. See
+    /// [`Driver`].
+    ///
+    /// An informer stops when `stop` is set, when one of its drivers is dropped, or when the factory is
+    /// [shut down](Self::shutdown). A shutdown, and [`stop_informer`](Self::stop_informer), do not wait
+    /// for it: it ends with the next step of its drivers.
+    ///
+    /// ```
+    /// use k8s_informer::informer::step_all;
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer_testing::ApiServer;
+    /// use k8s_openapi::api::core::v1::{Namespace, Pod};
+    /// use std::time::Duration;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let (pods, namespaces) = (factory.informer::<Pod>(), factory.informer::<Namespace>());
+    /// let mut drivers = factory.drivers(&Stop::new())?;
+    /// while !pods.has_synced() || !namespaces.has_synced() {
+    ///     step_all(&mut drivers, Duration::from_millis(10));
+    /// }
+    /// assert!(namespaces.lister().get("", "default").is_some());
+    /// factory.shutdown();
+    /// step_all(&mut drivers, Duration::ZERO);
+    /// assert!(pods.is_stopped());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// - The factory has been shut down.
+    /// - A namespace is not a DNS label, or a resource name cannot be part of a path
+    ///   ([`InformerError::InvalidScope`]). No informer is started in this case.
+    pub fn drivers(&self, stop: &Stop) -> Result<Vec<Driver>, InformerError> {
+        let mut informers = self.factory.informers.lock();
+        if informers.shut_down {
+            return Err(shut_down_error());
+        }
+        let waiting = || informers.all.iter().filter(|entry| entry.run.is_none());
+        waiting().try_for_each(Entry::check)?;
+        let mut drivers = Vec::new();
+        for entry in informers.all.iter_mut().filter(|entry| entry.run.is_none()) {
+            drivers.extend(entry.drive(stop)?);
+        }
+        Ok(drivers)
+    }
+
+    /// Returns the drivers of an observed informer.
+    pub(super) fn drive_observed(
+        &self,
+        owner: Owner,
+        stop: &Stop,
+    ) -> Result<Vec<Driver>, InformerError> {
+        let mut informers = self.factory.informers.lock();
+        if informers.shut_down {
+            return Err(shut_down_error());
+        }
+        match informers.find(owner) {
+            Some(entry) => {
+                entry.check()?;
+                entry.drive(stop)
+            }
+            None => Err(InformerError::Stopped {
+                name: "informer".into(),
+                what: "the observation was not started",
+            }),
+        }
     }
 
     fn start_one(&self, entry: &mut Entry, stop: &Stop) -> Result<(), InformerError> {
@@ -454,6 +525,21 @@ impl SharedInformerFactory {
     /// Whether the factory was shut down. It starts no informers after that.
     pub fn is_shut_down(&self) -> bool {
         self.factory.informers.lock().shut_down
+    }
+}
+
+impl Entry {
+    /// Starts the informer in the loop of the program. The factory has no thread to wait for.
+    fn drive(&mut self, stop: &Stop) -> Result<Vec<Driver>, InformerError> {
+        let state = self.informer.state();
+        let run = Run {
+            stop: stop.child(),
+            ended: Done::new(&*state.name),
+        };
+        run.ended.set();
+        let drivers = self.informer.drivers(&run.stop)?;
+        self.run = Some(run);
+        Ok(drivers)
     }
 }
 

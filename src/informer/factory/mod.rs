@@ -15,7 +15,7 @@ use super::error::InformerError;
 use super::options::SharedIndexInformerOptions;
 use super::queue::InformerQueue;
 use super::scope::{InformerScope, Scoped};
-use super::shared_informer::{Part, SharedIndexInformer};
+use super::shared_informer::{NamespaceSource, SharedIndexInformer};
 use super::source::Source;
 use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
@@ -344,7 +344,7 @@ impl Factory {
                 false => self.source.lister_watcher(resource, name),
                 true => self.source.metadata_lister_watcher(resource, name),
             };
-            Part {
+            NamespaceSource {
                 namespace: namespace.cloned(),
                 is_separate: namespaces.len() > 1,
                 lister_watcher: Arc::new(Scoped {
@@ -353,11 +353,11 @@ impl Factory {
                 }),
             }
         };
-        let parts = match namespaces {
+        let sources = match namespaces {
             [] => vec![part(None)],
             namespaces => namespaces.iter().map(Some).map(part).collect(),
         };
-        SharedIndexInformer::of(parts, options)
+        SharedIndexInformer::of(sources, options)
     }
 }
 

@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use super::SharedInformerFactory;
 use crate::base::derive::debug_fields;
 use crate::error::Error;
+use crate::informer::driver::Driver;
 use crate::informer::error::InformerError;
 use crate::informer::handler::{HandlerFuncs, Notification};
 use crate::informer::listener::{HandlerBuffer, HandlerStats};
@@ -221,6 +222,51 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     /// Fails if the factory was shut down, if the system has no threads left, or if a name in the
     /// scope or the resource cannot be part of a request ([`InformerError::InvalidScope`]).
     pub fn start(self) -> Result<Observation<T>, InformerError> {
+        let observation = self.observe()?;
+        let Observation {
+            factory, informer, ..
+        } = &observation;
+        factory.start_observed(informer.owner())?;
+        Ok(observation)
+    }
+
+    /// Like [`start`](Self::start), but returns the drivers of the observation, which does not share its
+    /// informer: the program steps them, and the observation has no threads. See [`Driver`].
+    ///
+    /// ```
+    /// use k8s_informer::informer::step_all;
+    /// use k8s_informer::{Client, Config, Object, Stop, observe};
+    /// use k8s_informer_testing::ApiServer;
+    /// use k8s_openapi::api::core::v1::Namespace;
+    /// use std::time::Duration;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let (sender, names) = std::sync::mpsc::channel();
+    /// let (namespaces, mut drivers) = observe::<Namespace>(Client::new(Config::new(server.url()))?)
+    ///     .on_added(move |namespace| sender.send(namespace.name().to_owned()).unwrap())
+    ///     .drivers(&Stop::new())?;
+    /// while !namespaces.synced().is_done() {
+    ///     step_all(&mut drivers, Duration::from_millis(10));
+    /// }
+    /// assert!(names.try_iter().any(|name| name == "default"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The same as [`start`](Self::start).
+    pub fn drivers(mut self, stop: &Stop) -> Result<(Observation<T>, Vec<Driver>), InformerError> {
+        self.one_thread = true;
+        let observation = self.observe()?;
+        let Observation {
+            factory, informer, ..
+        } = &observation;
+        let drivers = factory.drive_observed(informer.owner(), stop)?;
+        Ok((observation, drivers))
+    }
+
+    /// Requests the informer and adds the handler.
+    fn observe(self) -> Result<Observation<T>, InformerError> {
         let informer = self.factory.request(self.source, !self.one_thread, true);
         // From here on, a failure drops `observation`, which undoes all previous steps.
         let errors = self
@@ -238,9 +284,6 @@ impl<T: Object + DeserializeOwned> Observe<T> {
             .informer
             .add_handler_with_options(self.observer, self.options);
         observation.handler = Some(added?);
-        observation
-            .factory
-            .start_observed(observation.informer.owner())?;
         Ok(observation)
     }
 }

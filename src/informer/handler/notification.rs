@@ -92,19 +92,17 @@ impl<T> Notification<T> {
         }
     }
 
-    /// Whether the notification owns the last reference to one of its objects. If several owners
-    /// check at the same time, the result may be `false` for all of them.
-    pub(crate) fn is_last_reference(&self) -> bool {
+    /// Returns the objects.
+    pub(crate) fn into_objects(self) -> impl Iterator<Item = Arc<T>> {
         let objects = match self {
             Self::Added { object, .. } => [Some(object), None],
             Self::Modified { old, new } => [Some(old), Some(new)],
             Self::Deleted {
                 gone,
                 last_delivered,
-            } => [gone.object(), last_delivered.as_ref()],
+            } => [gone.into_object(), last_delivered],
         };
-        let mut objects = objects.into_iter().flatten();
-        objects.any(|object| Arc::strong_count(object) == 1)
+        objects.into_iter().flatten()
     }
 
     /// Whether the notification has an object that the cache does not have any more.

@@ -18,10 +18,10 @@ use self::stats::Counters;
 use self::sync_tracker::SyncTracker;
 use super::delivery::Delivery;
 use super::handler::{KeyedNotification, ResourceEventHandler};
-use super::reclaim::ReclaimQueue;
 use crate::base::sync::Mutex;
 use crate::base::threads::{LateOwner, Owner, StackSizes, Threads};
 use crate::entry::Entry;
+use crate::reflector::ReclaimQueue;
 use crate::stop::{Done, Stop};
 use crate::time::Clock;
 

@@ -12,7 +12,7 @@ use crate::base::threads::Threads;
 use crate::entry::Entry;
 use crate::informer::delivery::Delivery;
 use crate::informer::handler::{KeyedNotification, Notification};
-use crate::informer::reclaim::drop_each;
+use crate::reflector::drop_each;
 
 /// The maximum number of events in one batch between threads.
 const BATCH: usize = 64;
@@ -232,7 +232,10 @@ impl<T> Replay<T> {
             let mut added = route.added.lock();
             added.sent_by = SentBy::Adder;
             // One batch of any size, so the process thread hardly waits for this lock.
-            if let Err(rest) = route.send(std::mem::take(&mut added.events)) {
+            let waited = std::mem::take(&mut added.events);
+            if !waited.is_empty()
+                && let Err(rest) = route.send(waited)
+            {
                 unsent.extend(rest);
             }
         }

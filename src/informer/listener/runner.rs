@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use super::{Batch, Callee, Handler};
 use crate::base::panic;
-use crate::informer::reclaim::{ReclaimQueue, drop_each};
 use crate::log;
+use crate::reflector::{ReclaimQueue, drop_each};
 
 /// A slow call is logged only if more than this number of events wait when it begins (SP14).
 const MANY: usize = 1024;
@@ -60,7 +60,7 @@ impl<T> Runner<T> {
             let called = panic::catch(|| notification.event.deliver(&mut *callee.handler));
             // A separate catch: a destructor that panics during the unwind of another panic would
             // abort the process.
-            reclaim.put(notification, &**handler);
+            reclaim.put(notification.event.into_objects(), &**handler);
             counters.delivered(called.is_err());
             if let Err(panic) = called {
                 log::error!("{handler} {panic}; continuing with the next event");

@@ -34,23 +34,25 @@ fn text(event: &Notification<DynamicObject>, sync: bool) -> String {
 
 /// Processes the changes of one item.
 fn process<T: Object>(
-    part: &IndexerPart<T>,
+    part: &CachePart<T>,
     deltas: &Deltas<T>,
     initial: bool,
     notify: &mut Notify<'_, T>,
 ) -> Result<(), ProcessError> {
     let batch = || batch_of(std::slice::from_ref(deltas));
-    part.process(batch, Order::OneByOne, initial, None, notify)
+    let reports = &mut Reports::default();
+    part.process(batch, Order::OneByOne, initial, None, notify, reports)
 }
 
 /// Processes several items together.
 fn process_together<T: Object>(
-    part: &IndexerPart<T>,
+    part: &CachePart<T>,
     items: &[Deltas<T>],
     initial: bool,
     notify: &mut Notify<'_, T>,
 ) -> Result<(), ProcessError> {
-    part.process(|| batch_of(items), Order::Together, initial, None, notify)
+    let (batch, reports) = (|| batch_of(items), &mut Reports::default());
+    part.process(batch, Order::Together, initial, None, notify, reports)
 }
 
 /// Processes all queued items and returns the notifications.
@@ -58,7 +60,7 @@ fn process_all(
     queue: &dyn Queue<DynamicObject>,
     store: &Arc<Indexer<DynamicObject>>,
 ) -> Vec<String> {
-    let (part, mut delivered) = (IndexerPart::new(Arc::clone(store), None, false), Vec::new());
+    let (part, mut delivered) = (CachePart::new(Arc::clone(store), None, false), Vec::new());
     queue.close();
     let mut process = |deltas: &Deltas<DynamicObject>, initial| {
         process(&part, deltas, initial, &mut |_, event, sync| {
@@ -138,7 +140,7 @@ fn p6_p7_list_is_stored_before_notifications() {
     let expected = ["-gone", "+added@5", "new version@1>4", "same@1>1="];
     let deltas = queue.list().remove(0);
     let mut seen = |_, _, _| assert_eq!(store.len(), 3);
-    let part = IndexerPart::new(Arc::clone(&store), None, false);
+    let part = CachePart::new(Arc::clone(&store), None, false);
     process(&part, &deltas, false, &mut seen).unwrap();
     assert_eq!(store.last_store_sync_resource_version(), "7");
 
@@ -186,7 +188,7 @@ fn p9_object_without_key_does_not_affect_others() {
     let store = Arc::new(Indexer::new(accessor.clone(), Indexers::new()));
     let (queue, part) = (
         RealFifo::new(accessor),
-        IndexerPart::new(Arc::clone(&store), None, false),
+        CachePart::new(Arc::clone(&store), None, false),
     );
     let pop = |objects: &[Arc<DynamicObject>]| {
         queue.replace(objects.to_vec(), "7").unwrap();
@@ -255,7 +257,7 @@ fn process_batch(
     batch: &[Deltas<DynamicObject>],
 ) -> (Option<String>, Vec<String>) {
     let mut delivered = Vec::new();
-    let part = IndexerPart::new(Arc::clone(store), None, false);
+    let part = CachePart::new(Arc::clone(store), None, false);
     let processed = process_together(&part, batch, true, &mut |_, event, sync| {
         // P11: the whole batch is in the cache before the first notification.
         for delta in batch.iter().flat_map(|deltas| deltas.iter()) {
@@ -338,7 +340,7 @@ fn c4_batches_deliver_the_same_events_as_single_pops() {
         queue.delete(Deleted::Final(object("b", "7"))).unwrap();
         queue.close();
         let (part, delivered) = (
-            IndexerPart::new(Arc::clone(&store), None, false),
+            CachePart::new(Arc::clone(&store), None, false),
             RefCell::new(Vec::new()),
         );
         let notify = |_: Key, event: Notification<DynamicObject>, sync: bool| {
@@ -402,7 +404,7 @@ fn part_knows_exactly_the_cached_objects_of_its_namespace() {
     store.add(in_namespace("n/before", "1")).unwrap();
     store.add(in_namespace("other/before", "1")).unwrap();
     let store = Arc::new(store);
-    let part = IndexerPart::new(Arc::clone(&store), Some("n"), false);
+    let part = CachePart::new(Arc::clone(&store), Some("n"), false);
     let check = |expected: &[&str]| {
         let mut keys = part.list_keys();
         keys.sort();
@@ -456,7 +458,7 @@ fn index_functions_of_a_list_run_before_its_first_write() {
         Indexers::new().with("len", index),
     ));
     store.set(Arc::downgrade(&indexer)).unwrap();
-    let part = IndexerPart::new(Arc::clone(&indexer), Some("n"), false);
+    let part = CachePart::new(Arc::clone(&indexer), Some("n"), false);
     let queue = RealFifo::new(Accessor::object());
     let list = (0..2 * STEP + 1).map(|at| in_namespace(&format!("n/{at}"), "1"));
     queue.replace(list.collect(), "7").unwrap();
@@ -476,7 +478,7 @@ fn index_functions_of_a_list_run_before_its_first_write() {
 #[test]
 fn part_with_few_objects_left_frees_its_memory() {
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
-    let part = IndexerPart::new(Arc::clone(&store), Some("n"), false);
+    let part = CachePart::new(Arc::clone(&store), Some("n"), false);
     let gone = |key: &Key| Delta::tombstone(Key::clone(key), None);
     let object: Arc<DynamicObject> = Arc::new(serde_json::from_str("{}").unwrap());
     let stored = |key: &Key| Delta::Added(Entry::new(Key::clone(key), Arc::clone(&object)));
@@ -519,7 +521,7 @@ fn accessor_panics_of_transformed_objects_lose_no_notification() {
     let names = ["a", "bad", "c"];
     let objects = || names.map(|name| Arc::new(Touchy(name))).to_vec();
     let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new()));
-    let part = IndexerPart::new(Arc::clone(&store), None, true);
+    let part = CachePart::new(Arc::clone(&store), None, true);
     let one_by_one = DeltaFifo::new(Accessor::object());
     let in_one_list = RealFifo::new(Accessor::object());
     // The first round adds the objects. The others update them.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Lifecycle, Shared, SharedIndexInformer};
+use super::{Lifecycle, Shared, SharedIndexInformer, Started};
 use crate::base::sync::atomic::Ordering;
 use crate::base::threads::Owner;
 use crate::informer::error::InformerError;
@@ -104,25 +104,25 @@ impl<T: Object> SharedIndexInformer<T> {
         let state = &self.shared.state;
         let handler = Handler::new(Arc::clone(&name), Arc::clone(&state.name), &state.inline);
         let handler = Arc::new(handler);
-        let resync = Resync::new(requested, check, self.shared.parts.len(), now);
+        let resync = Resync::new(requested, check, self.shared.sources.len(), now);
         let listener = ProcessorListener::new(Arc::clone(&handler), resync, callee);
         let replay = {
             let _blocked = self.shared.block_deltas.lock();
             let initial = match lifecycle.started {
-                true => indexer.keyed().entries(),
-                false => Vec::new(),
+                Started::No => Vec::new(),
+                Started::ByRun | Started::ByDrivers => indexer.keyed().entries(),
             };
             processor
                 .add_listener(listener, initial)
                 .map_err(|error| InformerError::thread(&name, error))?
         };
-        let is_late = lifecycle.started;
+        let started = lifecycle.started;
         // Other handlers, and calls that need these locks, do not wait for the initial list.
         drop(lifecycle);
         if let Some(replay) = replay {
             replay.send();
-        } else if is_late {
-            self.deliver_soon(&handler, warnings);
+        } else {
+            self.deliver_soon(&handler, started, warnings);
         }
         // If the informer has synced, the whole initial list of this handler has been added above.
         // Otherwise [`Shared::set_synced`] marks the handler when the queues have synced.
@@ -136,15 +136,19 @@ impl<T: Object> SharedIndexInformer<T> {
     }
 
     /// Has a late inline handler called, with its initial list.
-    fn deliver_soon(&self, handler: &Handler, warnings: &mut Vec<String>) {
+    fn deliver_soon(&self, handler: &Handler, started: Started, warnings: &mut Vec<String>) {
+        if started == Started::No {
+            return;
+        }
         // A thread that waits for changes can be interrupted, whatever its namespace.
-        let mut parts = self.shared.running.get().into_iter().flatten();
-        let is_requested = parts.any(|part| part.controller.reflector().request_consumer());
+        let mut running = self.shared.running.get().into_iter().flatten();
+        let is_requested = running.any(|running| running.state.reflector.request_return());
         // A callback of the informer adds the handler: its thread continues with it.
         if self.shared.state.is_own_thread() {
             return self.shared.processor.repeat_delivery();
         }
-        if is_requested || handler.stats().waiting == 0 {
+        // The next step of a driver delivers, and the program has no thread of ours.
+        if is_requested || started == Started::ByDrivers || handler.stats().waiting == 0 {
             return;
         }
         // All threads await a response, which may take minutes. To end the requests would repeat
@@ -253,7 +257,7 @@ impl<T: Object> SharedIndexInformer<T> {
         if period >= check {
             return period;
         }
-        if lifecycle.started {
+        if lifecycle.started != Started::No {
             warnings.push(format!(
                 "a resync period of {period:?} is shorter than that of the running informer; using {check:?}"
             ));

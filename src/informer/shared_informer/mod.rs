@@ -1,5 +1,6 @@
 //! The shared informer: one cache and any number of handlers.
 
+mod drivers;
 mod handlers;
 mod read;
 mod run;
@@ -11,9 +12,10 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::any_informer::InformerState;
-use super::controller::Controller;
 use super::error::InformerError;
 use super::options::SharedIndexInformerOptions;
+use super::pipeline::PipelineState;
+use super::process::CachePart;
 use super::shared_processor::SharedProcessor;
 use crate::base::derive::{clone_fields, debug_fields};
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,9 +35,9 @@ use crate::store::{Indexer, Transform};
 /// thread until the informer is stopped; a [`SharedInformerFactory`](crate::SharedInformerFactory)
 /// calls it on a separate thread.
 ///
-/// **Threads.** A running informer uses the calling thread, a reflector thread, a resync thread if
-/// it has a resync period, and two threads per handler. An informer for [several
-/// namespaces](Self::for_namespaces) uses two or three more for each further namespace.
+/// **Threads.** A running informer uses the calling thread, a reflector thread, and two threads per
+/// handler. An informer for [several namespaces](Self::for_namespaces) uses two more for each further
+/// namespace.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -69,16 +71,16 @@ pub struct SharedIndexInformer<T> {
 
 struct Shared<T> {
     state: Arc<InformerState>,
-    /// One part for the whole source, or one for each namespace.
-    parts: Vec<Part>,
+    /// One for everything, or one for each namespace.
+    sources: Vec<NamespaceSource>,
     indexer: Arc<Indexer<T>>,
     processor: SharedProcessor<T>,
     /// The state and the options of the informer. The first lock in the order: `block_deltas` and
     /// the processor's locks come after it. Methods that a callback may call at any time do not
     /// take it.
     lifecycle: Mutex<Lifecycle<T>>,
-    /// The reflector, queue and process loop of each part; set at the start.
-    running: OnceLock<Vec<RunningPart<T>>>,
+    /// What others read of the pipeline of each source; set at the start.
+    running: OnceLock<Vec<Running<T>>>,
     /// Set when `running` is set.
     started: Done,
     /// Whether the run has ended or is about to. Written under the lock of `lifecycle`. Read
@@ -109,8 +111,8 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-/// The part of an informer that one reflector lists and watches.
-pub(crate) struct Part {
+/// What one reflector of an informer lists and watches.
+pub(crate) struct NamespaceSource {
     /// The only namespace that the lister-watcher lists, if that is known.
     pub(crate) namespace: Option<String>,
     /// Whether `namespace` is one of several that the informer lists, each with its own reflector.
@@ -119,17 +121,29 @@ pub(crate) struct Part {
     pub(crate) lister_watcher: Arc<dyn ListerWatcher>,
 }
 
-/// A part that is running.
-struct RunningPart<T> {
-    controller: Controller<T>,
-    /// The progress of the part's queue.
+/// What others read of a source that is running, or has run.
+struct Running<T> {
+    state: Arc<PipelineState<T>>,
+    cache: Arc<CachePart<T>>,
+    /// The progress of the queue.
     watermark: Watermark,
 }
 
 struct Lifecycle<T> {
-    started: bool,
+    started: Started,
     /// The options, without the indexers.
     options: SharedIndexInformerOptions<T>,
+}
+
+/// Who steps the pipelines of an informer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Started {
+    /// It has not started.
+    No,
+    /// The thread that called `run`, and those that it started.
+    ByRun,
+    /// The program, with its drivers.
+    ByDrivers,
 }
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
@@ -140,7 +154,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         options: SharedIndexInformerOptions<T>,
     ) -> Self {
         Self::of(
-            vec![Part {
+            vec![NamespaceSource {
                 namespace: None,
                 is_separate: false,
                 lister_watcher,
@@ -186,32 +200,35 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         namespaces: impl IntoIterator<Item = (String, Arc<dyn ListerWatcher>)>,
         options: SharedIndexInformerOptions<T>,
     ) -> Self {
-        let mut parts: Vec<Part> = Vec::new();
+        let mut sources: Vec<NamespaceSource> = Vec::new();
         for (namespace, lister_watcher) in namespaces {
             let namespace = Some(namespace);
-            if parts.iter().all(|part| part.namespace != namespace) {
-                parts.push(Part {
+            if sources.iter().all(|source| source.namespace != namespace) {
+                sources.push(NamespaceSource {
                     namespace,
                     is_separate: true,
                     lister_watcher,
                 });
             }
         }
-        if let Some(at) = parts
+        if let Some(at) = sources
             .iter()
-            .position(|part| part.namespace.as_deref() == Some(""))
+            .position(|source| source.namespace.as_deref() == Some(""))
         {
-            let Part { lister_watcher, .. } = parts.swap_remove(at);
+            let NamespaceSource { lister_watcher, .. } = sources.swap_remove(at);
             return Self::new(lister_watcher, options);
         }
-        Self::of(parts, options)
+        Self::of(sources, options)
     }
 
     /// Creates an informer.
-    pub(crate) fn of(parts: Vec<Part>, mut options: SharedIndexInformerOptions<T>) -> Self {
+    pub(crate) fn of(
+        sources: Vec<NamespaceSource>,
+        mut options: SharedIndexInformerOptions<T>,
+    ) -> Self {
         let name: Arc<str> = match options.reflector.name.as_str() {
             "" => {
-                let names: Vec<_> = parts.iter().map(|part| part.name("")).collect();
+                let names: Vec<_> = sources.iter().map(|source| source.name("")).collect();
                 names.join(", ").into()
             }
             name => name.into(),
@@ -220,15 +237,15 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         if let Some(metrics) = &options.metrics {
             indexer = indexer.with_metrics(Arc::clone(metrics));
         }
-        let state = Arc::new(InformerState::new(Arc::clone(&name), parts.len()));
+        let state = Arc::new(InformerState::new(Arc::clone(&name), sources.len()));
         Self {
             shared: Arc::new(Shared {
-                parts,
+                sources,
                 indexer: Arc::new(indexer),
                 processor: SharedProcessor::new(Arc::clone(&name), state.owner),
                 default_resync_period: options.reflector.resync_period,
                 lifecycle: Mutex::new(Lifecycle {
-                    started: false,
+                    started: Started::No,
                     options,
                 }),
                 running: OnceLock::new(),
@@ -242,8 +259,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     }
 }
 
-impl Part {
-    /// Whether this part may contain objects of this namespace.
+impl NamespaceSource {
+    /// Whether this source may contain objects of this namespace.
     pub(super) fn may_contain(&self, namespace: &str) -> bool {
         match &self.namespace {
             Some(of) if self.is_separate => of == namespace,
@@ -259,7 +276,7 @@ impl Part {
         self.namespace.as_ref().filter(|_| self.is_separate)
     }
 
-    /// Returns the name of this part: the name of the informer, with the namespace if it is one of
+    /// Returns the name of this source: the name of the informer, with the namespace if it is one of
     /// several.
     fn name(&self, informer: &str) -> String {
         match (informer, self.separate_namespace()) {
@@ -377,7 +394,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// Locks the lifecycle of an informer that has not started.
     fn before_start(&self) -> Result<MutexGuard<'_, Lifecycle<T>>, InformerError> {
         let lifecycle = self.shared.lifecycle.lock();
-        if lifecycle.started {
+        if lifecycle.started != Started::No {
             return Err(InformerError::AlreadyStarted {
                 name: Arc::clone(&self.shared.state.name),
             });

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use super::{Part, RunningPart, SharedIndexInformer};
+use super::{NamespaceSource, Running, SharedIndexInformer};
 use crate::base::sync::atomic::Ordering;
 use crate::error::Error;
 use crate::informer::any_informer::{self, AnyInformer, Awaited, InformerState};
-use crate::informer::controller::Controller;
+use crate::informer::driver::Driver;
 use crate::informer::error::InformerError;
 use crate::informer::wait::{SyncError, SyncOptions, Unsynced};
 use crate::object::Object;
@@ -123,7 +123,10 @@ impl<T: Object> SharedIndexInformer<T> {
     }
 
     fn last_sync_version(&self) -> Option<ResourceVersion> {
-        ResourceVersion::lowest(self.controllers().map(Controller::last_sync_version))
+        let running = self.running();
+        ResourceVersion::lowest(
+            running.map(|(_, running)| running.state.reflector.last_sync_version()),
+        )
     }
 
     /// Returns the status of the reflector: its state, the progress of the initial list, and its
@@ -139,9 +142,9 @@ impl<T: Object> SharedIndexInformer<T> {
     /// list, they return to their previous values. All other fields are updated after each step of
     /// the reflector, and may be behind the cache for a moment.
     pub fn status(&self) -> ReflectorStatus {
-        let all = self.controllers().map(Controller::status);
+        let all = self.running().map(|(_, running)| running.status());
         let mut status = all.reduce(combine).unwrap_or_default();
-        if self.shared.parts.len() > 1 {
+        if self.shared.sources.len() > 1 {
             status.resource_version = self.last_sync_version();
         }
         status
@@ -151,21 +154,17 @@ impl<T: Object> SharedIndexInformer<T> {
     /// has one reflector for each; otherwise there is a single one without a namespace. The list is
     /// empty before the informer starts.
     pub fn statuses(&self) -> Vec<(Option<String>, ReflectorStatus)> {
-        let status = |(part, running): (&Part, &RunningPart<T>)| {
-            let namespace = part.separate_namespace().cloned();
-            (namespace, running.controller.status())
+        let status = |(source, running): (&NamespaceSource, &Running<T>)| {
+            let namespace = source.separate_namespace().cloned();
+            (namespace, running.status())
         };
-        self.parts().map(status).collect()
+        self.running().map(status).collect()
     }
 
-    /// Returns the parts of a running informer.
-    pub(super) fn parts(&self) -> impl Iterator<Item = (&Part, &RunningPart<T>)> {
+    /// Returns the sources of a running informer.
+    pub(super) fn running(&self) -> impl Iterator<Item = (&NamespaceSource, &Running<T>)> {
         let running = self.shared.running.get().into_iter().flatten();
-        self.shared.parts.iter().zip(running)
-    }
-
-    fn controllers(&self) -> impl Iterator<Item = &Controller<T>> {
-        self.parts().map(|(_, running)| &running.controller)
+        self.shared.sources.iter().zip(running)
     }
 }
 
@@ -232,26 +231,33 @@ impl<T: Object + DeserializeOwned> AnyInformer for SharedIndexInformer<T> {
         self.run(stop)
     }
 
+    fn drivers(&self, stop: &Stop) -> Result<Vec<Driver>, InformerError> {
+        self.drivers(stop)
+    }
+
     fn is_refused(&self) -> bool {
-        let mut all = self.controllers().enumerate();
-        all.any(|(at, one)| self.shared.state.errors.is_refused(at) && !one.status().listed)
+        let errors = &self.shared.state.errors;
+        let mut running = self.running().enumerate();
+        running.any(|(source, (_, running))| errors.is_refused(source) && !running.status().listed)
     }
 
     fn undecodable(&self) -> Vec<Unsynced> {
-        let undecodable = self.controllers().filter_map(|one| {
-            let error = one.status().undecodable?;
-            Some(Unsynced::decoded_nothing(one.name(), error))
+        let undecodable = self.running().filter_map(|(_, running)| {
+            let error = running.status().undecodable?;
+            Some(Unsynced::decoded_nothing(&running.state.name, error))
         });
         undecodable.collect()
     }
 
     fn unsynced(&self) -> Vec<Unsynced> {
-        if self.shared.parts.len() > 1 {
-            let all = self.controllers().map(|one| (one.name(), one.status()));
-            let unlisted = all.filter(|(_, status)| !status.listed);
-            let unsynced: Vec<_> = unlisted
-                .map(|(name, status)| Unsynced::new(name, status.last_error))
-                .collect();
+        if self.shared.sources.len() > 1 {
+            let mut unsynced = Vec::new();
+            for (_, running) in self.running() {
+                let status = running.status();
+                if !status.listed {
+                    unsynced.push(Unsynced::new(&running.state.name, status.last_error));
+                }
+            }
             if !unsynced.is_empty() {
                 return unsynced;
             }
@@ -266,14 +272,27 @@ impl<T: Object + DeserializeOwned> AnyInformer for SharedIndexInformer<T> {
         if self.is_stopped() {
             return self.shared.processor.running_threads();
         }
-        // The first process loop runs on the thread that called `run`, so it is listed under the
-        // informer's name.
-        self.controllers()
-            .enumerate()
-            .flat_map(|(at, one)| {
-                one.running_threads(if at == 0 { self.name() } else { one.name() })
-            })
-            .collect()
+        let delivery = self.shared.state.delivery();
+        let mut threads = Vec::new();
+        for (_, Running { state, .. }) in self.running() {
+            // The first one runs on the thread that called `run`, so it is listed under the
+            // informer's name.
+            let run = match threads.is_empty() {
+                true => self.name(),
+                false => &state.name,
+            };
+            threads.extend(state.running_threads(run, delivery));
+        }
+        threads
+    }
+}
+
+impl<T: Object> Running<T> {
+    /// Returns the status of the reflector.
+    pub(super) fn status(&self) -> ReflectorStatus {
+        let mut status = self.state.reflector.status();
+        status.unindexed = self.cache.count_unindexed();
+        status
     }
 }
 

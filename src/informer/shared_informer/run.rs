@@ -1,23 +1,26 @@
 //! Runs a shared informer, from the start until every thread has ended.
 
-use std::slice;
 use std::sync::{Arc, OnceLock};
 
 use serde::de::DeserializeOwned;
 
-use super::{Lifecycle, RunningPart, Shared, SharedIndexInformer};
+use super::{Lifecycle, Running, Shared, SharedIndexInformer, Started};
 use crate::base::sync::atomic::{AtomicUsize, Ordering};
 use crate::base::sync::{MutexGuard, thread};
-use crate::base::threads::Owners;
-use crate::informer::controller::{Controller, ControllerConfig, InPlace};
+use crate::base::threads::{self, Owners};
+use crate::informer::delivery::Delivery;
+use crate::informer::drain::{Items, Outlet};
 use crate::informer::error::InformerError;
 use crate::informer::handler::KeyedNotification;
-use crate::informer::process::{Batch, IndexerPart, Order, batch_of};
+use crate::informer::options::SharedIndexInformerOptions;
+use crate::informer::pipeline::{Pipeline, Shortcut};
+use crate::informer::process::{Batch, CachePart, Order, Reports, batch_of};
 use crate::informer::queue::InformerQueue;
 use crate::log;
 use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
-use crate::queue::{Deltas, ProcessError, Queue};
+use crate::queue::{Delta, Deltas, ProcessError, Queue};
+use crate::reflector::{InformerHooks, Outlook, Reflector};
 use crate::stop::{Stop, Subscription};
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
@@ -32,61 +35,85 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// Fails if the informer was started before, or if the system has no threads left.
     pub fn run(&self, stop: &Stop) -> Result<(), InformerError> {
         self.shared.state.owner.adopt(|| {
-            let mut lifecycle = self.before_start()?;
-            lifecycle.started = true;
-            // From here on, nothing decides again who calls the handlers.
-            let state = &self.shared.state;
-            state.set_delivery(lifecycle.options.delivery());
-            state.run_requested.store(true, Ordering::Relaxed);
-            let _end_guard = EndGuard(&self.shared);
-            let parts = self.start(lifecycle)?;
-            // Subscribe after `lifecycle` has been unlocked: if a queue has already synced, the
-            // callbacks run during this call.
-            let _synced = self.until_synced(parts);
-            // A part that fails stops the others, so the calls of their handlers must end as well.
-            let stop = stop.child();
-            let shared = Arc::downgrade(&self.shared);
-            let end_calls = move || {
-                if let Some(shared) = shared.upgrade() {
-                    shared.processor.end_calls();
-                }
-            };
-            let _no_calls = stop.also_stops(self.shared.processor.stopped());
-            let is_inline = state.delivery().is_inline();
-            let _ends_calls = is_inline.then(|| stop.on_stop(end_calls));
-            run_all(parts, &stop)
+            let (run, pipelines) = self.begin(stop, Started::ByRun)?;
+            run_all(pipelines, self.shared.state.delivery(), &run.stop)
         })
     }
 
-    /// Creates the controllers. Takes the guard by value, so that a panic in user code releases the
+    /// Begins the run, whose end is that of the returned value. `started` is who steps the pipelines.
+    pub(super) fn begin(
+        &self,
+        stop: &Stop,
+        started: Started,
+    ) -> Result<(Run<T>, Vec<Pipeline<T>>), InformerError> {
+        let mut lifecycle = self.before_start()?;
+        lifecycle.started = started;
+        // From here on, nothing decides again who calls the handlers.
+        let state = &self.shared.state;
+        state.set_delivery(match started {
+            Started::ByDrivers => Delivery::Inline,
+            Started::ByRun | Started::No => lifecycle.options.delivery(),
+        });
+        state.run_requested.store(true, Ordering::Relaxed);
+        // From here on, a failure ends the informer.
+        let end = EndGuard(Arc::clone(&self.shared));
+        let pipelines = self.start(lifecycle)?;
+        // Subscribe after `lifecycle` has been unlocked: if a queue has already synced, the
+        // callbacks run during this call.
+        let synced = self.until_synced(&pipelines);
+        // A pipeline that fails stops the others, so the calls of their handlers must end as well.
+        let stop = stop.child();
+        let no_calls = stop.also_stops(self.shared.processor.stopped());
+        let shared = Arc::downgrade(&self.shared);
+        let end_calls = move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.processor.end_calls();
+            }
+        };
+        let ends_calls = match state.delivery() {
+            Delivery::Inline => Some(stop.on_stop(end_calls)),
+            Delivery::Threads => None,
+        };
+        let run = Run {
+            stop,
+            _subscriptions: (synced, no_calls, ends_calls),
+            _end: end,
+        };
+        Ok((run, pipelines))
+    }
+
+    /// Creates the pipelines. Takes the guard by value, so that a panic in user code releases the
     /// lock before [`EndGuard`] takes it again.
     fn start(
         &self,
         mut lifecycle: MutexGuard<'_, Lifecycle<T>>,
-    ) -> Result<&[RunningPart<T>], InformerError> {
+    ) -> Result<Vec<Pipeline<T>>, InformerError> {
         self.shared
             .processor
             .start(self.shared.state.delivery())
             .map_err(|error| InformerError::thread(self.name(), error))?;
-        let parts = self.shared.parts.len();
-        let metrics = shares(lifecycle.options.metrics.as_ref(), parts);
-        let all = metrics.into_iter().enumerate();
-        let all = all.map(|(at, metrics)| self.start_part(at, metrics, &mut lifecycle));
-        let all: Vec<_> = all.collect();
-        let running = self.shared.running.get_or_init(|| all);
+        let sources = self.shared.sources.len();
+        let metrics = shares(lifecycle.options.metrics.as_ref(), sources);
+        let (mut pipelines, mut running) = (Vec::new(), Vec::new());
+        for (source, metrics) in metrics.into_iter().enumerate() {
+            let (pipeline, state) = self.pipeline(source, metrics, &mut lifecycle);
+            pipelines.push(pipeline);
+            running.push(state);
+        }
+        self.shared.running.get_or_init(|| running);
         self.shared.started.set();
-        Ok(running)
+        Ok(pipelines)
     }
 
     /// Sets `synced` when the initial lists of all queues have been processed.
-    fn until_synced(&self, parts: &[RunningPart<T>]) -> Vec<Subscription> {
-        if parts.is_empty() {
+    fn until_synced(&self, pipelines: &[Pipeline<T>]) -> Vec<Subscription> {
+        if pipelines.is_empty() {
             self.shared.set_synced();
         }
-        let unsynced = Arc::new(AtomicUsize::new(parts.len()));
-        let subscribe = |part: &RunningPart<T>| {
+        let unsynced = Arc::new(AtomicUsize::new(pipelines.len()));
+        let subscribe = |pipeline: &Pipeline<T>| {
             let (shared, unsynced) = (Arc::downgrade(&self.shared), Arc::clone(&unsynced));
-            part.controller.synced().on_done(move || {
+            pipeline.state.queue.synced().on_done(move || {
                 if unsynced.fetch_sub(1, Ordering::AcqRel) == 1
                     && let Some(shared) = shared.upgrade()
                 {
@@ -94,29 +121,31 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 }
             })
         };
-        parts.iter().map(subscribe).collect()
+        pipelines.iter().map(subscribe).collect()
     }
 
-    fn start_part(
+    /// Creates the pipeline of one source: its part of the cache, the queue before it, the reflector,
+    /// and the outlet behind.
+    fn pipeline(
         &self,
-        at: usize,
+        source: usize,
         metrics: Option<Arc<dyn InformerMetrics>>,
         lifecycle: &mut Lifecycle<T>,
-    ) -> RunningPart<T> {
-        let part = &self.shared.parts[at];
-        let options = &lifecycle.options;
-        let reflector = &options.reflector;
-        let indexer_part = Arc::new(IndexerPart::new(
-            Arc::clone(&self.shared.indexer),
-            part.separate_namespace().map(String::as_str),
+    ) -> (Pipeline<T>, Running<T>) {
+        let shared = &self.shared;
+        let (of_source, options) = (&shared.sources[source], &lifecycle.options);
+        let cache = Arc::new(CachePart::new(
+            Arc::clone(&shared.indexer),
+            of_source.separate_namespace().map(String::as_str),
             options.recreation_as_delete_and_add,
         ));
+        // The queue looks for known objects in this part of the cache.
         let queue = options.queue.build(
-            &indexer_part,
+            &cache,
             self.name(),
             options.transform.clone(),
             metrics,
-            Arc::clone(&reflector.clock),
+            Arc::clone(&options.reflector.clock),
         );
         // Get the watermark from the inner queue, so that a wrapper does not have to forward
         // `processed`.
@@ -125,60 +154,75 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             Some(wrap) => wrap(queue),
             None => queue,
         };
-        let reports = Arc::clone(indexer_part.reports());
-        let process = PartProcessor {
-            shared: Arc::clone(&self.shared),
-            part: at,
-            indexer_part,
+        let name: Arc<str> = of_source.name(&options.reflector.name).into();
+        let reflector = self.reflector(source, &name, Arc::clone(&queue), options);
+        let delivery = shared.state.delivery();
+        let outlet = Box::new(CacheOutlet {
+            shared: Arc::clone(shared),
+            source,
+            cache: Arc::clone(&cache),
             queue: Arc::clone(&queue),
-        };
-        let process = Arc::new(process);
-        let (one, batch, alone) = (Arc::clone(&process), Arc::clone(&process), process);
-        let lister_watcher = Arc::clone(&part.lister_watcher);
-        let mut config =
-            ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
-                one.run(slice::from_ref(deltas), Order::OneByOne, is_in_initial_list)
-            });
-        let order = match options.queue {
-            InformerQueue::DeltaFifo => Order::OneByOne,
-            InformerQueue::RealFifo => Order::Together,
-        };
-        config.process_batch = Some(Box::new(move |items, is_in_initial_list| {
-            batch.run(items, order, is_in_initial_list)
-        }));
-        config.in_place = InPlace::First;
-        if self.shared.state.delivery().is_inline() {
-            let shared = Arc::downgrade(&self.shared);
+            order: match options.queue {
+                InformerQueue::DeltaFifo => Order::OneByOne,
+                InformerQueue::RealFifo => Order::Together,
+            },
+            delivery,
+        });
+        let items = match delivery {
+            Delivery::Threads => Items::Batches,
             // Change by change, so that the cache is not ahead of the handlers.
-            config.process_batch = None;
-            config.process = Box::new(move |deltas, is_in_initial_list| {
-                alone.run_alone(deltas, is_in_initial_list)
-            });
-            config.in_place = InPlace::All(Arc::new(move || {
-                if let Some(shared) = shared.upgrade() {
-                    shared.processor.deliver_waiting();
-                }
-            }));
-        }
-        config.reports = Some(reports);
-        config.reclaim = Some(Arc::clone(self.shared.processor.reclaim()) as _);
-        let state = Arc::clone(&self.shared.state);
-        config.on_failure = Some(Arc::new(move |error, refused| {
-            state.errors.publish(at, error, refused, &state.name);
-        }));
-        config.reflector = reflector.clone();
-        config.reflector.name = part.name(&reflector.name);
-        let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));
-        config.reflector.should_resync = Some(Arc::new(move || {
-            let should_resync =
-                |shared: Arc<Shared<T>>| shared.processor.should_resync(at, clock.now());
-            shared.upgrade().is_some_and(should_resync)
-        }));
-        RunningPart {
-            controller: Controller::new(config),
+            Delivery::Inline => Items::One,
+        };
+        let pipeline = Pipeline::new(name, queue, reflector, items, Shortcut::IfIdle, outlet);
+        let running = Running {
+            state: Arc::clone(&pipeline.state),
+            cache,
             watermark,
-        }
+        };
+        (pipeline, running)
     }
+
+    fn reflector(
+        &self,
+        source: usize,
+        name: &str,
+        queue: Arc<dyn Queue<T>>,
+        options: &SharedIndexInformerOptions<T>,
+    ) -> Reflector<T> {
+        let mut options = options.reflector.clone();
+        options.name = name.to_owned();
+        // The handlers have periods of their own.
+        let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&options.clock));
+        options.should_resync = Some(Arc::new(move || {
+            let now = clock.now();
+            shared
+                .upgrade()
+                .is_some_and(|shared| shared.processor.should_resync(source, now))
+        }));
+        let state = Arc::clone(&self.shared.state);
+        let hooks = InformerHooks {
+            reclaim: Some(Arc::clone(self.shared.processor.reclaim())),
+            on_failure: Some(Arc::new(move |error, outlook| {
+                let is_refused = outlook == Outlook::Refused;
+                state.errors.publish(source, error, is_refused, &state.name);
+            })),
+        };
+        let lister_watcher = Arc::clone(&self.shared.sources[source].lister_watcher);
+        Reflector::with_hooks(lister_watcher, queue, options, Some(hooks))
+    }
+}
+
+/// A run of an informer. The informer ends when this is dropped, also after a panic.
+pub(super) struct Run<T: Send + Sync + 'static> {
+    /// Ends the run: a child of the user's signal.
+    pub(super) stop: Stop,
+    _subscriptions: (
+        Vec<Subscription>,
+        Option<Subscription>,
+        Option<Subscription>,
+    ),
+    // Dropped last.
+    _end: EndGuard<T>,
 }
 
 impl<T: Send + Sync + 'static> Shared<T> {
@@ -195,12 +239,12 @@ impl<T: Send + Sync + 'static> Shared<T> {
     }
 }
 
-/// Ends the informer on drop, so also after a panic of its run.
-struct EndGuard<'a, T: Send + Sync + 'static>(&'a Shared<T>);
+/// Ends the informer on drop.
+struct EndGuard<T: Send + Sync + 'static>(Arc<Shared<T>>);
 
-impl<T: Send + Sync + 'static> Drop for EndGuard<'_, T> {
+impl<T: Send + Sync + 'static> Drop for EndGuard<T> {
     fn drop(&mut self) {
-        let shared = self.0;
+        let shared = &self.0;
         let metrics = {
             let mut lifecycle = shared.lifecycle.lock();
             shared.stopped.store(true, Ordering::Release);
@@ -214,30 +258,68 @@ impl<T: Send + Sync + 'static> Drop for EndGuard<'_, T> {
     }
 }
 
-/// Processes the deltas from the queue of one part: updates the cache and notifies the handlers.
-struct PartProcessor<T> {
+/// Updates the cache with the changes of one source, and notifies the handlers.
+struct CacheOutlet<T> {
     shared: Arc<Shared<T>>,
-    /// The index in [`Shared::parts`].
-    part: usize,
-    indexer_part: Arc<IndexerPart<T>>,
+    /// The index in [`Shared::sources`].
+    source: usize,
+    cache: Arc<CachePart<T>>,
     queue: Arc<dyn Queue<T>>,
+    /// The order of several items that the queue returns together.
+    order: Order,
+    delivery: Delivery,
 }
 
-impl<T: Object> PartProcessor<T> {
-    /// Processes a batch, then sends the notifications to the handlers' threads.
-    fn run(
-        &self,
+impl<T: Object> Outlet<T> for CacheOutlet<T> {
+    fn process(
+        &mut self,
         items: &[Deltas<T>],
-        order: Order,
         is_in_initial_list: bool,
+        reports: &mut Reports,
+        _: &Stop,
     ) -> Result<(), ProcessError> {
-        // Sends them also after a panic, because the cache has their changes.
-        let _delivery = Delivery(|| self.shared.processor.flush());
-        self.distribute(|| batch_of(items), order, is_in_initial_list)
+        match self.delivery {
+            Delivery::Threads => self.process_batch(items, is_in_initial_list, reports),
+            Delivery::Inline => items
+                .iter()
+                .flat_map(|deltas| deltas.iter())
+                .try_for_each(|delta| self.process_one(delta, is_in_initial_list, reports)),
+        }
     }
 
-    /// Processes the changes of one object, and calls the inline handlers after each one.
-    fn run_alone(&self, deltas: &Deltas<T>, is_in_initial_list: bool) -> Result<(), ProcessError> {
+    fn deliver_waiting(&mut self) {
+        match self.delivery {
+            Delivery::Threads => {}
+            Delivery::Inline => self.shared.processor.deliver_waiting(),
+        }
+    }
+}
+
+impl<T: Object> CacheOutlet<T> {
+    /// Processes a batch, then sends the notifications to the handlers' threads.
+    fn process_batch(
+        &self,
+        items: &[Deltas<T>],
+        is_in_initial_list: bool,
+        reports: &mut Reports,
+    ) -> Result<(), ProcessError> {
+        // A list or a resync comes alone, and is not written together with others.
+        let order = match items {
+            [_] => Order::OneByOne,
+            _ => self.order,
+        };
+        // Sends them also after a panic, because the cache has their changes.
+        let _flush = OnDrop(|| self.shared.processor.flush());
+        self.distribute(|| batch_of(items), order, is_in_initial_list, reports)
+    }
+
+    /// Processes a change, and calls the handlers.
+    fn process_one(
+        &self,
+        delta: &Delta<T>,
+        is_in_initial_list: bool,
+        reports: &mut Reports,
+    ) -> Result<(), ProcessError> {
         let processor = &self.shared.processor;
         // The thread of another namespace may be in a handler, which must see no later change. The
         // server of this namespace waits meanwhile: nothing is read, and nothing is buffered.
@@ -245,12 +327,9 @@ impl<T: Object> PartProcessor<T> {
         // There is no guard after a stop. The changes still reach the cache, because the queue
         // counts them as processed, but no handler.
         let guard = processor.lock_calls();
-        for delta in deltas.iter() {
-            let _delivery = Delivery(|| guard.iter().for_each(|guard| processor.deliver(guard)));
-            let batch = || -> Batch<'_, T> { Box::new(std::iter::once((0, delta))) };
-            self.distribute(batch, Order::OneByOne, is_in_initial_list)?;
-        }
-        Ok(())
+        let _delivery = OnDrop(|| guard.iter().for_each(|guard| processor.deliver(guard)));
+        let batch = || -> Batch<'_, T> { Box::new(std::iter::once((0, delta))) };
+        self.distribute(batch, Order::OneByOne, is_in_initial_list, reports)
     }
 
     /// Writes a batch to the cache and passes its notifications to the handlers, under
@@ -261,6 +340,7 @@ impl<T: Object> PartProcessor<T> {
         batch: impl Fn() -> Batch<'d, T>,
         order: Order,
         is_in_initial_list: bool,
+        reports: &mut Reports,
     ) -> Result<(), ProcessError>
     where
         T: 'd,
@@ -275,8 +355,14 @@ impl<T: Object> PartProcessor<T> {
             let rest = rest.filter(|rest| rest.event.has_replaced_object());
             undelivered.events.extend(rest);
         };
-        self.indexer_part
-            .process(batch, order, is_in_initial_list, block_deltas, notify)
+        self.cache.process(
+            batch,
+            order,
+            is_in_initial_list,
+            block_deltas,
+            notify,
+            reports,
+        )
     }
 
     /// Passes a notification to the handlers. Returns it if it is for none of them.
@@ -290,15 +376,15 @@ impl<T: Object> PartProcessor<T> {
         if self.queue.is_closed() {
             return Some(notification);
         }
-        let sync_of = is_sync.then_some(self.part);
+        let sync_of = is_sync.then_some(self.source);
         self.shared.processor.distribute(notification, sync_of)
     }
 }
 
-/// Sends the notifications of a batch on drop.
-struct Delivery<F: FnMut()>(F);
+/// Sends or delivers the notifications of a batch on drop.
+struct OnDrop<F: FnMut()>(F);
 
-impl<F: FnMut()> Drop for Delivery<F> {
+impl<F: FnMut()> Drop for OnDrop<F> {
     fn drop(&mut self) {
         (self.0)();
     }
@@ -312,41 +398,52 @@ struct Undelivered<'a, T: Send + Sync + 'static> {
 
 impl<T: Send + Sync + 'static> Drop for Undelivered<'_, T> {
     fn drop(&mut self) {
-        let events = std::mem::take(&mut self.events);
-        self.shared.processor.reclaim().put_all(events);
+        let events = std::mem::take(&mut self.events).into_iter();
+        let objects = events.flat_map(|rest| rest.event.into_objects());
+        self.shared.processor.reclaim().put_undelivered(objects);
     }
 }
 
-/// Runs the first controller on this thread and each other one on its own thread, until all have
-/// ended. If one of them fails, all others are stopped.
-fn run_all<T: Object>(parts: &[RunningPart<T>], stop: &Stop) -> Result<(), InformerError> {
-    let Some((first, others)) = parts.split_first() else {
+/// Runs the first pipeline on this thread and each other one on its own thread, until all have ended.
+/// If one of them fails, all others are stopped.
+fn run_all<T: Object>(
+    pipelines: Vec<Pipeline<T>>,
+    delivery: Delivery,
+    stop: &Stop,
+) -> Result<(), InformerError> {
+    let mut pipelines = pipelines.into_iter();
+    let Some(first) = pipelines.next() else {
         stop.wait();
         return Ok(());
     };
-    let (stop, failed) = (stop.child(), OnceLock::new());
-    let run = |controller: &Controller<T>| {
-        if let Err(error) = controller.run(&stop) {
-            let _ = failed.set(error);
-            stop.stop();
+    let failed = OnceLock::new();
+    let run = |pipeline: Pipeline<T>| match delivery {
+        Delivery::Inline => pipeline.run_inline(stop),
+        Delivery::Threads => {
+            if let Err(error) = pipeline.run_threads(stop) {
+                let _ = failed.set(error);
+                stop.stop();
+            }
         }
     };
     let owners = Owners::current();
     thread::scope(|scope| {
-        for RunningPart { controller, .. } in others {
-            let thread = controller.thread();
-            let work = || owners.clone().adopt(|| run(controller));
+        for pipeline in pipelines {
+            let name = Arc::clone(&pipeline.state.name);
+            let stacks = pipeline.state.reflector.stack_sizes();
+            let thread = match delivery {
+                Delivery::Inline => threads::named(name.to_string(), Some(stacks.of_reflector())),
+                Delivery::Threads => threads::named(format!("{name} process"), stacks.others),
+            };
+            let (run, owners) = (&run, owners.clone());
+            let work = move || owners.adopt(|| run(pipeline));
             if let Err(error) = thread.spawn_scoped(scope, work) {
-                let _ = failed.set(InformerError::thread(controller.name(), error));
+                let _ = failed.set(InformerError::thread(&name, error));
                 stop.stop();
                 break;
             }
         }
-        run(&first.controller);
+        run(first);
     });
-    // A controller whose thread could not be started still has its callbacks.
-    others
-        .iter()
-        .for_each(|part| part.controller.drop_callbacks());
     failed.into_inner().map_or(Ok(()), Err)
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{RunningPart, Shared, SharedIndexInformer};
+use super::{Running, Shared, SharedIndexInformer};
 use crate::error::Error;
 use crate::object::{Object, meta_namespace_key};
 use crate::queue::{WaitError, Watermark};
@@ -21,7 +21,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// The version is empty before the first list. With several namespaces, it is the lowest of
     /// their versions.
     pub fn store_resource_version(&self) -> String {
-        let lowest = Watermark::lowest(self.parts().map(|(_, running)| &running.watermark));
+        let lowest = Watermark::lowest(self.running().map(|(_, running)| &running.watermark));
         ResourceVersion::text(lowest.as_ref())
     }
 
@@ -112,13 +112,15 @@ impl<T: Object> SharedIndexInformer<T> {
         stop: &Stop,
     ) -> Result<(), WaitError> {
         let (version, namespace) = (object.resource_version(), object.namespace());
-        let Shared { parts, indexer, .. } = &*self.shared;
-        if !parts.iter().any(|part| part.may_contain(namespace)) {
+        let Shared {
+            sources, indexer, ..
+        } = &*self.shared;
+        if !sources.iter().any(|source| source.may_contain(namespace)) {
             return Err(WaitError::OtherNamespace {
                 namespace: namespace.to_owned(),
-                watched: parts
+                watched: sources
                     .iter()
-                    .filter_map(|part| part.namespace.clone())
+                    .filter_map(|source| source.namespace.clone())
                     .collect(),
             });
         }
@@ -133,8 +135,8 @@ impl<T: Object> SharedIndexInformer<T> {
             // The object may be missing because its state could not be decoded, or was rejected by
             // a transform.
             None => !self
-                .parts_with(namespace)
-                .any(|running| running.controller.is_missing(&key)),
+                .running_with(namespace)
+                .any(|running| running.state.reflector.missing().may_contain(&key)),
         };
         if is_stored {
             return Ok(());
@@ -172,11 +174,11 @@ impl<T: Object> SharedIndexInformer<T> {
         let Some(version) = ResourceVersion::new(version) else {
             return false;
         };
-        let has_processed = |running: &RunningPart<T>| {
+        let has_processed = |running: &Running<T>| {
             let reached = running.watermark.reached();
             reached.is_some_and(|reached| reached.is_at_least(&version))
         };
-        self.shared.running.get().is_some() && self.parts_with(namespace).all(has_processed)
+        self.shared.running.get().is_some() && self.running_with(namespace).all(has_processed)
     }
 
     /// Blocks until the cache contains everything that was committed before `since`, however far its
@@ -224,16 +226,18 @@ impl<T: Object> SharedIndexInformer<T> {
         if !self.synced().wait_or_stop(&stop) {
             return Err(Error::stopped());
         }
-        let mut parts = Vec::new();
-        for (_, running) in self.parts() {
-            let reflector = running.controller.reflector();
-            parts.push((running, reflector.catch_up(since, &stop)?));
+        // Each reflector reads, and reads are under way for all of them before the first wait.
+        let mut waits = Vec::new();
+        for (_, running) in self.running() {
+            let reflector = &running.state.reflector;
+            waits.push((running, reflector.catch_up(since, &stop)?));
         }
-        for (running, waiting) in parts {
+        for (running, waiting) in waits {
             waiting.reached.wait_or_stop(&stop);
-            if !running.controller.reflector().wait_for_list(since, &stop)
-                && let Some(version) = waiting.version()
-            {
+            // The queue has received what is needed. Wait until the cache has it as well.
+            if running.state.reflector.is_listed_since(since) {
+                running.watermark.wait_until_settled(&stop);
+            } else if let Some(version) = waiting.version() {
                 // Fails only after a stop: the version can be compared.
                 let _ = running
                     .watermark
@@ -249,12 +253,11 @@ impl<T: Object> SharedIndexInformer<T> {
     /// Returns the status of the reflector for a namespace, without those of other namespaces. The
     /// default status if the scope does not have the namespace.
     pub fn status_of(&self, namespace: &str) -> ReflectorStatus {
-        let part = self.parts_with(namespace).next();
-        part.map(|running| running.controller.status())
-            .unwrap_or_default()
+        let running = self.running_with(namespace).next();
+        running.map(Running::status).unwrap_or_default()
     }
 
-    /// Waits for the parts that may contain this namespace, or for all parts if `namespace` is
+    /// Waits for the sources that may contain this namespace, or for all of them if `namespace` is
     /// `None`. Also waits for the informer to start. Stops waiting when the informer ends.
     fn wait_for_version(
         &self,
@@ -273,8 +276,8 @@ impl<T: Object> SharedIndexInformer<T> {
             return Watermark::new().wait(version, rest, &stop);
         }
         let relevant = self
-            .parts()
-            .filter(|(part, _)| namespace.is_none_or(|namespace| part.may_contain(namespace)));
+            .running()
+            .filter(|(source, _)| namespace.is_none_or(|namespace| source.may_contain(namespace)));
         let watermarks = relevant.map(|(_, running)| &running.watermark);
         let is_own_thread = self.shared.state.is_own_thread();
         let rest = if is_own_thread { Duration::ZERO } else { rest };
@@ -285,10 +288,10 @@ impl<T: Object> SharedIndexInformer<T> {
         })
     }
 
-    /// Returns the running parts that may contain objects of this namespace.
-    fn parts_with(&self, namespace: &str) -> impl Iterator<Item = &RunningPart<T>> {
-        self.parts()
-            .filter(move |(part, _)| part.may_contain(namespace))
+    /// Returns the running sources that may contain objects of this namespace.
+    fn running_with(&self, namespace: &str) -> impl Iterator<Item = &Running<T>> {
+        self.running()
+            .filter(move |(source, _)| source.may_contain(namespace))
             .map(|(_, running)| running)
     }
 }

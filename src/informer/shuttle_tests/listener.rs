@@ -11,9 +11,9 @@ use crate::entry::Entry;
 use crate::informer::delivery::Delivery;
 use crate::informer::handler::{KeyedNotification, Notification};
 use crate::informer::listener::{Callee, Handler, HandlerBuffer, ProcessorListener, Resync};
-use crate::informer::reclaim::ReclaimQueue;
 use crate::informer::shared_processor::SharedProcessor;
 use crate::object::{Deleted, Object};
+use crate::reflector::ReclaimQueue;
 use crate::time::RealClock;
 
 pub(super) fn listener(recorder: &Recorder) -> ProcessorListener<Thing> {

@@ -10,7 +10,7 @@ use super::{Thing, View};
 use crate::base::sync::{any, check, join_all, thread};
 use crate::informer::InformerQueue;
 use crate::informer::handler::Notification;
-use crate::informer::process::{IndexerPart, Notify, Order, batch_of};
+use crate::informer::process::{CachePart, Notify, Order, Reports, batch_of};
 use crate::object::{Accessor, Deleted, Object};
 use crate::queue::{Deltas, PopError, ProcessError, Queue};
 use crate::stop::Done;
@@ -53,8 +53,8 @@ impl Cache {
     }
 }
 
-fn part(store: &Arc<Indexer<Thing>>) -> Arc<IndexerPart<Thing>> {
-    Arc::new(IndexerPart::new(Arc::clone(store), None, false))
+fn part(store: &Arc<Indexer<Thing>>) -> Arc<CachePart<Thing>> {
+    Arc::new(CachePart::new(Arc::clone(store), None, false))
 }
 
 fn build(queue: InformerQueue, store: &Arc<Indexer<Thing>>) -> Arc<dyn Queue<Thing>> {
@@ -62,7 +62,7 @@ fn build(queue: InformerQueue, store: &Arc<Indexer<Thing>>) -> Arc<dyn Queue<Thi
 }
 
 fn process(
-    part: &IndexerPart<Thing>,
+    part: &CachePart<Thing>,
     items: &[Deltas<Thing>],
     order: Order,
     is_in_initial_list: bool,
@@ -75,6 +75,7 @@ fn process(
         is_in_initial_list,
         blocked,
         notify,
+        &mut Reports::default(),
     )
 }
 

@@ -88,10 +88,12 @@ impl InitialEvents {
     }
 
     /// No bytes have arrived for this time. Returns whether [`ended`](Self::ended) must
-    /// handle the silence.
+    /// handle the silence: once for each [`SILENCE_WARNING`].
     pub(super) fn add_silence(&mut self, waited: Duration) -> bool {
+        let warnings = |silence: Duration| silence.as_secs() / SILENCE_WARNING.as_secs();
+        let before = warnings(self.stream.silence);
         self.stream.silence += waited;
-        self.stream.silence >= SILENCE_WARNING
+        warnings(self.stream.silence) > before
     }
 
     /// An event, or a bookmark that does not end the initial events.

@@ -431,7 +431,7 @@ impl Protocol {
         matches!(&self.phase, Phase::Watching(watch) if watch.stream.events > 0)
     }
 
-    /// Whether a watch is open or is the next request. The resync thread starts in this state
+    /// Whether a watch is open or is the next request. Resyncs run in this state
     /// (W13).
     pub(super) fn is_watching(&self) -> bool {
         self.phase.is_watching()

@@ -1,7 +1,7 @@
 use crate::base::sync::Mutex;
 use crate::stop::Stop;
 
-/// Whether the thread of a session can soon call the consumer, for other threads that need that.
+/// Whether the thread of a feed can soon return to its owner, for other threads that need that.
 #[derive(Default)]
 pub(super) struct Availability {
     /// An innermost lock.
@@ -13,17 +13,16 @@ enum State {
     /// Awaits a response or the rest of a list, which may take long.
     #[default]
     Busy,
-    /// Works, and calls the consumer before it waits.
+    /// Works, and returns before it waits.
     Working,
     /// The same, and another thread relies on it.
     Requested,
-    /// Waits for changes or for the next attempt. The stop ends this, and the consumer is called.
+    /// Waits for changes or for the next attempt. The stop ends this.
     Waiting(Stop),
 }
 
 impl Availability {
-    /// Requests a call of the consumer, and ends the wait of the session. Returns false if the call
-    /// may take long.
+    /// Requests a return to the owner, and ends the wait. Returns false if this may take long.
     pub(super) fn request(&self) -> bool {
         let interrupt = {
             let mut state = self.state.lock();
@@ -42,21 +41,24 @@ impl Availability {
         true
     }
 
-    /// The session works from now on. It calls the consumer before it waits again.
+    /// The feed works from now on. It returns before it waits again.
     pub(super) fn set_working(&self) {
         *self.state.lock() = State::Working;
     }
 
-    /// The session is about to wait. Returns whether it must call the consumer first.
+    /// The feed is about to wait. Returns whether it must return to its owner first.
     pub(super) fn set_waiting(&self, interrupt: Stop) -> bool {
         self.leave_work(State::Waiting(interrupt))
     }
 
-    /// The session is about to wait for a response. Returns whether it must call the consumer first.
+    /// The feed is about to wait for a response. Returns whether it must return to its owner first.
     pub(super) fn set_busy(&self) -> bool {
         self.leave_work(State::Busy)
     }
 
+    /// A request that came since the last wait is answered by the return, however long ago it came:
+    /// the owner may have looked for work before it. Later requests count as during the wait already,
+    /// so they can't keep the feed from waiting.
     fn leave_work(&self, next: State) -> bool {
         let before = std::mem::replace(&mut *self.state.lock(), next);
         matches!(before, State::Requested)

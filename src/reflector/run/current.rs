@@ -1,6 +1,6 @@
 //! Makes the store current, although its watch may be behind.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Reflector;
 use crate::base::panic;
@@ -10,9 +10,6 @@ use crate::reflector::catch_up::{Target, Waiting, read_version};
 use crate::resource_version::Comparable;
 use crate::stop::Stop;
 
-/// The pause between two checks whether the consumer of the queue has processed a list.
-const PAUSE: Duration = Duration::from_millis(5);
-
 impl<T: Object> Reflector<T> {
     /// Requests that the store receives everything that was committed before `since`. Returns a wait
     /// that ends when the store has received it or a consistent list. Sends a consistent read unless
@@ -21,31 +18,31 @@ impl<T: Object> Reflector<T> {
     /// The watch may be far behind, and a quiet one does not tell. So it is opened again from its
     /// version, in a way that makes the server tell the version soon.
     pub(crate) fn catch_up(&self, since: Instant, stop: &Stop) -> Result<Waiting<'_>, Error> {
-        if self.catch_up.is_listed_since(since) {
-            return Ok(self.catch_up.over());
+        if self.core.catch_up.is_listed_since(since) {
+            return Ok(self.core.catch_up.over());
         }
-        let read = match self.catch_up.read_since(since) {
+        let read = match self.core.catch_up.read_since(since) {
             Some(known) => known,
             None => (Instant::now(), self.read(stop)?),
         };
-        // Register first: the session publishes its version before it looks for waits, so one of
+        // Register first: the feed publishes its version before it looks for waits, so one of
         // the two sides sees the other.
-        let waiting = self.catch_up.wait(since, read);
+        let waiting = self.core.catch_up.wait(since, read);
         if waiting.target.is_reached(self.last_sync_version().as_ref()) {
             waiting.reached.set();
         } else {
-            self.catch_up.interrupt();
+            self.core.catch_up.interrupt();
         }
         #[cfg(simulation)]
         crate::base::hash::wait_began();
         Ok(waiting)
     }
 
-    /// Requests a call of the consumer on the thread of [`run_with`](Self::run_with), and ends its
-    /// wait for changes or for the next attempt. Returns false if the call may take long, because that
-    /// thread awaits the response to a request.
-    pub(crate) fn request_consumer(&self) -> bool {
-        self.availability.request()
+    /// Requests that the thread of the feed returns to its owner, and ends its wait for changes or for
+    /// the next attempt. Returns false if that may take long, because the thread awaits the response
+    /// to a request.
+    pub(crate) fn request_return(&self) -> bool {
+        self.core.availability.request()
     }
 
     /// Sends a consistent read, and returns its version. Versions can't tell whether the store has
@@ -53,7 +50,7 @@ impl<T: Object> Reflector<T> {
     /// state: then only a list will do.
     fn read(&self, stop: &Stop) -> Result<Target, Error> {
         let before = self.last_sync_version();
-        let read = || read_version(&*self.lister_watcher, stop);
+        let read = || read_version(&*self.core.lister_watcher, stop);
         let read = panic::catch(read)
             .unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher {panic}"))));
         let version = read.map_err(|error| match error.is_stopped() {
@@ -68,19 +65,9 @@ impl<T: Object> Reflector<T> {
         Ok(version.map_or(Target::ConsistentList, Target::Version))
     }
 
-    /// If the store has received a consistent list that began after `since`, waits until the
-    /// consumer of the queue has processed it. Returns whether there is such a list.
-    pub(crate) fn wait_for_list(&self, since: Instant, stop: &Stop) -> bool {
-        if !self.catch_up.is_listed_since(since) {
-            return false;
-        }
-        let is_processed = || {
-            let staging = self.store.staging();
-            staging.is_none_or(|staging| staging.is_settled())
-        };
-        while !stop.is_stopped() && !is_processed() {
-            stop.wait_timeout(PAUSE);
-        }
-        true
+    /// Whether the store has received a consistent list that began after `since`. The consumer of the
+    /// queue may not have processed it yet.
+    pub(crate) fn is_listed_since(&self, since: Instant) -> bool {
+        self.core.catch_up.is_listed_since(since)
     }
 }

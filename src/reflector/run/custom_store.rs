@@ -1,4 +1,5 @@
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
@@ -7,26 +8,22 @@ use crate::object::{Accessor, Deleted, Key, Object};
 use crate::resource_version::ResourceVersion;
 use crate::store::{Change, ReflectorStore, StoreError};
 
-/// The keys of the objects that a reflector has written to a custom store, so that a list with gaps
-/// can become changes. A map without values, because it can [`Shrink`].
-pub(super) type WrittenKeys = Mutex<HashMap<Key, ()>>;
-
-/// Lets a session write to a store that takes objects. Their keys are assumed to be
-/// `namespace/name`.
-pub(super) struct CustomStore<'r, T> {
-    store: &'r dyn ReflectorStore<T>,
+/// Lets a feed write to a store that takes objects. Their keys are assumed to be `namespace/name`.
+pub(super) struct CustomStore<T> {
+    store: Arc<dyn ReflectorStore<T>>,
     door: Door<T>,
-    /// An innermost lock: the store is not called while it is held.
-    written: &'r WrittenKeys,
+    /// The keys of the objects that the reflector has written, so that a list with gaps can become
+    /// changes. A map without values, because it can [`Shrink`]. An innermost lock: the store is not
+    /// called while it is held.
+    written: Mutex<HashMap<Key, ()>>,
 }
 
-impl<'r, T: Object> CustomStore<'r, T> {
-    pub(super) fn new(store: &'r dyn ReflectorStore<T>, written: &'r WrittenKeys) -> Self {
-        let door = Door::new(Accessor::object(), None);
+impl<T: Object> CustomStore<T> {
+    pub(super) fn new(store: Arc<dyn ReflectorStore<T>>) -> Self {
         Self {
             store,
-            door,
-            written,
+            door: Door::new(Accessor::object(), None),
+            written: Mutex::default(),
         }
     }
 
@@ -88,7 +85,7 @@ impl<'r, T: Object> CustomStore<'r, T> {
     }
 }
 
-impl<T: Object> Staging<T> for CustomStore<'_, T> {
+impl<T: Object> Staging<T> for CustomStore<T> {
     fn door(&self) -> &Door<T> {
         &self.door
     }

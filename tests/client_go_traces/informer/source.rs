@@ -3,9 +3,10 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use k8s_informer::error::Status;
-use k8s_informer::reflector::{Body, ListOptions, ListerWatcher};
+use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, TimedRead};
 use k8s_informer::store::{IndexFunc, Indexers, Transform};
 use k8s_informer::{Error, Object, Stop};
 use serde::{Deserialize, Deserializer};
@@ -175,7 +176,7 @@ impl ListerWatcher for Source {
             state.bytes.clear();
             state.watch_ends = false;
         });
-        Ok(Body::new(Watch {
+        Ok(Body::timed(Watch {
             world: self.0.clone(),
             stop: stop.clone(),
         }))
@@ -191,18 +192,38 @@ struct Watch {
     stop: Stop,
 }
 
+impl TimedRead for Watch {
+    fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
+        // Only resyncs are timed: the traces have no silence that ends a watch.
+        let until = self.world.change(|state| {
+            state.reflector = Reflector::Watches;
+            timeout
+                .filter(|_| state.resyncs)
+                .map(|timeout| state.sleep(timeout))
+        });
+        let is_ready = |state: &State| state.watch_ends || !state.bytes.is_empty();
+        let is_late = |state: &State| until.is_some_and(|until| state.now() >= until);
+        self.world.wait_until(
+            &self.stop,
+            |state| is_ready(state) || is_late(state),
+            |state| {
+                state.wake();
+                state.reflector = Reflector::Busy;
+                if is_ready(state) {
+                    state.bytes.read(buffer)
+                } else if is_late(state) {
+                    Err(io::ErrorKind::TimedOut.into())
+                } else {
+                    Err(io::Error::other("stopped"))
+                }
+            },
+        )
+    }
+}
+
 impl Read for Watch {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.world
-            .change(|state| state.reflector = Reflector::Watches);
-        let is_ready = |state: &State| state.watch_ends || !state.bytes.is_empty();
-        self.world.wait_until(&self.stop, is_ready, |state| {
-            state.reflector = Reflector::Busy;
-            match is_ready(state) {
-                true => state.bytes.read(buffer),
-                false => Err(io::Error::other("stopped")),
-            }
-        })
+        self.read_within(buffer, None)
     }
 }
 

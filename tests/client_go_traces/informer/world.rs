@@ -37,7 +37,7 @@ pub(super) struct State {
     /// Whether `run` was called and has not returned.
     pub(super) running: bool,
     pub(super) stopped: bool,
-    /// Whether a thread resyncs while the reflector watches.
+    /// Whether the reflector resyncs while it watches, so that its reads are timed.
     pub(super) resyncs: bool,
 
     pub(super) reflector: Reflector,
@@ -122,6 +122,23 @@ impl HandlerState {
 }
 
 impl State {
+    pub(super) fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// Begins a wait of the current thread. Returns when it ends.
+    pub(super) fn sleep(&mut self, duration: Duration) -> Duration {
+        let (thread, until) = (thread::current().id(), self.now + duration);
+        self.sleepers.push(Sleeper { thread, until });
+        until
+    }
+
+    /// Ends the wait of the current thread.
+    pub(super) fn wake(&mut self) {
+        let thread = thread::current().id();
+        self.sleepers.retain(|sleeper| sleeper.thread != thread);
+    }
+
     pub(super) fn may_pop(&self) -> bool {
         self.closed || self.queued > 0 && self.gate != Gate::Closed { passes: 0 }
     }
@@ -281,15 +298,13 @@ impl Clock for World {
             if state.reflector_thread == Some(thread) {
                 state.reflector = Reflector::BacksOff;
             }
-            let until = state.now + duration;
-            state.sleepers.push(Sleeper { thread, until });
-            until
+            state.sleep(duration)
         });
         self.wait_until(
             stop,
             |state| state.now >= until,
             |state| {
-                state.sleepers.retain(|sleeper| sleeper.thread != thread);
+                state.wake();
                 if state.reflector_thread == Some(thread) {
                     state.reflector = Reflector::Busy;
                 }

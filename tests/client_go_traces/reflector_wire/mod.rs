@@ -22,8 +22,8 @@ use k8s_informer::time::{Backoff, Clock};
 use k8s_informer::{DynamicObject, Error};
 use serde_json::{Map, Value, json};
 
+use self::observe::Recorder;
 pub(crate) use self::observe::class;
-use self::observe::{Phase, Recorder};
 use self::script::Script;
 use super::Replay;
 use super::object::text;
@@ -97,13 +97,6 @@ fn checked(want: &Value) -> Value {
 /// Returns the store calls that the run made after the last step.
 fn run_reflector(config: &Value, script: &Arc<Script>) -> Vec<Value> {
     let options = options(config, Arc::new(script.clock.clone()), &script.recorder);
-    if !options.resync_period.is_zero() {
-        let clock = script.clock.clone();
-        script.recorder.on_phase(move |phase| match phase {
-            Phase::Listed => clock.resyncs_begin(),
-            Phase::ResyncFailed => clock.resyncs_end(),
-        });
-    }
     let store: Arc<dyn ReflectorStore<DynamicObject>> = script.recorder.clone();
     let reflector = Arc::new(Reflector::new(script.lister_watcher(), store, options));
     let looked_at = Arc::downgrade(&reflector);

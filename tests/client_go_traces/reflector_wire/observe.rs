@@ -1,7 +1,7 @@
 //! Records what a reflector does, in the format of the traces.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use k8s_informer::object::meta_namespace_key;
@@ -18,14 +18,6 @@ pub(super) struct Recorder {
     state: Mutex<State>,
     /// Notified on each call and each error; `wait_for` waits for it.
     changed: Condvar,
-    /// Called after a successful `replace` and after a failed `resync`.
-    on_phase: OnceLock<Box<dyn Fn(Phase) + Send + Sync>>,
-}
-
-/// Events that start and end resyncs.
-pub(super) enum Phase {
-    Listed,
-    ResyncFailed,
 }
 
 #[derive(Default)]
@@ -47,12 +39,7 @@ impl Recorder {
             failing,
             state: Mutex::default(),
             changed: Condvar::new(),
-            on_phase: OnceLock::new(),
         }
-    }
-
-    pub(super) fn on_phase(&self, callback: impl Fn(Phase) + Send + Sync + 'static) {
-        let _ = self.on_phase.set(Box::new(callback));
     }
 
     pub(super) fn error(&self, error: &Error) {
@@ -121,14 +108,6 @@ impl Recorder {
             self.changed.notify_all();
             fails
         };
-        let phase = match (kind, fails) {
-            ("replace", false) => Some(Phase::Listed),
-            ("resync", true) => Some(Phase::ResyncFailed),
-            _ => None,
-        };
-        if let (Some(phase), Some(callback)) = (phase, self.on_phase.get()) {
-            callback(phase);
-        }
         if fails {
             Err(StoreError::other("no"))
         } else {

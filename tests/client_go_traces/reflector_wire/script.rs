@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use k8s_informer::reflector::{Body, ListOptions, ListWatch, ListerWatcher};
+use k8s_informer::reflector::{Body, ListOptions, ListWatch, ListerWatcher, TimedRead};
 use k8s_informer::{Error, Stop};
 use serde_json::{Map, Value, json};
 
@@ -176,12 +176,13 @@ impl Script {
             }
             let (parts, end) = reply.received(query.starts_with("watch=true"))?;
             let (script, stop) = (Arc::clone(self), stop.clone());
-            return Ok(Body::new(Reader {
+            return Ok(Body::timed(Reader {
                 parts,
                 end,
                 stop,
                 hung_up,
                 script,
+                resyncs: 0,
             }));
         }
     }
@@ -189,7 +190,6 @@ impl Script {
     /// Called for each request. Returns the step that answers it and how long the reflector has
     /// waited.
     fn arrived(&self) -> (Option<Value>, Option<Duration>) {
-        self.clock.is_reflector();
         self.step_is_over();
         let mut run = self.run.lock().unwrap();
         let waited = run.waited.replace(Duration::ZERO);
@@ -254,40 +254,50 @@ impl Script {
         }
         let now = self.clock.elapsed();
         if let Some(at) = self.stops_at().filter(|at| *at <= now + duration) {
-            self.clock.advance(at.saturating_sub(now), stop);
+            self.clock.advance(at.saturating_sub(now));
             self.stop();
             return false;
         }
-        self.clock.advance(duration, stop);
+        self.clock.advance(duration);
         *self.run.lock().unwrap().waited.get_or_insert_default() += duration;
         !stop.is_stopped()
     }
 
-    /// Ends the wait of the reflector for bytes that never arrive: runs resyncs until one of them
-    /// ends the watch, or stops the reflector.
-    fn quiet(&self, stop: &Stop) {
+    /// Passes the time while the reflector waits for bytes that never arrive: until a read ends, or
+    /// until the script stops the reflector.
+    fn quiet(&self, left: Option<Duration>, resyncs: usize) -> Quiet {
         let next = {
             let run = self.run.lock().unwrap();
             self.steps[..self.until]
                 .get(run.answers.len() + 1)
                 .map(|step| text(&step["op"]).to_owned())
         };
-        if let Some(at) = self.stops_at() {
-            self.clock
-                .advance(at.saturating_sub(self.clock.elapsed()), stop);
-        } else if next.is_none_or(|op| op == "respond") {
-            // Only a failing resync can end the watch, so run resyncs until one fails.
-            let mut resyncs = 0..RESYNCS;
-            while !stop.is_stopped()
-                && resyncs.next().is_some()
-                && self.clock.advance_to_resync(stop)
-            {}
-            if stop.is_stopped() {
-                return;
+        let until_stop = self
+            .stops_at()
+            .map(|at| at.saturating_sub(self.clock.elapsed()));
+        match (until_stop, left) {
+            (Some(until_stop), Some(left)) if left <= until_stop => {
+                self.clock.advance(left);
+                return Quiet::TimedOut;
             }
+            (Some(until_stop), _) => self.clock.advance(until_stop),
+            // Only a failing resync can end the watch, so run resyncs until one fails.
+            (None, Some(left)) if next.is_none_or(|op| op == "respond") && resyncs < RESYNCS => {
+                self.clock.advance(left);
+                return Quiet::TimedOut;
+            }
+            (None, _) => {}
         }
         self.stop();
+        Quiet::Stopped
     }
+}
+
+/// What ends a wait for bytes that never arrive.
+enum Quiet {
+    /// The read, for a resync.
+    TimedOut,
+    Stopped,
 }
 
 struct Reader {
@@ -297,10 +307,15 @@ struct Reader {
     stop: Stop,
     hung_up: Arc<AtomicBool>,
     script: Arc<Script>,
+    /// The number of reads that ended for a resync while no bytes were left.
+    resyncs: usize,
 }
 
-impl Read for Reader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+impl TimedRead for Reader {
+    fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
+        // Only resyncs are timed: no trace has a silence that ends a watch.
+        let has_resyncs = self.script.config["resync_ms"].is_u64();
+        let mut left = timeout.filter(|_| has_resyncs);
         while !self.stop.is_stopped() {
             match self.parts.front_mut() {
                 Some(Part::Bytes(bytes)) if bytes.is_empty() => drop(self.parts.pop_front()),
@@ -311,14 +326,34 @@ impl Read for Reader {
                     return Ok(length);
                 }
                 Some(Part::Pause(pause)) => {
-                    self.script.clock.advance(*pause, &self.stop);
+                    if let Some(left) = left
+                        && left <= *pause
+                    {
+                        self.script.clock.advance(left);
+                        *pause -= left;
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    self.script.clock.advance(*pause);
+                    left = left.map(|left| left - *pause);
                     self.parts.pop_front();
                 }
-                None if self.end == End::Hold => self.script.quiet(&self.stop),
+                None if self.end == End::Hold => match self.script.quiet(left, self.resyncs) {
+                    Quiet::TimedOut => {
+                        self.resyncs += 1;
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    Quiet::Stopped => {}
+                },
                 None => return self.end.read(),
             }
         }
         Err(io::ErrorKind::ConnectionAborted.into())
+    }
+}
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_within(buffer, None)
     }
 }
 

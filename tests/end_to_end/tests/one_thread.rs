@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use k8s_informer::Stop;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_informer::informer::{Progress, step_all};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
 
 use crate::cluster::{BOTH, on_every_cluster};
@@ -79,5 +80,61 @@ fn late_handlers_and_reads_interrupt_watch_without_losing_events() {
             "{status:?}"
         );
         shut_down(&factory, "on one thread");
+    });
+}
+
+/// A program with a loop of its own, while another thread writes.
+#[test]
+fn drivers_follow_writes_of_several_kinds_on_the_thread_of_the_program() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("drivers");
+        namespace.create("m0", json!({}));
+        let factory = cluster.factory().namespace(&namespace.name).build();
+        let (maps, secrets) = (
+            factory.informer::<ConfigMap>(),
+            factory.informer::<Secret>(),
+        );
+        let (early, late) = (Follower::default(), Follower::default());
+        maps.add_handler(early.clone()).unwrap();
+        let mut drivers = factory.drivers(&Stop::new()).unwrap();
+        let mut step_until = |condition: &dyn Fn() -> bool| {
+            let deadline = Instant::now() + PATIENCE;
+            while !condition() {
+                assert!(Instant::now() < deadline, "{:?}", maps.status());
+                step_all(&mut drivers, Duration::from_millis(20));
+            }
+        };
+        step_until(&|| maps.has_synced() && secrets.has_synced());
+        let has = |name: &str| maps.lister().get(&namespace.name, name).is_some();
+        assert!(has("m0"));
+
+        thread::scope(|scope| {
+            let writes = scope.spawn(|| {
+                for n in 0..WRITES {
+                    let data = json!({ "data": { "n": n.to_string() } });
+                    namespace.patch("m0", &data);
+                }
+                namespace.create("last", json!({}));
+            });
+            step_until(&|| has("last"));
+            writes.join().unwrap();
+        });
+        maps.add_handler(late.clone()).unwrap();
+        let truth = cluster.versions(&namespace);
+        step_until(&|| late.known().versions == truth && early.known().versions == truth);
+        assert_eq!(cached(&maps), truth);
+        let (early, late) = (early.known(), late.known());
+        assert_eq!((early.problems, late.problems), (vec![], vec![]));
+        let updates = early.events.iter().filter(|event| *event == "~m0");
+        assert_eq!(updates.count(), WRITES);
+        let status = maps.status();
+        assert!(
+            status.last_error.is_none() && status.failures == 0,
+            "{status:?}"
+        );
+
+        factory.shutdown();
+        assert_eq!(step_all(&mut drivers, Duration::ZERO), Progress::Ended);
+        assert!(maps.ended().is_done() && secrets.ended().is_done());
     });
 }

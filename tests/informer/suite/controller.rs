@@ -205,7 +205,8 @@ fn c7_unprocessable_event_is_logged_and_next_follows() {
 
 #[test]
 fn c8_c9_reflector_uses_the_configured_options() {
-    let (feed, clock) = (Feed::new("c9 objects"), FakeClock::new());
+    let clock = FakeClock::new();
+    let feed = Feed::on_clock("c9 objects", &clock);
     feed.fail_list(status(500, "InternalError", "not now"));
     feed.list("10", &[]);
     let (sender, errors) = mpsc::channel();

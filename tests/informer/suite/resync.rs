@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_informer_testing::FakeClock;
 
-use super::{informer_with, one_thread};
+use super::informer_with;
 use crate::informer::support::{
     Events, Feed, Informer, Running, SECOND, SOON, options, record, record_with_resync, run_synced,
 };
@@ -13,7 +13,6 @@ struct ResyncTest {
     feed: Feed,
     clock: FakeClock,
     informer: Informer,
-    ticks: usize,
     running: Option<Running<Result<(), k8s_informer::informer::InformerError>>>,
 }
 
@@ -28,7 +27,6 @@ impl ResyncTest {
             feed,
             clock,
             informer,
-            ticks: 0,
             running: None,
         }
     }
@@ -36,28 +34,15 @@ impl ResyncTest {
     fn start(&mut self, objects: &[(&str, &str)]) {
         self.feed.list("10", objects);
         self.running = Some(run_synced(&self.informer));
-        self.until_next_tick_is_set();
+        // The watch has begun, and with it the first period.
+        assert!(self.clock.until_waits(1, SOON));
     }
 
-    /// Waits until the resync thread waits for its next tick. On one thread, a read ends for a tick
-    /// before it returns later frames.
-    fn until_next_tick_is_set(&mut self) {
-        if one_thread() {
-            return;
-        }
-        self.ticks += 1;
-        assert!(
-            self.clock.until_waits(self.ticks, SOON),
-            "{:?}",
-            self.clock.waits()
-        );
-    }
-
-    /// Advances the clock by one period, and waits until the resync is done.
+    /// Advances the clock by one period, and waits until the resync is done: the next read waits.
     fn tick(&mut self, period: Duration) {
-        assert!(one_thread() || self.clock.waits().last() == Some(&period));
+        let waits = self.clock.waits().len();
         self.clock.advance(period);
-        self.until_next_tick_is_set();
+        assert!(self.clock.until_waits(waits + 1, SOON));
     }
 
     /// Adds a mark object. The returned function takes a handler's notifications up to the mark.
@@ -170,10 +155,6 @@ fn i10_informer_without_period_does_not_resync() {
     let _running = run_synced(&test.informer);
     test.clock.advance(1000 * SECOND);
     assert_eq!(test.mark(100)(&events), ["add a@1 initial"]);
-    assert!(
-        one_thread() || test.clock.waits().is_empty(),
-        "no resync timer runs"
-    );
 }
 
 #[test]
@@ -201,8 +182,6 @@ fn i16_sp1_unchanged_relist_reaches_only_resyncing_handlers() {
     }
     // The first wait is the back-off of the relist, the second is the resync period of the next
     // watch.
-    test.until_next_tick_is_set();
-    test.until_next_tick_is_set();
     test.tick(10 * SECOND);
     let until_mark = test.mark(100);
     let mut updates = until_mark(&resyncs);

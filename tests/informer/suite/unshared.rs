@@ -184,8 +184,7 @@ fn unshared_informer_disconnects_its_channel_at_stop() {
 #[test]
 fn unshared_informer_has_all_options() {
     let clock = FakeClock::new();
-    // Not on the clock: its reads would count as waits, beside that of the resync thread.
-    let feed = Feed::new("unshared options");
+    let feed = Feed::on_clock("unshared options", &clock);
     feed.list("10", &[("a", "1")]);
     let (handler, events) = recorder();
     let mut all = InformerOptions::new(Arc::new(feed.clone()), handler);
@@ -203,7 +202,7 @@ fn unshared_informer_has_all_options() {
     assert_eq!(events.next(), "add a@1 initial");
     let found = store.by_index("first", "a").unwrap();
     assert!(found[0].json().contains(r#""seen":true"#));
-    assert!(clock.until_waits(1, SOON), "the resync thread waits");
+    assert!(clock.until_waits(1, SOON), "a read waits until the resync");
     clock.advance(60 * SECOND);
     assert_eq!(events.next(), "update a@1-1");
     running.end().unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Session;
+use super::Feed;
 use crate::base::digest::Digest;
 use crate::entry::{Applied, Delta};
 use crate::error::Error;
@@ -12,7 +12,7 @@ use crate::resource_version::ResourceVersion;
 use crate::store::StoreError;
 use crate::wire::{DecodedObject, EventKind, Shard, Unreadable};
 
-impl<T: Object> Session<'_, T> {
+impl<T: Object> Feed<T> {
     /// Handles an ADDED, MODIFIED or DELETED event.
     pub(super) fn change(&mut self, kind: EventKind, decoded: DecodedObject<T>) {
         match decoded {
@@ -26,11 +26,11 @@ impl<T: Object> Session<'_, T> {
                 key,
             } => {
                 self.other_shard(kind, &resource_version);
-                let shard = self.reflector.options.shard.as_ref();
+                let shard = self.reflector.core.options.shard.as_ref();
                 if shard.is_some_and(Shard::is_by_controller) {
                     // The controller may have changed.
-                    self.flush();
-                    if self.store.has(&key) {
+                    self.write_changes();
+                    if self.reflector.staging().has(&key) {
                         self.delete(key);
                     }
                 }
@@ -42,7 +42,7 @@ impl<T: Object> Session<'_, T> {
                 }
             }
             DecodedObject::Unreadable(unreadable) => {
-                self.flush();
+                self.write_changes();
                 if kind == EventKind::Deleted {
                     self.delete_unreadable(&unreadable);
                 } else {
@@ -55,19 +55,20 @@ impl<T: Object> Session<'_, T> {
                     self.skipped();
                 }
             }
-            // Only the objects of a list are compared with the store.
-            DecodedObject::Unchanged(..) => {}
+            DecodedObject::Unchanged(..) => {
+                unreachable!("only the objects of a list are compared with the store")
+            }
         }
     }
 
     fn object(&mut self, kind: EventKind, object: Arc<T>, digest: Digest) {
-        let missing = &self.reflector.missing;
+        let missing = &self.reflector.core.missing;
         let key = (!missing.is_empty()).then(|| meta_namespace_key(&*object));
         let missing = key.filter(|key| missing.contains(key));
         let unreadable = self.protocol.unreadable();
         let gone = (kind == EventKind::Deleted).then(|| Arc::clone(&object));
         // Key function and transform run here, at the door.
-        let door = self.store.door();
+        let door = self.reflector.staging().door();
         let delta = match kind {
             EventKind::Added => door.entry(object, digest).map(Delta::Added),
             EventKind::Deleted => door.deletion(Deleted::Final(object)),
@@ -76,7 +77,7 @@ impl<T: Object> Session<'_, T> {
         match (delta, gone) {
             (Ok(delta), _) => self.changes.push(delta),
             (Err(error), gone) => {
-                self.flush();
+                self.write_changes();
                 match gone {
                     // If the door refuses the object of a deletion, the deletion still applies.
                     Some(gone) => self.delete_unreadable(&unreadable_object(&*gone, &error)),
@@ -88,7 +89,7 @@ impl<T: Object> Session<'_, T> {
         // The object was missing. It is not any more, unless the door or the store has just rejected this
         // state as well, which counts as one more unreadable object.
         if let Some(key) = missing {
-            self.flush();
+            self.write_changes();
             if self.protocol.unreadable() == unreadable {
                 self.protocol.recovered(&key, kind == EventKind::Deleted);
             }
@@ -97,22 +98,27 @@ impl<T: Object> Session<'_, T> {
 
     /// Records that the store has all changes so far, except for those that were not applied.
     fn skipped(&mut self) {
-        self.flush();
+        self.write_changes();
         if self.protocol.tracks_versions() {
-            self.store.skipped(self.protocol.version().cloned());
+            let version = self.protocol.version().cloned();
+            self.reflector.staging().skipped(version);
         }
     }
 
     /// Deletes an object whose last state is unknown.
     fn delete(&mut self, key: Key) {
-        let last_known = self.store.known(&key).map(|known| known.object);
+        let last_known = self
+            .reflector
+            .staging()
+            .known(&key)
+            .map(|known| known.object);
         self.changes.push(Delta::tombstone(key, last_known));
-        self.flush();
+        self.write_changes();
     }
 
     /// Deletes an object that cannot be read, if its key is known.
     fn delete_unreadable(&mut self, unreadable: &Unreadable) {
-        match stored_key(unreadable, self.store.door()) {
+        match stored_key(unreadable, self.reflector.staging().door()) {
             Some(key) => self.delete(key),
             None => self.protocol.lost_deletion(),
         }
@@ -125,20 +131,15 @@ impl<T: Object> Session<'_, T> {
         }
     }
 
-    /// Writes the changes to the store. The consumer may process them here.
-    pub(super) fn flush(&mut self) {
+    /// Writes the changes to the store or queue.
+    pub(super) fn write_changes(&mut self) {
         if self.changes.is_empty() {
             return;
         }
-        if self.reflector.has_consumer {
+        if self.reflector.core.hooks.is_some() {
             self.protocol.queued();
         }
-        let (store, changes, mut applied) = (self.store, &mut self.changes, Applied::default());
-        let mut write = || applied = store.apply_entries(changes);
-        match self.consumer {
-            Some(consumer) => consumer.write(&mut write),
-            None => write(),
-        }
+        let applied = self.reflector.staging().apply_entries(&mut self.changes);
         for error in &applied.rejected {
             self.rejected(error);
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Session;
+use super::Feed;
 use crate::base::digest::Digest;
 use crate::entry::{Entry, Staging};
 use crate::error::Error;
@@ -13,7 +13,7 @@ use crate::reflector::initial_list::{entry, stored_key};
 use crate::resource_version::ResourceVersion;
 use crate::wire::{DecodedObject, EventKind, Unreadable};
 
-impl<T: Object> Session<'_, T> {
+impl<T: Object> Feed<T> {
     /// Handles a list item. `waits_for_kind` is whether the list sends the kind of the item later.
     pub(super) fn item(&mut self, decoded: DecodedObject<T>, waits_for_kind: bool) {
         let item = self.initial.next_item();
@@ -21,7 +21,9 @@ impl<T: Object> Session<'_, T> {
             DecodedObject::Object(object, digest) if waits_for_kind => {
                 return self.initial.put_without_kind(item, object, digest);
             }
-            DecodedObject::Object(object, digest) => entry(object, digest, self.store.door()),
+            DecodedObject::Object(object, digest) => {
+                entry(object, digest, self.reflector.staging().door())
+            }
             DecodedObject::Unchanged(key, object, digest) => {
                 Ok(self.unchanged_entry(key, object, digest))
             }
@@ -37,7 +39,7 @@ impl<T: Object> Session<'_, T> {
     /// Returns the entry of an object that the store has already.
     fn unchanged_entry(&self, key: Key, object: Arc<T>, digest: Digest) -> Entry<T> {
         Entry {
-            version: self.store.door().version(&object),
+            version: self.reflector.staging().door().version(&object),
             digest,
             ..Entry::new(key, object)
         }
@@ -45,7 +47,7 @@ impl<T: Object> Session<'_, T> {
 
     pub(super) fn unreadable_item(&mut self, item: usize, unreadable: &Unreadable) {
         let error = unreadable.error_at(|| format!("item {item} of the list"));
-        let key = stored_key(unreadable, self.store.door());
+        let key = stored_key(unreadable, self.reflector.staging().door());
         self.initial.add_gap(key, &error);
         self.protocol.missed(unreadable.namespaced_key(), error);
     }
@@ -56,7 +58,7 @@ impl<T: Object> Session<'_, T> {
             DecodedObject::Object(object, digest) => {
                 let version = ResourceVersion::new(object.resource_version());
                 self.protocol.event(kind, version);
-                match entry(object, digest, self.store.door()) {
+                match entry(object, digest, self.reflector.staging().door()) {
                     Ok(entry) if kind == EventKind::Deleted => self.initial.remove(&entry.key),
                     Ok(entry) => self.initial.put(entry),
                     Err(unreadable) => self.unreadable_initial_event(kind, &unreadable),
@@ -90,7 +92,7 @@ impl<T: Object> Session<'_, T> {
     /// event is a deletion.
     pub(super) fn unreadable_initial_event(&mut self, kind: EventKind, unreadable: &Unreadable) {
         let error = unreadable.error_at(|| self.protocol.event_position());
-        match stored_key(unreadable, self.store.door()) {
+        match stored_key(unreadable, self.reflector.staging().door()) {
             Some(key) if kind == EventKind::Deleted => self.initial.remove(&key),
             key => self.initial.add_gap(key, &error),
         }
@@ -99,29 +101,30 @@ impl<T: Object> Session<'_, T> {
 
     /// Replaces the content of the store with the complete list.
     pub(super) fn replace(&mut self, version: Option<ResourceVersion>) {
-        self.reflector.publish(self);
+        self.announce(version.as_ref());
         let initial = std::mem::take(&mut self.initial);
         let (completeness, complete) = (initial.completeness(), initial.is_complete());
-        self.reflector
-            .announce(&self.protocol, &initial, version.as_ref());
         let recorded = initial.recorded;
         let (objects, gaps) = initial.into_parts();
-        let missing = &self.reflector.missing;
-        let obsolete = missing.obsolete_after(&objects, complete, recorded);
-        let is_empty = objects.is_empty();
-        match self.store.replace_entries(objects, gaps, version) {
+        let core = &self.reflector.core;
+        let obsolete = core.missing.obsolete_after(&objects, complete, recorded);
+        let can_be_rejected = core.hooks.is_some() && !objects.is_empty();
+        let store = self.reflector.staging();
+        match store.replace_entries(objects, gaps, version) {
             Ok(applied) => self.unindexed(&applied),
             Err(error) => {
                 let error = Error::other(format!("unable to sync list result: {error}"));
                 return self.protocol.not_replaced(error);
             }
         }
-        missing.remove_all(obsolete);
-        if self.reflector.has_consumer && !is_empty {
+        let core = &self.reflector.core;
+        core.missing.remove_all(obsolete);
+        if can_be_rejected {
             self.protocol.queued();
         }
+        // Only now do waits see the list, because the store has it.
         if self.consistent_since.is_some() {
-            self.reflector.catch_up.state.lock().listed = self.consistent_since;
+            core.catch_up.state.lock().listed = self.consistent_since;
         }
         self.protocol.replaced(completeness);
     }
