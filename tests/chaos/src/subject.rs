@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use k8s_informer::handler::{FilteringHandler, HandlerBuffer, HandlerOptions, HandlerRegistration};
-use k8s_informer::informer::{InformerQueue, InformerScope, Source};
+use k8s_informer::informer::{InformerQueue, InformerScope, Progress, Source, step_all};
 use k8s_informer::object::{GroupVersionResource, PartialObjectMetadata};
 use k8s_informer::reflector::{
     FieldPaths, ListerWatcherSource, ReflectorOptions, ReflectorStatus, Shard,
@@ -118,7 +118,7 @@ struct Plan {
     hurried: bool,
     watch_idle_timeout: bool,
     recreation_as_delete_and_add: bool,
-    one_thread: bool,
+    runs: Runs,
     resync: bool,
     skip: bool,
     /// How long the index function takes for an object, in microseconds. It slows down the process
@@ -127,6 +127,17 @@ struct Plan {
     /// Whether the index function fails for some states, each once.
     picky_index: bool,
 }
+
+/// Who runs an informer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Runs {
+    Threads,
+    OneThread,
+    Drivers,
+}
+
+/// The longest step of the drivers.
+const STEP: Duration = Duration::from_millis(100);
 
 impl Plan {
     /// Returns a random plan, except that `number` selects the queue and the way of listing. Eight
@@ -154,7 +165,7 @@ impl Plan {
             hurried,
             watch_idle_timeout: random.one_in(2),
             recreation_as_delete_and_add: random.one_in(3),
-            one_thread: random.one_in(3),
+            runs: random.pick(&[Runs::Threads, Runs::Threads, Runs::OneThread, Runs::Drivers]),
             resync: random.one_in(4),
             skip: random.one_in(3),
             slow_index: random.pick(&[0, 0, 300, 2000]),
@@ -224,7 +235,8 @@ impl fmt::Display for Plan {
                 self.recreation_as_delete_and_add,
                 "recreation_as_delete_and_add",
             ),
-            (self.one_thread, "one thread"),
+            (self.runs == Runs::OneThread, "one thread"),
+            (self.runs == Runs::Drivers, "drivers"),
             (self.resync, "resync"),
             (self.skip, "skip"),
             (self.picky_index, "failing index"),
@@ -282,6 +294,8 @@ struct Informer<T> {
     informer: SharedIndexInformer<T>,
     handlers: Mutex<Vec<Handler>>,
     setting: Arc<Setting>,
+    /// The thread that steps the drivers.
+    stepping: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Handler {
@@ -314,7 +328,7 @@ pub(crate) fn start(
         Box::new(client)
     };
     let factory = SharedInformerFactory::builder(BoxedSource(source))
-        .one_thread(plan.one_thread)
+        .one_thread(plan.runs == Runs::OneThread)
         .reflector_options(plan.reflector_options(&name, clock))
         .queue(plan.queue)
         .recreation_as_delete_and_add(plan.recreation_as_delete_and_add)
@@ -401,11 +415,23 @@ impl<T: Object + DeserializeOwned> Informer<T> {
             informer,
             handlers,
             setting,
+            stepping: Mutex::default(),
         };
         this.add_handler(random);
         this.add_handler(random);
-        this.factory.start(&Stop::new()).expect("threads");
+        match this.plan.runs {
+            Runs::Threads | Runs::OneThread => this.factory.start(&Stop::new()).expect("threads"),
+            Runs::Drivers => this.drive(),
+        }
         Box::new(this)
+    }
+
+    /// Steps the drivers on a thread of the program, until the factory is shut down.
+    fn drive(&self) {
+        let mut drivers = self.factory.drivers(&Stop::new()).expect("drivers");
+        let steps = move || while step_all(&mut drivers, STEP) != Progress::Ended {};
+        let mut stepping = self.stepping.lock().unwrap_or_else(PoisonError::into_inner);
+        *stepping = Some(thread::spawn(steps));
     }
 
     fn handlers(&self) -> MutexGuard<'_, Vec<Handler>> {
@@ -607,6 +633,10 @@ impl<T: Object + DeserializeOwned> Subject for Informer<T> {
     fn stop(&self) -> Duration {
         let start = Instant::now();
         self.factory.shutdown();
+        let mut stepping = self.stepping.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stepping) = stepping.take() {
+            stepping.join().expect("a step does not panic");
+        }
         start.elapsed()
     }
 }

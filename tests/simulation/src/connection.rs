@@ -11,7 +11,7 @@ use crate::clock::micros;
 use crate::plan::Fault;
 use crate::run::Run;
 use crate::server::Change;
-use crate::thing::object;
+use crate::thing::{is_selected, object};
 use crate::world::World;
 
 const SECOND: u64 = 1_000_000;
@@ -30,6 +30,8 @@ pub enum End {
 
 /// The events of a watch that have not been sent.
 pub struct Watch {
+    /// The only namespace whose events are sent.
+    pub namespace: Option<&'static str>,
     /// The position of the next event in the history.
     pub next: usize,
     /// The version of the request. Bookmarks that are not newer are not sent.
@@ -214,6 +216,9 @@ impl Watch {
         let Some(state) = entry.change.state() else {
             return;
         };
+        if !is_selected(state.key, self.namespace) {
+            return;
+        }
         let spoiled = world.spoil(state.write, now);
         let object = object(state, version, true, spoiled);
         sent.extend(format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into_bytes());

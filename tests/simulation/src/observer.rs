@@ -157,7 +157,12 @@ impl View {
             Event::Add(new, is_initial) => {
                 let (key, mut seen) = world.seen(new)?;
                 let is_synced = self.registration.as_ref().is_some_and(|it| it.has_synced());
-                if is_initial == is_synced {
+                // The initial list of a namespace may end before that of the other one.
+                let is_wrong = match world.plan.has_namespaces {
+                    true => is_initial && is_synced,
+                    false => is_initial == is_synced,
+                };
+                if is_wrong {
                     return Err(format!("is_in_initial_list when synced is {is_synced}"));
                 }
                 if self

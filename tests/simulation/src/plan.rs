@@ -80,6 +80,10 @@ pub struct Plan {
     /// The number of waits until the cache is current that follow one another, faster than they end,
     /// when the world is quiet.
     pub waits: u32,
+    /// The longest step of a driver. `None` for an informer that runs on one thread.
+    pub step: Option<Duration>,
+    /// Whether the informer has two namespaces, with a driver for each of them.
+    pub has_namespaces: bool,
     /// How often faults occur, in thousandths of what they could.
     pub connection_faults: u64,
     pub object_faults: u64,
@@ -128,11 +132,25 @@ impl Plan {
             handler_faults: faults(rng),
             server_faults: faults(rng),
             waits: 0,
+            step: rng.pick(&[
+                None,
+                Some(seconds(3600)),
+                Some(seconds(30)),
+                Some(seconds(3)),
+            ]),
+            has_namespaces: false,
         };
         // A server that lags behind, or ignores watch-lists, makes a consistent list slow.
         let is_slow = plan.watch_list && plan.server_watch_lists == WatchLists::Ignored;
         if !is_slow && lag < 1_000_000 && rng.permille(250) {
             plan.waits = 40;
+        }
+        // While one driver waits, nobody steps the other one.
+        if plan.step.is_some() && rng.permille(350) {
+            plan.has_namespaces = true;
+            plan.step = Some(seconds(3));
+            // Another thread reads for both namespaces, so its waits depend on the schedule.
+            plan.waits = 0;
         }
         plan
     }

@@ -1,4 +1,4 @@
-//! One run: an informer on one thread, in a world that a seed determines.
+//! One run: an informer on one thread, or driven by the program, in a world that a seed determines.
 
 use std::fmt::Write;
 use std::hash::Hasher;
@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use simulation::handler::{HandlerBuffer, HandlerOptions, ResourceEventHandler};
-use simulation::informer::{InformerQueue, SharedIndexInformerOptions};
+use simulation::informer::{InformerError, InformerQueue, Progress, SharedIndexInformerOptions};
 use simulation::object::GroupVersionKind;
 use simulation::reflector::ReflectorState;
 use simulation::store::{IndexFunc, Indexers, Transform};
@@ -21,7 +21,7 @@ use crate::log::{self, Metrics};
 use crate::observer::{Observer, SharedView};
 use crate::plan::{Fault, Plan, Rng};
 use crate::source::Source;
-use crate::thing::{INDEX, LIMIT, Thing, group};
+use crate::thing::{INDEX, LIMIT, NAMESPACES, Thing, group};
 use crate::world::{Action, CURRENT_WITHIN, Phase, World};
 
 const SECOND: u64 = 1_000_000;
@@ -79,7 +79,12 @@ pub fn run(seed: u64, is_verbose: bool) -> Outcome {
     *run.informer.lock().unwrap_or_else(PoisonError::into_inner) = Some(informer.clone());
     let handlers = run.world().plan.handlers;
     (0..handlers).for_each(|_| run.add_handler());
-    match catch_unwind(AssertUnwindSafe(|| informer.run(&run.stop))) {
+    let step = run.world().plan.step;
+    let runs = || match step {
+        None => informer.run(&run.stop),
+        Some(step) => drive(&informer, step, &run.stop),
+    };
+    match catch_unwind(AssertUnwindSafe(runs)) {
         Ok(result) => run.ended(result.is_ok()),
         Err(_) => run.fail("a panic ended the thread of the informer".to_owned()),
     }
@@ -98,11 +103,25 @@ pub fn run(seed: u64, is_verbose: bool) -> Outcome {
     }
 }
 
+/// Runs the informer by its drivers.
+fn drive(informer: &Informer, step: Duration, stop: &Stop) -> Result<(), InformerError> {
+    let mut drivers = informer.drivers(stop)?;
+    // Not `step_all`, which measures real time.
+    let mut all_ended = false;
+    while !all_ended {
+        all_ended = true;
+        for driver in &mut drivers {
+            all_ended &= driver.step(step) == Progress::Ended;
+        }
+    }
+    Ok(())
+}
+
 impl Run {
     fn new_informer(self: &Arc<Self>) -> Informer {
         let mut options = SharedIndexInformerOptions::<Thing>::default();
-        options.one_thread = true;
         let world = &mut *self.world();
+        options.one_thread = world.plan.step.is_none();
         let described = format!("{:?}", world.plan);
         self.trace_in(world, || described);
         options.metrics = Some(Arc::new(Metrics(Arc::downgrade(self))));
@@ -154,7 +173,15 @@ impl Run {
                 .expected_kind
                 .then(|| GroupVersionKind::new("example.com", "v1", "Thing"));
         });
-        Informer::new(Arc::new(Source(Arc::clone(self))), options)
+        let source = |namespace| {
+            let run = Arc::clone(self);
+            Arc::new(Source { run, namespace })
+        };
+        if !plan.has_namespaces {
+            return Informer::new(source(None), options);
+        }
+        let namespaces = NAMESPACES.map(|name| (name.to_owned(), source(Some(name)) as _));
+        Informer::for_namespaces(namespaces, options)
     }
 
     pub fn world(&self) -> MutexGuard<'_, World> {

@@ -11,7 +11,7 @@ use crate::connection::{Connection, End, Watch, bookmark, status_json};
 use crate::plan::{Fault, WatchLists};
 use crate::run::Run;
 use crate::server::State;
-use crate::thing::object;
+use crate::thing::{is_selected, object};
 use crate::world::World;
 
 const SECOND: u64 = 1_000_000;
@@ -19,7 +19,11 @@ const SECOND: u64 = 1_000_000;
 /// How long an API server waits until it has a requested version.
 const FRESHNESS: u64 = 3 * SECOND;
 
-pub struct Source(pub Arc<Run>);
+pub struct Source {
+    pub run: Arc<Run>,
+    /// The only namespace of this source. `None` for both.
+    pub namespace: Option<&'static str>,
+}
 
 /// The content of a response.
 #[derive(Default)]
@@ -31,20 +35,24 @@ struct Answer {
 
 impl ListerWatcher for Source {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        if !self.0.is_own_thread() {
-            return Ok(self.0.world().version_list().into());
+        if !self.run.is_own_thread() {
+            return Ok(self.run.world().version_list().into());
         }
-        self.request("list", options, stop, World::list)
+        let namespace = self.namespace;
+        self.request("list", options, stop, |world, options, now, server| {
+            world.list(options, namespace, now, server)
+        })
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        let namespace = self.namespace;
         self.request(
             "watch",
             options,
             stop,
             |world, options, now, server| match options.send_initial_events {
-                true => world.watch_list(options, now, server),
-                false => world.watch(options, now, server),
+                true => world.watch_list(options, namespace, now, server),
+                false => world.watch(options, namespace, now, server),
             },
         )
     }
@@ -66,7 +74,7 @@ impl Source {
         stop: &Stop,
         answer: impl Fn(&mut World, &ListOptions, u64, usize) -> Result<Answer, Error>,
     ) -> Result<Body, Error> {
-        let run = &self.0;
+        let run = &self.run;
         run.look(true);
         run.trace(|| format!("{verb} {}", options.to_query()));
         let (latency, server) = {
@@ -208,7 +216,13 @@ impl World {
         }
     }
 
-    fn list(&mut self, options: &ListOptions, now: u64, server: usize) -> Result<Answer, Error> {
+    fn list(
+        &mut self,
+        options: &ListOptions,
+        namespace: Option<&'static str>,
+        now: u64,
+        server: usize,
+    ) -> Result<Answer, Error> {
         let limit = options.limit.map(|limit| limit as usize);
         let (entries, start, limit) = match &options.continue_token {
             Some(token) => {
@@ -244,7 +258,9 @@ impl World {
             },
         };
         let objects = self.server.state_at(entries);
-        let objects: Vec<State> = objects.into_values().skip(start).collect();
+        let is_selected = |state: &State| is_selected(state.key, namespace);
+        let objects = objects.into_values().filter(is_selected);
+        let objects: Vec<State> = objects.skip(start).collect();
         let page = limit.unwrap_or(usize::MAX).min(objects.len());
         let (mut items, has_kind) = (Vec::new(), self.plan.items_have_kind);
         for state in &objects[..page] {
@@ -282,7 +298,13 @@ impl World {
         })
     }
 
-    fn watch(&mut self, options: &ListOptions, now: u64, server: usize) -> Result<Answer, Error> {
+    fn watch(
+        &mut self,
+        options: &ListOptions,
+        namespace: Option<&'static str>,
+        now: u64,
+        server: usize,
+    ) -> Result<Answer, Error> {
         let from = options.resource_version.as_deref().unwrap_or_default();
         let from = from.parse().unwrap_or(0);
         if from < self.server.compacted {
@@ -300,7 +322,7 @@ impl World {
         let timeline = &self.server.timeline;
         let next = timeline.partition_point(|entry| entry.version <= from);
         Ok(Answer {
-            watch: Some(self.open(options, next, from, now, server)),
+            watch: Some(self.open(options, namespace, (next, from), now, server)),
             ..Answer::default()
         })
     }
@@ -308,14 +330,15 @@ impl World {
     fn open(
         &self,
         options: &ListOptions,
-        next: usize,
-        from: u64,
+        namespace: Option<&'static str>,
+        (next, from): (usize, u64),
         now: u64,
         server: usize,
     ) -> Watch {
         let timeout = u64::from(options.timeout_seconds.unwrap_or(300));
         let bookmarks = options.allow_watch_bookmarks && self.plan.sends_bookmarks;
         Watch {
+            namespace,
             next,
             from,
             lag: self.plan.lags[server],
@@ -328,6 +351,7 @@ impl World {
     fn watch_list(
         &mut self,
         options: &ListOptions,
+        namespace: Option<&'static str>,
         now: u64,
         server: usize,
     ) -> Result<Answer, Error> {
@@ -345,7 +369,7 @@ impl World {
                     .unwrap_or_default()
                     .is_empty();
                 if !zero {
-                    return self.watch(options, now, server);
+                    return self.watch(options, namespace, now, server);
                 }
             }
         }
@@ -356,6 +380,9 @@ impl World {
         };
         let mut bytes = String::new();
         for state in self.server.state_at(entries).into_values() {
+            if !is_selected(state.key, namespace) {
+                continue;
+            }
             let spoiled = self.spoil(state.write, now);
             let object = object(&state, state.version, true, spoiled);
             bytes += &format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n");
@@ -369,7 +396,7 @@ impl World {
         }
         Ok(Answer {
             bytes: bytes.into_bytes(),
-            watch: Some(self.open(options, entries, from, now, server)),
+            watch: Some(self.open(options, namespace, (entries, from), now, server)),
             complete_at,
         })
     }

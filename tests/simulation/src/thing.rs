@@ -78,6 +78,15 @@ pub fn group(write: u64) -> String {
     format!("g{}", write % 3)
 }
 
+/// The namespaces of [`KEYS`].
+pub const NAMESPACES: [&str; 2] = ["ns", "other"];
+
+/// Whether the object at this position of [`KEYS`] is in one of the selected namespaces.
+pub fn is_selected(key: usize, namespace: Option<&str>) -> bool {
+    let (of_key, _) = KEYS[key].split_once('/').unwrap_or_default();
+    namespace.is_none_or(|namespace| namespace == of_key)
+}
+
 /// Returns the position in [`KEYS`].
 pub fn key_index(key: &str) -> Option<usize> {
     KEYS.iter().position(|known| *known == key)

@@ -279,7 +279,7 @@ impl World {
             130..160 => ("adds a handler".to_owned(), Action::Add),
             160..175 => ("removes a handler".to_owned(), Action::Remove),
             175..215 => ("waits".to_owned(), Action::Wait),
-            215..225 if in_read && self.can_wait_current => {
+            215..225 if in_read && self.can_wait_current && !self.plan.has_namespaces => {
                 ("waits until current".to_owned(), Action::WaitCurrent)
             }
             _ => (self.write(now), Action::None),
@@ -289,7 +289,9 @@ impl World {
     /// Whether a client can notice a restore. It cannot if it has received deletions whose version it
     /// does not know, and its version is unknown while a callback runs.
     fn can_restore(&self) -> bool {
-        self.in_callback == 0 && self.abandoned.is_none() && !self.plan.old_version_of_deletion
+        let has_one_version = !self.plan.has_namespaces;
+        let is_known = self.in_callback == 0 && self.abandoned.is_none();
+        is_known && has_one_version && !self.plan.old_version_of_deletion
     }
 
     /// The next of the waits that follow one another. Each time, the server has a newer version.
