@@ -49,8 +49,9 @@ pub(super) struct Drain<T> {
     queue: Arc<dyn Queue<T>>,
     reflector: Reflector<T>,
     items: Items,
-    /// Locked only within a pop, or by the only thread of an informer, so nobody waits for it.
-    outlet: Mutex<Box<dyn Outlet<T>>>,
+    /// `None` during a call, because an outlet calls user code, and no lock is held then. An innermost
+    /// lock.
+    outlet: Mutex<Option<Box<dyn Outlet<T>>>>,
     /// The events of the last pops, until one of the threads reports them. An innermost lock.
     unreported: Mutex<Vec<Unreported>>,
 }
@@ -100,7 +101,7 @@ impl<T: Object> Drain<T> {
             queue,
             reflector,
             items,
-            outlet: Mutex::new(outlet),
+            outlet: Mutex::new(Some(outlet)),
             unreported: Mutex::default(),
         }
     }
@@ -120,8 +121,7 @@ impl<T: Object> Drain<T> {
         while !stop.is_stopped() && drained == Drained::Processed && self.queue.reserve_next() {
             drained = self.pop(stop);
         }
-        let delivered = panic::catch(|| self.outlet.lock().deliver_waiting());
-        if let Err(panic) = delivered {
+        if let Err(panic) = self.call(|outlet| outlet.deliver_waiting()) {
             log::error!("{}: the delivery {panic}", self.name);
         }
         self.report();
@@ -184,11 +184,9 @@ impl<T: Object> Drain<T> {
     ) -> Result<(), ProcessError> {
         let mut reports = Reports::default();
         // A panic of a callback is the error of its items.
-        let called = panic::catch(|| {
-            let mut outlet = self.outlet.lock();
-            outlet.process(items, is_in_initial_list, &mut reports, stop)
-        });
-        let result = called.unwrap_or_else(|panic: Panicked| Err(panic.into()));
+        let called =
+            self.call(|outlet| outlet.process(items, is_in_initial_list, &mut reports, stop));
+        let result = called.unwrap_or_else(|panic| Err(panic.into()));
         let mut unreported: Vec<_> = reports.slow.map(Unreported::Slow).into_iter().collect();
         for error in reports.unindexed {
             let error = Error::other(error.to_string());
@@ -200,6 +198,18 @@ impl<T: Object> Drain<T> {
             self.unreported.lock().append(&mut unreported);
         }
         result
+    }
+
+    /// Calls the outlet, without a lock.
+    fn call<R>(&self, call: impl FnOnce(&mut dyn Outlet<T>) -> R) -> Result<R, Panicked> {
+        let Some(mut outlet) = self.outlet.lock().take() else {
+            unreachable!(
+                "a call is within a pop or between two of them, and there is one pop at a time"
+            )
+        };
+        let called = panic::catch(|| call(&mut *outlet));
+        *self.outlet.lock() = Some(outlet);
+        called
     }
 
     /// Records which objects could not be processed, and which ones could after all.

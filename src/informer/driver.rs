@@ -87,15 +87,16 @@ impl Driver {
     /// brought. Calls handlers, transforms, index functions and error callbacks on this thread.
     ///
     /// While a watch is open, in back-offs and while it waits for a resync, a step blocks for `timeout`
-    /// at most, and for at least a millisecond. It returns after each batch of changes, so call it
-    /// again at once after [`Progress::Active`].
+    /// at most. A read of less than a millisecond takes a millisecond. A step returns after each batch of
+    /// changes, so call it again at once after [`Progress::Active`].
     ///
     /// **Blocking.** A request blocks until the head of its response has arrived, until its own limits
     /// are reached, or until the `Stop` is set: to abort it at a timeout would never connect. The step
     /// before it returns [`Progress::Requesting`], so a loop can say so or choose its moment. The limits
     /// of a client are those of its [`Config`](crate::Config): name resolution, connect, the token of a
-    /// plugin, response head. The objects of a list are read to the same limits, one read in a step. A
-    /// [`Body`](crate::reflector::Body) without timed reads makes a step wait for bytes.
+    /// plugin, response head. The client resolves names on a short-lived thread of its own. The objects
+    /// of a list are read to the same limits, one read in a step. A [`Body`](crate::reflector::Body)
+    /// without timed reads makes a step wait for bytes.
     ///
     /// A callback must not wait for its informer: such waits return an error, as on [one
     /// thread](crate::informer::SharedIndexInformerOptions::one_thread). Outside of a step, a wait on

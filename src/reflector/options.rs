@@ -35,7 +35,7 @@ pub struct ReflectorOptions {
     /// used.
     pub name: String,
     /// The interval at which the store delivers all its objects again. Zero, the default, disables
-    /// resyncs.
+    /// resyncs. A [`Body`](super::Body) without timed reads delays a resync until its next bytes.
     pub resync_period: Duration,
     /// Returns whether a resync is needed when it is due. A hook for the replay of traces; an
     /// informer replaces it.

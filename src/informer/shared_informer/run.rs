@@ -51,8 +51,9 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         // From here on, nothing decides again who calls the handlers.
         let state = &self.shared.state;
         state.set_delivery(match started {
+            Started::ByRun => lifecycle.options.delivery(),
             Started::ByDrivers => Delivery::Inline,
-            Started::ByRun | Started::No => lifecycle.options.delivery(),
+            Started::No => unreachable!("the caller starts the informer"),
         });
         state.run_requested.store(true, Ordering::Relaxed);
         // From here on, a failure ends the informer.

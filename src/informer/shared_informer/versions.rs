@@ -226,7 +226,7 @@ impl<T: Object> SharedIndexInformer<T> {
         if !self.synced().wait_or_stop(&stop) {
             return Err(Error::stopped());
         }
-        // Each reflector reads, and reads are under way for all of them before the first wait.
+        // All consistent reads come first, so that the namespaces catch up at the same time.
         let mut waits = Vec::new();
         for (_, running) in self.running() {
             let reflector = &running.state.reflector;

@@ -62,7 +62,7 @@ pub(super) struct Protocol {
     cycle: Cycle,
     /// The number of lists that have reached the store.
     pub(super) lists: u64,
-    /// When a read or a wait ends for the next resync. `None` if resyncs have a thread.
+    /// When a read or a wait ends for the next resync. `None` if none is scheduled.
     pub(super) resync_at: Option<Instant>,
 }
 

@@ -56,9 +56,9 @@ impl Availability {
         self.leave_work(State::Busy)
     }
 
-    /// A request that came since the last wait is answered by the return, however long ago it came:
-    /// the owner may have looked for work before it. Later requests count as during the wait already,
-    /// so they can't keep the feed from waiting.
+    /// A request that came since the last wait is answered by the return, also if the owner has looked
+    /// for work since: it may have looked before the request. A request from now on counts as one during
+    /// the wait, so many of them do not keep the feed from waiting.
     fn leave_work(&self, next: State) -> bool {
         let before = std::mem::replace(&mut *self.state.lock(), next);
         matches!(before, State::Requested)
