@@ -15,7 +15,7 @@ use crate::log;
 use crate::object::Object;
 use crate::queue::Queue;
 use crate::reflector::{Feed, FeedProgress, Reflector, ReflectorState};
-use crate::stop::Stop;
+use crate::stop::{Stop, Subscription};
 
 /// The pause of the process loop after a panic in the queue.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -29,10 +29,9 @@ pub(super) struct PipelineState<T> {
     processing: AtomicBool,
 }
 
-/// The two halves of the way from a server to a cache, and who steps them.
+/// The way from a server to a cache, before its run. A run begins with the [`Feed`].
 pub(super) struct Pipeline<T> {
     pub(super) state: Arc<PipelineState<T>>,
-    feed: Feed<T>,
     drain: Drain<T>,
     shortcut: Shortcut,
 }
@@ -61,7 +60,6 @@ impl<T: Object> Pipeline<T> {
         let handle = reflector.handle();
         let drain = Drain::new(Arc::clone(&name), Arc::clone(&queue), handle, items, outlet);
         Self {
-            feed: Feed::new(&reflector),
             drain,
             shortcut,
             state: Arc::new(PipelineState {
@@ -79,20 +77,18 @@ impl<T: Object> Pipeline<T> {
     pub(super) fn run_threads(self, stop: &Stop) -> Result<(), InformerError> {
         let Self {
             state,
-            mut feed,
             drain,
             shortcut,
         } = self;
         let name = &state.name;
-        let queue = Arc::clone(&state.queue);
-        let _closes_queue = stop.on_stop(move || queue.close());
+        let _closes_queue = state.close_queue_on(stop);
         log::debug!("{name}: starting");
         let result = thread::scope(|scope| {
-            let (drain, owners) = (&drain, Owners::current());
+            let (state, drain, owners) = (&state, &drain, Owners::current());
             let stack = state.reflector.stack_sizes().of_reflector();
             let reflector = threads::named(format!("{name} reflector"), Some(stack));
-            let work = move || owners.adopt(|| fill(&mut feed, drain, shortcut, stop));
-            let reflector = reflector.spawn_scoped(scope, work);
+            let fill = move || fill(Feed::new(&state.reflector), drain, shortcut, stop);
+            let reflector = reflector.spawn_scoped(scope, move || owners.adopt(fill));
             let reflector = reflector.map_err(|error| InformerError::thread(name, error))?;
             state.processing.store(true, Ordering::Relaxed);
             empty(drain, stop);
@@ -108,22 +104,38 @@ impl<T: Object> Pipeline<T> {
     }
 
     /// Steps both halves in turn on the current thread, until `stop` is set.
-    pub(super) fn run_inline(mut self, stop: &Stop) {
-        let state = Arc::clone(&self.state);
-        let queue = Arc::clone(&state.queue);
-        let _closes_queue = stop.on_stop(move || queue.close());
-        log::debug!("{}: starting", state.name);
-        // The run has begun, also if it is stopped before the first step.
-        self.feed.publish();
+    pub(super) fn run_inline(self, stop: &Stop) {
+        let name = Arc::clone(&self.state.name);
+        log::debug!("{name}: starting");
+        let mut inline = self.begin_inline(stop);
         while !stop.is_stopped() {
-            self.step_inline(None, stop);
+            inline.step(None, stop);
         }
-        self.end();
-        log::debug!("{}: stopped", state.name);
+        inline.end();
+        log::debug!("{name}: stopped");
     }
 
+    /// Begins the run of a pipeline whose halves are stepped in turn. The caller holds no lock: the
+    /// clock and the lister-watcher are called.
+    pub(super) fn begin_inline(self, stop: &Stop) -> InlinePipeline<T> {
+        InlinePipeline {
+            feed: Feed::new(&self.state.reflector),
+            drain: self.drain,
+            _closes_queue: self.state.close_queue_on(stop),
+        }
+    }
+}
+
+/// A pipeline whose halves are stepped in turn.
+pub(super) struct InlinePipeline<T> {
+    feed: Feed<T>,
+    drain: Drain<T>,
+    _closes_queue: Subscription,
+}
+
+impl<T: Object> InlinePipeline<T> {
     /// Steps both halves once. Waits, and reads of a watch, end after `limit`.
-    pub(super) fn step_inline(&mut self, limit: Option<Duration>, stop: &Stop) -> FeedProgress {
+    pub(super) fn step(&mut self, limit: Option<Duration>, stop: &Stop) -> FeedProgress {
         let progress = self.feed.step(limit, stop);
         self.feed.flush();
         // The handlers see a status that is not older than the cache.
@@ -144,9 +156,7 @@ impl<T: Object> Pipeline<T> {
 }
 
 /// The reflector's thread: steps the feed, and the drain if this saves to wake the process thread.
-fn fill<T: Object>(feed: &mut Feed<T>, drain: &Drain<T>, shortcut: Shortcut, stop: &Stop) {
-    // The run has begun, also if it is stopped before the first step.
-    feed.publish();
+fn fill<T: Object>(mut feed: Feed<T>, drain: &Drain<T>, shortcut: Shortcut, stop: &Stop) {
     while !stop.is_stopped() {
         // Read and decode. This may block, so the drain is not taken yet.
         feed.step(None, stop);
@@ -179,6 +189,12 @@ fn empty<T: Object>(drain: &Drain<T>, stop: &Stop) {
 }
 
 impl<T: Object> PipelineState<T> {
+    /// Closes the queue when the run is stopped, which ends the pop of the process thread.
+    fn close_queue_on(&self, stop: &Stop) -> Subscription {
+        let queue = Arc::clone(&self.queue);
+        stop.on_stop(move || queue.close())
+    }
+
     /// Returns the names of the threads that have not ended. `run` is the name of the thread that
     /// called the run, without the word "process".
     pub(super) fn running_threads(&self, run: &str, delivery: Delivery) -> Vec<String> {

@@ -248,8 +248,6 @@ impl<T: Object> Reflector<T> {
     /// delays a resync until the next bytes.
     pub fn run(&self, stop: &Stop) {
         let mut feed = Feed::new(self);
-        // The run has begun, also if it is stopped before the first step.
-        feed.publish();
         while !stop.is_stopped() {
             feed.step(None, stop);
             feed.flush();

@@ -10,10 +10,10 @@ use super::{SharedIndexInformer, Started};
 use crate::base::threads::Owner;
 use crate::informer::driver::{Driver, Progress, Steps};
 use crate::informer::error::InformerError;
-use crate::informer::pipeline::Pipeline;
+use crate::informer::pipeline::{InlinePipeline, Pipeline};
 use crate::object::Object;
 use crate::reflector::FeedProgress;
-use crate::stop::{Stop, Subscription};
+use crate::stop::Stop;
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// Returns the drivers of this informer, one for each namespace, instead of [`run`](Self::run):
@@ -32,11 +32,9 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         let run = Arc::new(run);
         let driver = |pipeline: Pipeline<T>| {
             let name = Arc::clone(&pipeline.state.name);
-            let queue = Arc::clone(&pipeline.state.queue);
             let driven = Driven {
                 owner,
-                closes_queue: run.stop.on_stop(move || queue.close()),
-                pipeline,
+                pipeline: owner.adopt(|| pipeline.begin_inline(&run.stop)),
                 run: Arc::clone(&run),
             };
             Driver::new(name, Box::new(Driving(Some(driven))))
@@ -50,8 +48,7 @@ struct Driving<T: Object>(Option<Driven<T>>);
 
 struct Driven<T: Object> {
     owner: Owner,
-    closes_queue: Subscription,
-    pipeline: Pipeline<T>,
+    pipeline: InlinePipeline<T>,
     /// The informer ends with the last driver.
     run: Arc<Run<T>>,
 }
@@ -64,7 +61,7 @@ impl<T: Object> Steps for Driving<T> {
         let (pipeline, stop) = (&mut driven.pipeline, &driven.run.stop);
         if !stop.is_stopped() {
             // Waits of callbacks for the informer return an error.
-            let step = || pipeline.step_inline(Some(timeout), stop);
+            let step = || pipeline.step(Some(timeout), stop);
             let progress = driven.owner.adopt(step);
             if !stop.is_stopped() {
                 return match progress {
@@ -87,14 +84,13 @@ impl<T: Object> Driving<T> {
         };
         let Driven {
             owner,
-            closes_queue,
             pipeline,
             run,
         } = driven;
         run.stop.stop();
         owner.adopt(|| {
             pipeline.end();
-            drop((closes_queue, run));
+            drop(run);
         });
     }
 }

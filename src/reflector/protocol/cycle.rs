@@ -99,8 +99,10 @@ impl LastVersion {
     /// The state that a list requests. It must not be older than a version seen before, unless that
     /// version is unavailable (L8). `first` is the state of the first list.
     pub(super) fn of_list(&self, first: Listed) -> Listed {
+        if self.is_unavailable {
+            return Listed::Consistent;
+        }
         match &self.seen {
-            _ if self.is_unavailable => Listed::Consistent,
             Some(version) if version.is_any() => Listed::AnyVersion,
             Some(version) => Listed::AtLeast(version.clone()),
             None => first,

@@ -549,9 +549,6 @@ impl<T: Object> Feed<T> {
 /// The run of the reflector has ended.
 impl<T> Drop for Feed<T> {
     fn drop(&mut self) {
-        // A feed that never stepped was not started.
-        if self.outcome.status.state != ReflectorState::Created {
-            self.reflector.core.status.lock().state = ReflectorState::Stopped;
-        }
+        self.reflector.core.status.lock().state = ReflectorState::Stopped;
     }
 }
