@@ -67,7 +67,9 @@ impl ExclusiveProcess {
     /// for their turn.
     fn new_threads(&self) -> Vec<String> {
         let mut before = self.before.clone();
-        let is_test = |name: &str| TESTS.iter().any(|test| test.starts_with(name));
+        // The harness starts the thread of a test, which has the name of the harness at first.
+        let is_test =
+            |name: &str| name == HARNESS || TESTS.iter().any(|test| test.starts_with(name));
         let mut names = threads();
         names.retain(|name| match before.iter().position(|old| old == name) {
             Some(at) => {
@@ -78,7 +80,25 @@ impl ExclusiveProcess {
         });
         names
     }
+
+    /// Waits until the new threads are as expected. A thread has its parent's name at first, so
+    /// that of a test.
+    fn wait_until(&self, is_expected: impl Fn(&[String]) -> bool) {
+        let deadline = Instant::now() + SOON;
+        loop {
+            let threads = self.new_threads();
+            if is_expected(&threads) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{threads:?}");
+            thread::yield_now();
+        }
+    }
 }
+
+/// The main thread of the process, cut to 15 characters. No thread of an informer has this name,
+/// because tests start informers on threads of their own.
+const HARNESS: &str = "informer_thread";
 
 /// The tests of this file. Each test runs on a thread of the test harness with the name of the
 /// test, cut to 15 characters.
@@ -101,14 +121,8 @@ const TESTS: &[&str] = &[
 
 impl Drop for ExclusiveProcess {
     fn drop(&mut self) {
-        let deadline = Instant::now() + SOON;
-        while !thread::panicking() && !self.new_threads().is_empty() {
-            assert!(
-                Instant::now() < deadline,
-                "threads left behind: {:?}",
-                self.new_threads()
-            );
-            thread::yield_now();
+        if !thread::panicking() {
+            self.wait_until(<[_]>::is_empty);
         }
     }
 }
@@ -191,16 +205,12 @@ fn late_or_removed_handler_leaves_no_thread_behind() {
     let ended = run(&informer, &stop);
     assert!(informer.synced().wait_timeout(SOON));
     let handlers: Vec<_> = (0..10).map(|_| handler(&informer)).collect();
-    assert!(process.new_threads().len() >= 20);
+    process.wait_until(|threads| threads.len() >= 20);
     for handler in &handlers[1..] {
         informer.remove_event_handler(handler);
     }
-    let deadline = Instant::now() + SOON;
     // Four threads remain: `runs`, the reflector, and two threads of the remaining handler.
-    while process.new_threads().len() > 4 {
-        assert!(Instant::now() < deadline, "{:?}", process.new_threads());
-        thread::yield_now();
-    }
+    process.wait_until(|threads| threads.len() <= 4);
     stop.stop();
     ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
 }
@@ -248,12 +258,7 @@ fn idle_informer_has_documented_threads() {
     let ended = run(&informer, &stop);
     assert!(script.until_requests(2, SOON));
     let names = ["handler-1 pop", "handler-1 run", "pods reflector", "runs"];
-    let deadline = Instant::now() + SOON;
-    // Poll, because a new thread has its parent's name at first.
-    while process.new_threads() != names {
-        assert!(Instant::now() < deadline, "{:?}", process.new_threads());
-        thread::yield_now();
-    }
+    process.wait_until(|threads| threads == names);
     stop.stop();
     ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
 }
@@ -286,11 +291,7 @@ fn several_namespaces_have_documented_threads_and_end() {
         "pods in green r",
         "runs",
     ];
-    let deadline = Instant::now() + SOON;
-    while process.new_threads() != names || handler.stats().waiting == 0 {
-        assert!(Instant::now() < deadline, "{:?}", process.new_threads());
-        thread::yield_now();
-    }
+    process.wait_until(|threads| threads == names && handler.stats().waiting > 0);
     stop.stop();
     ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
     assert!(
@@ -323,13 +324,8 @@ fn one_thread_for_each_namespace_does_everything() {
     let late = handler(&informer);
     assert!(late.synced().wait_timeout(SOON));
     let statuses = || informer.statuses().into_iter();
-    let deadline = Instant::now() + SOON;
-    while process.new_threads() != ["pods in green", "runs"]
-        || statuses().any(|(_, status)| status.state != ReflectorState::Watching)
-    {
-        assert!(Instant::now() < deadline, "{:?}", process.new_threads());
-        thread::yield_now();
-    }
+    let watches = || statuses().all(|(_, status)| status.state == ReflectorState::Watching);
+    process.wait_until(|threads| threads == ["pods in green", "runs"] && watches());
     stop.stop();
     ended.recv_timeout(STOP_LIMIT).unwrap().unwrap();
 }
