@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::hash::Hasher;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle, ThreadId};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use simulation::handler::{HandlerBuffer, HandlerOptions, ResourceEventHandler};
@@ -46,7 +46,8 @@ pub struct Wait {
     pub version: u64,
     pub epoch: u32,
     began: u64,
-    thread: JoinHandle<Option<String>>,
+    /// What is wrong, when it has ended.
+    failure: mpsc::Receiver<Option<String>>,
 }
 
 pub struct Run {
@@ -398,25 +399,28 @@ impl Run {
             let entries = server.timeline.len();
             (entries, server.version, server.epoch, self.time.now())
         };
-        let has_begun = Arc::new(AtomicBool::new(false));
-        let begins = Arc::clone(&has_begun);
-        let thread = thread::spawn(move || {
+        let (begins, has_begun) = mpsc::channel();
+        let (ends, failure) = mpsc::channel();
+        thread::spawn(move || {
             simulation::seed(seed);
-            simulation::on_wait(move || begins.store(true, Ordering::SeqCst));
-            if let Err(error) = informer.wait_until_current(Instant::now(), &run.stop) {
-                return (!error.is_stopped()).then(|| format!("wait_until_current: {error}"));
-            }
-            run.is_current(&informer, entries, epoch, now)
+            simulation::on_wait(move || begins.send(()).unwrap_or(()));
+            let failure = match informer.wait_until_current(Instant::now(), &run.stop) {
+                Ok(()) => run.is_current(&informer, entries, epoch, now),
+                Err(error) if error.is_stopped() => None,
+                Err(error) => Some(format!("wait_until_current: {error}")),
+            };
+            // The run may end with its last wait, and then nothing else holds its parts.
+            drop((informer, run));
+            let _ = ends.send(failure);
         });
-        // The other thread has registered its wait, and has ended the read if it may.
-        while !has_begun.load(Ordering::SeqCst) && !thread.is_finished() {
-            thread::yield_now();
-        }
+        // The other thread has registered its wait, and has ended the read if it may. Or it has
+        // ended without a wait, and its end of the channel is gone.
+        let _ = has_begun.recv();
         self.world().waits.push(Wait {
             version,
             epoch,
             began: now,
-            thread,
+            failure,
         });
     }
 
@@ -427,16 +431,16 @@ impl Run {
             let is_over = |wait: &mut Wait| wait.began <= until;
             world.waits.extract_if(.., is_over).collect()
         };
-        for Wait { thread, .. } in waits {
-            let begun = Instant::now();
-            while !thread.is_finished() {
-                if begun.elapsed() > Duration::from_secs(5) {
+        for Wait { failure, .. } in waits {
+            match failure.recv_timeout(Duration::from_secs(5)) {
+                Ok(None) => {}
+                Ok(Some(failure)) => self.fail(failure),
+                Err(RecvTimeoutError::Timeout) => {
                     return self.fail("wait_until_current does not return".to_owned());
                 }
-                thread::yield_now();
-            }
-            if let Ok(Some(failure)) = thread.join() {
-                self.fail(failure);
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.fail("wait_until_current panicked".to_owned());
+                }
             }
         }
     }
