@@ -111,6 +111,8 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         };
         drop(listeners);
         self.threads.join();
+        // The feeds have ended, and so have the threads that defer objects.
+        self.reclaim.free_all();
     }
 
     /// Adds a notification for all handlers. `sync_of` is `Some` if the notification belongs to a

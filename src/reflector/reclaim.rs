@@ -16,7 +16,7 @@ const MOST: usize = 1024;
 ///
 /// While a feed decodes, objects without other owners therefore go back to its thread. The thread
 /// frees one object before it decodes the next one, and the rest after the read. While no feed
-/// decodes, objects are freed immediately.
+/// decodes, objects are freed immediately, except those of [`defer`](Self::defer).
 pub(crate) struct ReclaimQueue<T> {
     /// The informer, for the log.
     name: Arc<str>,
@@ -62,6 +62,18 @@ impl<T> ReclaimQueue<T> {
     /// Drops objects that no handler has received, now or later.
     pub(crate) fn put_undelivered(&self, objects: impl IntoIterator<Item = Arc<T>>) {
         self.put(objects, &self.name);
+    }
+
+    /// Keeps objects for the next feed that decodes, however many they are. For a thread that others
+    /// wait for under locks: a destructor there, which is user code, may need these.
+    pub(crate) fn defer(&self, objects: impl IntoIterator<Item = Arc<T>>) {
+        self.state.lock().objects.extend(objects);
+    }
+
+    /// Drops the objects that wait. Call this when no feed decodes any more.
+    pub(crate) fn free_all(&self) {
+        let objects = std::mem::take(&mut self.state.lock().objects);
+        drop_each(objects, &self.name);
     }
 
     /// Begins to decode. From now on, objects may be returned.

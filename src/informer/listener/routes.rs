@@ -12,7 +12,7 @@ use crate::base::threads::Threads;
 use crate::entry::Entry;
 use crate::informer::delivery::Delivery;
 use crate::informer::handler::{KeyedNotification, Notification};
-use crate::reflector::drop_each;
+use crate::reflector::{ReclaimQueue, drop_each};
 
 /// The maximum number of events in one batch between threads.
 const BATCH: usize = 64;
@@ -97,6 +97,7 @@ impl<T: Send + Sync + 'static> Threaded<T> {
         let (next, run_batches) = channel::bounded(0);
         let handler = Arc::clone(&runner.handler);
         let owner = handler.owner;
+        let reclaim = Arc::clone(&runner.reclaim);
         let Callee { stacks, buffer, .. } = runner.callee;
         let route = Self {
             handler: Arc::clone(&handler),
@@ -123,7 +124,14 @@ impl<T: Send + Sync + 'static> Threaded<T> {
         let in_pop = Arc::clone(&route.in_pop);
         let name = format!("{} pop", handler.name);
         let pops = move || {
-            pop(&added, &next, Buffer::new(buffer), &in_pop, &handler);
+            pop(
+                &added,
+                &next,
+                Buffer::new(buffer),
+                &in_pop,
+                &handler,
+                &reclaim,
+            );
             handler.counters.clear_waiting();
         };
         threads.spawn(name, stacks.others, pops)?;
@@ -157,9 +165,10 @@ impl<T> Threaded<T> {
         }
     }
 
-    /// Sends a batch to the pop thread, which is always ready to receive. If the pop thread has
-    /// nothing and the run thread waits, sends it there: the order is the same, and one thread less
-    /// is woken. Returns the batch as the error if the threads have ended.
+    /// Sends a batch to the pop thread, which is always ready to receive: it runs no user code before
+    /// the handler ends. If the pop thread has nothing and the run thread waits, sends it there: the
+    /// order is the same, and one thread less is woken. Returns the batch as the error if the threads
+    /// have ended.
     fn send(&self, mut batch: Batch<T>) -> Result<(), Batch<T>> {
         // The shortcut. Only this thread sends now, and each earlier batch was counted before it was
         // sent. So if none is counted, the run thread has received all of them, and this batch
@@ -264,6 +273,7 @@ fn pop<T>(
     mut buffer: Buffer<T>,
     in_pop: &AtomicUsize,
     handler: &Handler,
+    reclaim: &ReclaimQueue<T>,
 ) {
     let counters = &handler.counters;
     let (mut dropped_initial_adds, mut batches) = (0, 0);
@@ -305,7 +315,10 @@ fn pop<T>(
             if let Some(merged) = buffer.write(notification) {
                 counters.merged(merged.events);
                 dropped_initial_adds += merged.initial;
-                drop_each(merged.replaced, handler);
+                // Not dropped here: a thread with the locks of the informer may wait for this one,
+                // and a destructor may need these locks.
+                let replaced = merged.replaced.into_iter();
+                reclaim.defer(replaced.flat_map(|replaced| replaced.event.into_objects()));
             }
         }
         counters.set_buffered(buffer.len());

@@ -244,7 +244,13 @@ fn destructors_may_add_and_remove_handlers() {
         CALLED.set(Some(informer.clone()));
         let has_handler = any(2) == 0;
         if has_handler {
-            informer.add_handler(HandlerFuncs::new()).unwrap();
+            let mut options = HandlerOptions::default();
+            if any(2) == 0 {
+                options.buffer = HandlerBuffer::Coalescing;
+            }
+            informer
+                .add_handler_with_options(HandlerFuncs::new(), options)
+                .unwrap();
         }
         let running = thread::spawn({
             let (informer, stop) = (informer.clone(), stop.clone());

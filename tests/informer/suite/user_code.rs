@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::handler::HandlerFuncs;
+use k8s_informer::handler::{HandlerBuffer, HandlerFuncs, HandlerOptions};
 use k8s_informer::informer::Source;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource};
@@ -22,7 +22,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{informer_options, one_thread, queue_kind};
-use crate::informer::support::{Feed, Running, SOON, object, options, until};
+use crate::informer::support::{Door, Feed, Running, SOON, object, options, until};
 
 impl ListerWatcherSource for Feed {
     fn lister_watcher(&self, _: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {
@@ -191,6 +191,50 @@ fn destructor_of_a_replaced_object_may_add_a_handler() {
     test.list("20", &[("b", "15")]);
     test.feed.expire();
     test.expect(&["b@2", "c@3"]);
+    running.end();
+}
+
+/// The objects of merged events are dropped while events are sent to the same handler.
+#[test]
+fn destructor_of_a_merged_object_may_add_a_handler() {
+    if one_thread() {
+        return; // Handlers without threads have no buffer.
+    }
+    const EVENTS: usize = 50;
+    let test = Destructors::new("merged", Indexers::new());
+    let door = Door::new();
+    let at = door.clone();
+    let waits = HandlerFuncs::new().on_add(move |_, _| at.pass());
+    let mut options = HandlerOptions::default();
+    options.buffer = HandlerBuffer::Coalescing;
+    test.informer
+        .add_handler_with_options(waits, options)
+        .unwrap();
+    test.list("10", &[("a", "10")]);
+    let running = test.run();
+    door.wait_for_arrivals(1);
+    for version in 11..=10 + EVENTS {
+        test.feed
+            .event_of("MODIFIED", test.object("a", &version.to_string()));
+    }
+    // All but the first and the last state are dropped while the handler waits, with events that
+    // follow.
+    let mut version = 11 + EVENTS;
+    let mut merged = 0;
+    while merged < EVENTS - 1 {
+        test.feed
+            .event_of("MODIFIED", test.object("b", &version.to_string()));
+        until("stored", || {
+            test.informer.store_resource_version() == version.to_string()
+        });
+        merged += test
+            .dropped
+            .try_iter()
+            .filter(|object| object.starts_with("a@"))
+            .count();
+        version += 1;
+    }
+    door.open();
     running.end();
 }
 
