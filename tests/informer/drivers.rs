@@ -300,6 +300,31 @@ fn silence_counts_the_time_between_steps() {
     assert!(error.contains("no data arrived for 101 s"), "{error}");
 }
 
+/// A watch that has ended while the program did something else may have been very short (W5).
+#[test]
+fn w5_watch_ends_unnoticed_between_steps() {
+    let answers = [
+        list("10", &["a"]),
+        Answer::body(""),
+        list("20", &["b"]),
+        Answer::open(""),
+    ];
+    let (script, clock) = (ScriptedListerWatcher::new(answers), FakeClock::new());
+    let reflector_clock = clock.clone();
+    let informer = informer_with(script.clone(), |reflector| {
+        reflector.clock = Arc::new(reflector_clock);
+    });
+    let mut driver = driver(&informer, &Stop::new());
+    step_until(&mut driver, || script.requests().len() == 2);
+    clock.advance(60 * SECOND);
+    step_until(&mut driver, || informer.status().last_error.is_some());
+    let error = informer.status().last_error.unwrap().to_string();
+    assert!(error.contains("very short watch"), "{error}");
+    clock.advance(60 * SECOND);
+    step_until(&mut driver, || script.requests().len() == 4);
+    assert!(informer.lister().get("n", "b").is_some(), "a list followed");
+}
+
 #[test]
 fn resync_is_due_between_steps() {
     let script = ScriptedListerWatcher::new([list("10", &["a"]), Answer::open("")]);

@@ -232,12 +232,13 @@ impl Protocol {
         }
     }
 
-    /// Reports that the body ended or the connection broke.
-    pub(super) fn ended(&mut self, result: Result<(), Error>, now: Instant) {
+    /// Reports that the body ended or the connection broke. Nothing was read for `unread` before the
+    /// read that found it.
+    pub(super) fn ended(&mut self, result: Result<(), Error>, unread: Duration, now: Instant) {
         self.cycle.now = now;
         // The remaining frames of a watch come before its end.
         if let Some(stream) = self.phase.stream_mut() {
-            return stream.ended(result);
+            return stream.ended(result, unread);
         }
         self.change(|phase, cycle| match phase {
             Phase::ListBody(body) => Phase::follow(body.ended(result, cycle), Phase::ListPage),

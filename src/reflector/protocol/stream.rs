@@ -28,6 +28,9 @@ pub(super) struct Stream {
     pub(super) silence: Duration,
     /// How the body ended. Kept until the remaining frames have been handled.
     ended: Option<Result<(), Error>>,
+    /// The time without a read before the one that found the end. The body may have ended at any
+    /// point of it.
+    unread: Duration,
 }
 
 /// How an open watch or watch-list ended.
@@ -61,6 +64,7 @@ impl Stream {
             idle_timeout: options.watch_idle_timeout.unwrap_or(timeout + WATCH_SLACK),
             silence: Duration::ZERO,
             ended: None,
+            unread: Duration::ZERO,
         }
     }
 
@@ -92,9 +96,11 @@ impl Stream {
         self.silence = Duration::ZERO;
     }
 
-    /// The body has ended. Its last frames may not have been handled yet.
-    pub(super) fn ended(&mut self, result: Result<(), Error>) {
+    /// The body has ended. Its last frames may not have been handled yet. Nothing was read for
+    /// `unread` before the read that found the end.
+    pub(super) fn ended(&mut self, result: Result<(), Error>, unread: Duration) {
         self.ended = Some(result);
+        self.unread = unread;
     }
 
     /// Takes how the body ended. Call it when there is no further frame.
@@ -115,7 +121,11 @@ impl Stream {
         if let Err(error) = result {
             cycle.report(error, ReportKind::Other, READING);
         }
-        if self.events > 0 || cycle.now.duration_since(self.started) >= VERY_SHORT {
+        // Only the time counts in which the stream was seen open. A server whose watches end at once
+        // must not look healthy because the program does something else between two steps.
+        let until_noticed = cycle.now.duration_since(self.started);
+        let lasted = until_noticed.saturating_sub(self.unread);
+        if self.events > 0 || lasted >= VERY_SHORT {
             return Lasted::Longer;
         }
         let what = "very short watch: it ended within a second and without an event";

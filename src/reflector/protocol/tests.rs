@@ -22,7 +22,7 @@ fn watching(now: Instant) -> Protocol {
     protocol.read(now);
     let list = br#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []}"#;
     assert_eq!(protocol.poll(list).0, list.len());
-    protocol.ended(Ok(()), now);
+    protocol.ended(Ok(()), Duration::ZERO, now);
     protocol.page_end(0);
     protocol.replaced(Completeness::Complete);
     assert!(matches!(protocol.poll(&[]).1, Output::Watch(_)));
@@ -39,7 +39,7 @@ fn call_in_another_phase_panics_and_a_new_cycle_can_follow() {
         ("read_timed_out", |p, now| {
             p.read_timed_out(Duration::ZERO, false, now);
         }),
-        ("ended", |p, now| p.ended(Ok(()), now)),
+        ("ended", |p, now| p.ended(Ok(()), Duration::ZERO, now)),
         ("waited", |p, now| p.waited(Duration::ZERO, now)),
         ("page_end", |p, _| p.page_end(0)),
         ("list_failed", |p, _| p.list_failed(Error::other("a"))),
@@ -91,4 +91,23 @@ fn silence_is_the_sum_of_the_waits() {
     assert_eq!(reports[0].kind, ReportKind::Other);
     assert_eq!(reports[0].error.to_string(), "no data arrived for 330 s");
     assert!(matches!(protocol.poll(&[]).1, Output::Watch(_)));
+}
+
+#[test]
+fn w5_time_without_a_read_is_not_part_of_a_watch() {
+    let now = Instant::now();
+    let second = Duration::from_secs(1);
+    // A read has seen the watch open for this time. Nothing was read for a minute, and then the body
+    // had ended.
+    for (open, is_short) in [(Duration::from_millis(999), true), (second, false)] {
+        let mut protocol = watching(now);
+        protocol.read_timed_out(open, false, now + open);
+        let unread = 60 * second;
+        protocol.ended(Ok(()), unread, now + open + unread);
+        match protocol.poll(&[]).1 {
+            Output::Wait(_) => assert!(is_short, "open for {open:?}"),
+            Output::Watch(_) => assert!(!is_short, "open for {open:?}"),
+            _ => panic!("neither a back-off nor a watch follows"),
+        }
+    }
 }

@@ -378,6 +378,7 @@ impl<T: Object> Feed<T> {
         if is_needed {
             return FeedProgress::Interrupted;
         }
+        let began = self.reflector.core.options.clock.now();
         let wake = self.wait_for_bytes(timeout, limit, stop);
         let now = self.reflector.core.options.clock.now();
         match wake {
@@ -390,8 +391,8 @@ impl<T: Object> Feed<T> {
                 self.received(length, now);
                 return FeedProgress::Progressed;
             }
-            Wake::End => self.ended(Ok(()), now),
-            Wake::Failed(error) => self.ended(Err(error), now),
+            Wake::End => self.ended(Ok(()), began, now),
+            Wake::Failed(error) => self.ended(Err(error), began, now),
             Wake::Silence(waited) => {
                 let waited = match waited {
                     Silence::WholeTimeout(timeout) => timeout,
@@ -408,10 +409,12 @@ impl<T: Object> Feed<T> {
         FeedProgress::Progressed
     }
 
-    /// Handles the end of a body.
-    fn ended(&mut self, result: Result<(), Error>, now: Instant) {
+    /// Handles the end of a body, which the read since `began` found.
+    fn ended(&mut self, result: Result<(), Error>, began: Instant, now: Instant) {
+        // The owner may have done other things since the last step.
+        let unread = began.saturating_duration_since(self.counted_until);
         self.counted_until = now;
-        self.protocol.ended(result, now);
+        self.protocol.ended(result, unread, now);
         // A last frame without a line break may be left.
         self.consume(&[]);
     }
