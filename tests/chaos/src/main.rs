@@ -335,6 +335,7 @@ impl Chaos {
                     self.write_until(self.world.written() + 1);
                 }
                 drop(disturber);
+                self.wait_until_past(backup + LOST / 2);
                 self.restore(accident);
                 // Compare now, before any further write, because later writes could hide
                 // differences.
@@ -396,6 +397,19 @@ impl Chaos {
         }
         thread::sleep(pause);
         self.server.up();
+    }
+
+    /// Waits until no informer is as far behind as the restored server will be. Such an informer could
+    /// not notice: while the server starts, it writes versions of its own.
+    fn wait_until_past(&self, version: u64) {
+        let began = Instant::now();
+        let is_past = |subject: &Arc<dyn Subject>| {
+            let statuses = subject.statuses();
+            statuses.iter().all(|status| version_of(status) >= version)
+        };
+        while !self.subjects.iter().all(is_past) && began.elapsed() < NOTICE {
+            thread::sleep(Duration::from_millis(100));
+        }
     }
 
     fn restore(&mut self, accident: Accident) {
@@ -598,11 +612,16 @@ fn is_ahead(subject: &dyn Subject, now: u64) -> bool {
 /// Returns the status of each namespace that is at a later version than `now`.
 fn of_namespaces_ahead(subject: &dyn Subject, now: u64) -> Vec<ReflectorStatus> {
     let mut statuses = subject.statuses();
-    statuses.retain(|status| {
-        let version = status.resource_version.as_ref();
-        version.is_some_and(|version| version.to_string().parse().is_ok_and(|at: u64| at > now))
-    });
+    statuses.retain(|status| version_of(status) > now);
     statuses
+}
+
+/// Returns the version of a reflector, or 0 if it has none.
+fn version_of(status: &ReflectorStatus) -> u64 {
+    let version = status.resource_version.as_ref();
+    version
+        .and_then(|version| version.to_string().parse().ok())
+        .unwrap_or(0)
 }
 
 /// Disturbs connections, and adds and removes handlers, until it is dropped.

@@ -440,8 +440,9 @@ impl<T: Object + DeserializeOwned> Informer<T> {
 
     fn add_handler(&self, random: &Random) {
         let (coalesces, filters) = (random.one_in(2), random.one_in(2));
-        // A handler without coalescing receives every event and must keep up.
-        let max_millis = if coalesces {
+        // A handler without coalescing receives every event and must keep up. Only a handler with
+        // threads has a buffer in which events coalesce.
+        let max_millis = if coalesces && self.plan.runs == Runs::Threads {
             random.pick(&[1, 10, 40])
         } else {
             random.pick(&[0, 0, 1])
