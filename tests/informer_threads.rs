@@ -81,8 +81,8 @@ impl ExclusiveProcess {
         names
     }
 
-    /// Waits until the new threads are as expected. A thread has its parent's name at first, so
-    /// that of a test.
+    /// Waits until the new threads are as expected. A new thread has the name of its parent at first,
+    /// here that of a test.
     fn wait_until(&self, is_expected: impl Fn(&[String]) -> bool) {
         let deadline = Instant::now() + SOON;
         loop {

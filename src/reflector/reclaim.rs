@@ -5,7 +5,7 @@ use crate::base::panic;
 use crate::base::sync::Mutex;
 use crate::log;
 
-/// The maximum number of objects that wait for the feed to free them.
+/// The maximum number of objects that wait for the feed to free them, without the deferred ones.
 const MOST: usize = 1024;
 
 /// Returns delivered objects to the thread that decoded them, which frees them.
