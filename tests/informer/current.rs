@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::informer::SharedIndexInformerOptions;
-use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, TimedRead};
+use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ReflectorState, TimedRead};
+use k8s_informer::time::Backoff;
 use k8s_informer::{Done, DynamicObject, Error, SharedIndexInformer, Stop};
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 
@@ -386,6 +387,54 @@ fn later_wait_keeps_the_short_watch_of_an_earlier_one() {
     assert_eq!(short.1.timeout_seconds, Some(3));
     assert_eq!(again.1.timeout_seconds, Some(3));
     running.end();
+}
+
+/// A wait ends a watch. If the watch worked, the failure of the next one is a first failure.
+#[test]
+fn l3_watch_that_a_wait_ends_is_healthy_after_an_event_or_a_second() {
+    type Open = fn(&Feed, &FakeClock);
+    let cases: [(Open, u64); 3] = [
+        (|_, clock| clock.advance(SECOND), 7),
+        (|feed, _| feed.event("BOOKMARK", "", "11"), 7),
+        (|_, clock| clock.advance(SECOND / 2), 28),
+    ];
+    for (open, after_the_watch) in cases {
+        let clock = FakeClock::new();
+        let feed = Feed::on_clock("feed", &clock);
+        let mut options = SharedIndexInformerOptions::default();
+        options.reflector = support::options(&clock);
+        options.reflector.backoff = Backoff::new(7 * SECOND, 2.0, 56 * SECOND, 0.0);
+        let informer = Informer::new(Arc::new(feed.clone()), options);
+        // The other waits are reads.
+        let backoffs = || {
+            let waits = clock.waits().into_iter();
+            let backoffs = waits.filter(|wait| [7, 14, 28].map(Duration::from_secs).contains(wait));
+            backoffs.map(|wait| wait.as_secs()).collect::<Vec<_>>()
+        };
+        for _ in 0..2 {
+            feed.fail_list(status(503, "ServiceUnavailable", "busy"));
+        }
+        feed.list("10", &[]);
+        let run = informer.clone();
+        let running = Running::new(move |stop| run.run(stop).unwrap());
+        for failure in 1..=2 {
+            assert!(clock.until_waits(failure, SOON), "{:?}", clock.waits());
+            clock.advance(14 * SECOND);
+        }
+        assert!(clock.until_waits(3, SOON), "the watch is read");
+        open(&feed, &clock);
+        until("the frame is read", || feed.unread() == 0);
+        feed.list("20", &[]);
+        let wait = wait(&informer);
+        until("the short watch is open", || feed.requests().len() == 6);
+        feed.expire();
+        until("a third back-off", || backoffs().len() == 3);
+        assert_eq!(backoffs(), [7, 14, after_the_watch]);
+        feed.list("20", &[]);
+        clock.advance(28 * SECOND);
+        wait.ended();
+        running.end();
+    }
 }
 
 /// The first consistent read of a wait ends late, with the version of its beginning.

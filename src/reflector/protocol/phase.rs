@@ -93,7 +93,7 @@ impl Phase {
             }
             (Self::Watching(watch), Due::Relist(relist)) => watch.relist(relist, cycle),
             (Self::Requesting(_), Due::Relist(relist)) => Request::due_relist(relist, cycle).into(),
-            (Self::Watching(watch), Due::ShortWatch) => watch.reopen(),
+            (Self::Watching(watch), Due::ShortWatch) => watch.reopen(cycle),
             _ => unreachable!("another phase has taken what is due"),
         };
         next.into()
