@@ -66,7 +66,7 @@ fn read(lists: &dyn ListerWatcher, pages: usize) -> (f64, f64) {
     for page in 0..pages {
         let mut options = ListOptions::default();
         options.continue_token = Some(page.to_string());
-        let mut body = lists.list(&options, &Stop::new()).unwrap();
+        let mut body = lists.list(&options, &Stop::never()).unwrap();
         io::copy(&mut body, &mut io::sink()).unwrap();
     }
     (

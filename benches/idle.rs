@@ -25,7 +25,7 @@ use k8s_informer::SharedIndexInformer;
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::object::PartialObjectMetadata;
-use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
 use server::Server;
 
 fn main() {
@@ -123,7 +123,7 @@ fn case(url: &str, ca: &str, one_thread: bool, informers: usize, seconds: u64) {
             informer
         })
         .collect();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync(&stop).unwrap();
     while informers

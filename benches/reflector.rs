@@ -28,7 +28,7 @@ use k8s_informer::reflector::{
 use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::time::Backoff;
 use k8s_informer::{
-    Deleted, DynamicObject, Error, Indexer, Object, ObjectMeta, SharedIndexInformer, Stop,
+    Deleted, DynamicObject, Error, Indexer, Object, ObjectMeta, SharedIndexInformer, Stop, Stopper,
     impl_object,
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -284,14 +284,14 @@ struct Run<T> {
     count: usize,
     informer: SharedIndexInformer<T>,
     thread: thread::JoinHandle<()>,
-    stop: Stop,
+    stop: Stopper,
     /// Ends the first watch, which cannot be resumed.
-    expire: Stop,
+    expire: Stopper,
 }
 
 impl<T: Object + DeserializeOwned> Run<T> {
     fn start(method: &str, pods: Pods, end: &'static str) -> Self {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let expire = stop.child();
         let mut options = SharedIndexInformerOptions::<T>::default();
         options.reflector.watch_list = method == "watch-list";
@@ -466,7 +466,7 @@ fn decoding<T: Object + DeserializeOwned>(method: &str, count: usize) -> [f64; 6
 
 /// Runs a reflector over all objects on this thread, with one LIST or one WATCH.
 fn reflect<T: Object + DeserializeOwned>(pods: Pods, skip: bool, by_list: bool) -> Arc<Kept<T>> {
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let (enough, watches) = (stop.clone(), AtomicUsize::new(0));
     let list = move |_: &ListOptions, _: &Stop| {
         Ok::<_, Error>(pods.page(0, if by_list { 0 } else { pods.len() }, usize::MAX))

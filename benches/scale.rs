@@ -32,7 +32,8 @@ use k8s_informer::informer::{InformerScope, SharedIndexInformerOptions, Source};
 use k8s_informer::object::{GroupVersionResource, PartialObjectMetadata};
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, ReflectorOptions};
 use k8s_informer::{
-    Client, Config, ObjectMeta, SharedIndexInformer, SharedInformerFactory, Stop, impl_object,
+    Client, Config, ObjectMeta, SharedIndexInformer, SharedInformerFactory, Stop, Stopper,
+    impl_object,
 };
 use meter::Reading;
 use serde::Deserialize;
@@ -196,7 +197,7 @@ impl Read for List {
 
 /// A watch that reports an expired version when `expire` is stopped, and ends with `stop`.
 struct Watch {
-    expire: Stop,
+    expire: Stopper,
     stop: Stop,
 }
 
@@ -206,7 +207,7 @@ impl Read for Watch {
 "#;
         while !self.stop.is_stopped() {
             if self.expire.wait_timeout(Duration::from_millis(1)) {
-                self.expire = Stop::new();
+                self.expire = Stopper::new();
                 buffer[..EXPIRED.len()].copy_from_slice(EXPIRED);
                 return Ok(EXPIRED.len());
             }
@@ -220,7 +221,7 @@ fn objects(count: usize) {
     io::copy(&mut List::new(count, 1), &mut io::sink()).unwrap();
     let source = start.elapsed().as_secs_f64();
 
-    let (expire, lists) = (Stop::new(), Arc::new(AtomicUsize::new(0)));
+    let (expire, lists) = (Stopper::new(), Arc::new(AtomicUsize::new(0)));
     let expired = expire.clone();
     let lister_watcher = ListWatch::new(
         move |_: &ListOptions, _: &Stop| {
@@ -244,7 +245,7 @@ fn objects(count: usize) {
         .on_add(move |_: &Arc<Pod>, _| _ = added.fetch_add(1, Ordering::Relaxed))
         .on_update(move |_, _| _ = updated.fetch_add(1, Ordering::Relaxed));
     let registration = informer.add_handler(handler).unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let (run, until) = (informer.clone(), stop.clone());
     let runner = thread::spawn(move || run.run(&until).unwrap());
     registration.synced().wait();
@@ -304,7 +305,7 @@ fn informers(url: &str, count: usize, one_thread: bool) {
             informer
         })
         .collect();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync(&stop).unwrap();
     let synced = Instant::now();

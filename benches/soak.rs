@@ -24,7 +24,7 @@ use common::pods::Pods;
 use k8s_informer::handler::{HandlerBuffer, HandlerFuncs, HandlerOptions};
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::time::Backoff;
-use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stopper};
 
 /// The limit of writable memory of the informer process in KiB, for `ulimit -d`.
 const LIMIT: usize = 64 << 10;
@@ -118,7 +118,7 @@ fn informer(url: &str, last: &str, coalescing: bool) {
     let handler = pods
         .add_handler_with_options(handler, options)
         .expect("the informer has not ended");
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let began = Instant::now();
     factory.start(&stop).expect("threads");
     factory.wait_for_cache_sync(&stop).expect("the cache syncs");

@@ -9,7 +9,7 @@
 //! node, and waits for its deletion:
 //!
 //! ```
-//! use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+//! use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stopper};
 //! use k8s_informer_testing::ApiServer;
 //! use k8s_openapi::api::core::v1::Pod;
 //! use serde_json::json;
@@ -28,7 +28,7 @@
 //!     .on_add(|pod, initial| println!("+ {} {initial}", pod.name()))
 //!     .on_delete(move |pod| sender.send(pod.name().to_owned()).unwrap()))?;
 //!
-//! let stop = Stop::new();
+//! let stop = Stopper::new();
 //! factory.start(&stop)?;
 //! factory.wait_for_cache_sync(&stop)?;
 //! assert_eq!(pods.lister().by_index("node", "worker-1")?[0].name(), "web-0");
@@ -149,7 +149,7 @@ pub use handler::Notification;
 pub use informer::{SharedIndexInformer, SharedInformerFactory, observe};
 pub use object::{Deleted, DynamicObject, Object, ObjectMeta, Resource};
 pub use selector::Selector;
-pub use stop::{Done, Stop};
+pub use stop::{Done, Stop, Stopper};
 pub use store::{Indexer, Lister};
 
 #[cfg(doc)]

@@ -2,21 +2,32 @@
 //!
 //! | type | purpose | client-go |
 //! |---|---|---|
-//! | [`Stop`] | ends informers, requests and waits immediately; has children | `stopCh`, `context.Context` |
+//! | [`Stop`] | ends informers, requests and waits immediately; has children | `stopCh`, `ctx.Done()` |
+//! | [`Stopper`] | sets a `Stop` | `close(stopCh)`, `cancel` |
 //! | [`Done`] | is set once; threads wait for it | `DoneChecker`, `InformerSynced` |
+//! | [`DoneSetter`] | sets a `Done` | |
 //! | [`Subscription`] | a callback of a `Stop` or a `Done`; unregistered when the subscription is dropped | |
 //!
-//! ```
-//! use k8s_informer::Stop;
+//! Each signal has two halves, as in Go, where a function gets a receive-only channel. A function
+//! that ends with a signal takes a `&Stop`, and cannot set it. A `Stopper` dereferences to its
+//! `Stop`, so that its owner can pass `&stopper`.
 //!
-//! let stop = Stop::new();
-//! let waiter = std::thread::spawn({ let stop = stop.clone(); move || stop.wait() });
-//! stop.stop();
-//! waiter.join().unwrap();
-//! assert!(stop.is_stopped());
+//! ```
+//! use k8s_informer::{Stop, Stopper};
+//!
+//! fn work(stop: &Stop) {
+//!     stop.wait();
+//! }
+//!
+//! let stopper = Stopper::new();
+//! let worker = std::thread::spawn({ let stop = stopper.signal(); move || work(&stop) });
+//! stopper.stop();
+//! worker.join().unwrap();
+//! assert!(stopper.is_stopped());
 //! ```
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -59,13 +70,16 @@ impl Callback {
 /// for the signal return at once and log a warning, also [`wait`](Self::wait), although the signal
 /// is not set.
 ///
-/// ```
-/// use k8s_informer::Done;
+/// A [`DoneSetter`] sets it.
 ///
-/// let synced = Done::new("pods");
+/// ```
+/// use k8s_informer::stop::DoneSetter;
+///
+/// let setter = DoneSetter::new("pods");
+/// let synced = setter.signal();
 /// assert!(!synced.is_done());
 /// let waiter = std::thread::spawn({ let synced = synced.clone(); move || synced.wait() });
-/// synced.set();
+/// setter.set();
 /// waiter.join().unwrap();
 /// assert_eq!((synced.is_done(), synced.name()), (true, "pods"));
 /// ```
@@ -74,6 +88,18 @@ impl Callback {
 pub struct Done {
     shared: Arc<Shared>,
 }
+
+/// Sets a [`Done`], to which it dereferences.
+///
+/// ```
+/// use k8s_informer::stop::DoneSetter;
+///
+/// let loaded = DoneSetter::new("configuration");
+/// loaded.set();
+/// assert!(loaded.is_done());
+/// ```
+#[derive(Clone)]
+pub struct DoneSetter(Done);
 
 struct Shared {
     name: String,
@@ -122,41 +148,6 @@ impl Done {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Creates a signal that is not set. A wait that ends without the signal reports `name`.
-    pub fn new(name: impl Into<String>) -> Self {
-        Self::with_setter(Setter::Unknown, name.into())
-    }
-
-    /// Creates a signal that is not set while a thread of `setter` waits for it. Such waits return
-    /// at once.
-    pub(crate) fn set_by(setter: Owner, name: impl Into<String>) -> Self {
-        Self::with_setter(Setter::Owner(setter), name.into())
-    }
-
-    /// Creates a signal like [`set_by`](Self::set_by), whose setter may become known later. Until
-    /// then, each thread may wait for the signal.
-    pub(crate) fn set_by_late(setter: &LateOwner, name: impl Into<String>) -> Self {
-        Self::with_setter(Setter::Late(setter.clone()), name.into())
-    }
-
-    /// Creates a signal like [`set_by`](Self::set_by) that threads of both owners keep from being
-    /// set.
-    pub(crate) fn set_by_either(setter: Owner, late: &LateOwner, name: impl Into<String>) -> Self {
-        Self::with_setter(Setter::Either(setter, late.clone()), name.into())
-    }
-
-    fn with_setter(setter: Setter, name: String) -> Self {
-        Self {
-            shared: Arc::new(Shared {
-                name,
-                setter,
-                done: AtomicBool::new(false),
-                state: Mutex::default(),
-                changed: Condvar::new(),
-            }),
-        }
-    }
-
     /// Returns the name of the signal.
     pub fn name(&self) -> &str {
         &self.shared.name
@@ -165,42 +156,6 @@ impl Done {
     /// Whether the signal is set.
     pub fn is_done(&self) -> bool {
         self.shared.done.load(Ordering::Acquire)
-    }
-
-    /// Sets the signal. This wakes every waiter and runs the callbacks on the current thread. A
-    /// panic in a callback is caught and logged. Later calls do nothing.
-    pub fn set(&self) {
-        // A callback that blocks must not keep a child from being set.
-        self.set_without_callbacks();
-        // A stack instead of recursion, because children can be nested as deeply as memory allows.
-        let mut open = vec![self.shared.set_and_take_callbacks()];
-        while let Some(callbacks) = open.last_mut() {
-            match callbacks.next() {
-                None => drop(open.pop()),
-                Some(Callback::Child(child)) => {
-                    open.extend(child.upgrade().map(|child| child.set_and_take_callbacks()));
-                }
-                // A panic must not stop the loop: the next callback may be the one that ends a
-                // thread.
-                Some(Callback::Run(callback)) => {
-                    if let Err(panic) = panic::catch(callback) {
-                        log::error!("{}: a callback {panic}", self.name());
-                    }
-                }
-            }
-        }
-    }
-
-    /// Sets the signal and those of its children, and wakes every waiter. The callbacks run at the
-    /// next [`set`](Self::set).
-    pub(crate) fn set_without_callbacks(&self) {
-        let mut open = vec![Arc::clone(&self.shared)];
-        while let Some(shared) = open.pop() {
-            let state = shared.state.lock();
-            shared.done.store(true, Ordering::Release);
-            shared.changed.notify_all();
-            open.extend(state.callbacks.values().filter_map(Callback::child));
-        }
     }
 
     /// Blocks until the signal is set.
@@ -258,7 +213,7 @@ impl Done {
     /// Blocks until the signal is set, until `deadline`, or until `stop` is set. Returns whether
     /// this signal is set.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>, stop: &Stop) -> bool {
-        let either = Self::new("");
+        let either = DoneSetter::new("");
         let _wakes = [self.also_sets(&either), stop.done.also_sets(&either)];
         match deadline {
             Some(deadline) => {
@@ -269,7 +224,7 @@ impl Done {
         self.is_done()
     }
 
-    /// Runs `callback` when the signal is set, on the thread that calls [`set`](Self::set). If the
+    /// Runs `callback` when the signal is set, on the thread that [sets](DoneSetter::set) it. If the
     /// signal is already set, runs `callback` immediately on the current thread.
     ///
     /// Dropping the subscription unregisters the callback. The drop does not wait for a callback
@@ -288,8 +243,8 @@ impl Done {
     }
 
     /// Sets `other` as well when this signal is set, before any callback runs.
-    fn also_sets(&self, other: &Self) -> Option<Subscription> {
-        let subscription = self.subscribe(Callback::Child(Arc::downgrade(&other.shared)));
+    fn also_sets(&self, other: &DoneSetter) -> Option<Subscription> {
+        let subscription = self.subscribe(Callback::Child(Arc::downgrade(&other.0.shared)));
         subscription.map_err(|_| other.set()).ok()
     }
 
@@ -308,6 +263,94 @@ impl Done {
         })
     }
 }
+
+impl DoneSetter {
+    /// Creates a signal that is not set. A wait that ends without the signal reports `name`.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self::with_setter(Setter::Unknown, name.into())
+    }
+
+    /// Creates a signal that is not set while a thread of `setter` waits for it. Such waits return
+    /// at once.
+    pub(crate) fn set_by(setter: Owner, name: impl Into<String>) -> Self {
+        Self::with_setter(Setter::Owner(setter), name.into())
+    }
+
+    /// Creates a signal like [`set_by`](Self::set_by), whose setter may become known later. Until
+    /// then, each thread may wait for the signal.
+    pub(crate) fn set_by_late(setter: &LateOwner, name: impl Into<String>) -> Self {
+        Self::with_setter(Setter::Late(setter.clone()), name.into())
+    }
+
+    /// Creates a signal like [`set_by`](Self::set_by) that threads of both owners keep from being
+    /// set.
+    pub(crate) fn set_by_either(setter: Owner, late: &LateOwner, name: impl Into<String>) -> Self {
+        Self::with_setter(Setter::Either(setter, late.clone()), name.into())
+    }
+
+    fn with_setter(setter: Setter, name: String) -> Self {
+        Self(Done {
+            shared: Arc::new(Shared {
+                name,
+                setter,
+                done: AtomicBool::new(false),
+                state: Mutex::default(),
+                changed: Condvar::new(),
+            }),
+        })
+    }
+
+    /// Returns the signal.
+    pub fn signal(&self) -> Done {
+        self.0.clone()
+    }
+
+    /// Sets the signal. This wakes every waiter and runs the callbacks on the current thread. A
+    /// panic in a callback is caught and logged. Later calls do nothing.
+    pub fn set(&self) {
+        // A callback that blocks must not keep a child from being set.
+        self.set_without_callbacks();
+        // A stack instead of recursion, because children can be nested as deeply as memory allows.
+        let mut open = vec![self.0.shared.set_and_take_callbacks()];
+        while let Some(callbacks) = open.last_mut() {
+            match callbacks.next() {
+                None => drop(open.pop()),
+                Some(Callback::Child(child)) => {
+                    open.extend(child.upgrade().map(|child| child.set_and_take_callbacks()));
+                }
+                // A panic must not stop the loop: the next callback may be the one that ends a
+                // thread.
+                Some(Callback::Run(callback)) => {
+                    if let Err(panic) = panic::catch(callback) {
+                        log::error!("{}: a callback {panic}", self.name());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets the signal and those of its children, and wakes every waiter. The callbacks run at the
+    /// next [`set`](Self::set).
+    fn set_without_callbacks(&self) {
+        let mut open = vec![Arc::clone(&self.0.shared)];
+        while let Some(shared) = open.pop() {
+            let state = shared.state.lock();
+            shared.done.store(true, Ordering::Release);
+            shared.changed.notify_all();
+            open.extend(state.callbacks.values().filter_map(Callback::child));
+        }
+    }
+}
+
+impl Deref for DoneSetter {
+    type Target = Done;
+
+    fn deref(&self) -> &Done {
+        &self.0
+    }
+}
+
+debug_fields!(DoneSetter, this, name: this.name(), done: this.is_done());
 
 impl Shared {
     /// Sets the signal, wakes every waiter, and returns the callbacks, oldest first.
@@ -348,39 +391,62 @@ debug_fields!(Subscription:);
 /// callback that is running. A name lookup continues on a detached thread, but nothing waits for
 /// it.
 ///
-/// ```
-/// use k8s_informer::Stop;
+/// A [`Stopper`] sets it. To end only a part of the work that a signal ends, create a
+/// [`child`](Self::child).
 ///
-/// let stop = Stop::new();
-/// let child = stop.child();
+/// ```
+/// use k8s_informer::Stopper;
+///
+/// let stopper = Stopper::new();
+/// let child = stopper.child();
 /// child.stop();
-/// assert!(child.is_stopped() && !stop.is_stopped());
-/// let other = stop.child();
-/// stop.stop();
+/// assert!(child.is_stopped() && !stopper.is_stopped());
+/// let other = stopper.child();
+/// stopper.stop();
 /// assert!(other.is_stopped());
 /// ```
 #[derive(Clone)]
 #[doc(alias = "stopCh")]
 pub struct Stop {
-    done: Done,
+    done: DoneSetter,
     /// Keeps a child registered with its parent while any clone of the child exists. A parent keeps
     /// its own registration in the same way.
     parent: Option<Arc<(Subscription, Self)>>,
 }
 
+/// Sets a [`Stop`], to which it dereferences. Go's `close(stopCh)` and `cancel`.
+///
+/// Clones set the same signal. Dropping the last one does not set it.
+///
+/// ```
+/// use k8s_informer::Stopper;
+///
+/// let stopper = Stopper::new();
+/// let stop = stopper.signal();
+/// assert!(!stop.is_stopped());
+/// stopper.stop();
+/// assert!(stop.is_stopped());
+/// ```
+#[derive(Clone)]
+pub struct Stopper(Stop);
+
 impl Stop {
-    /// Creates a signal that is not set.
-    pub fn new() -> Self {
-        Self {
-            done: Done::new("stop"),
-            parent: None,
-        }
+    /// Creates a signal that is never set, for a call that nothing ends early.
+    ///
+    /// ```
+    /// use k8s_informer::Stop;
+    ///
+    /// assert!(!Stop::never().is_stopped());
+    /// ```
+    pub fn never() -> Self {
+        Stopper::new().0
     }
 
     /// Creates a signal that is set when the process receives SIGINT (Ctrl-C) or SIGTERM. A second
     /// SIGINT or SIGTERM ends the process immediately, as it would without this call.
     ///
-    /// Starts a thread named `signals`, which runs until the process ends.
+    /// Starts a thread named `signals`, which runs until the process ends. To end the program for
+    /// another reason as well, use a [`child`](Self::child).
     ///
     /// # Errors
     ///
@@ -390,28 +456,23 @@ impl Stop {
         use signals::{SIGNALS, Signals};
         use std::sync::atomic::AtomicBool;
 
-        let stop = Self::new();
+        let stopper = Stopper::new();
+        let stop = stopper.signal();
         let second = Arc::new(AtomicBool::new(false));
         for signal in SIGNALS {
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&second))?;
         }
         let mut signals = Signals::register()?;
-        let stop_on_signal = stop.clone();
         std::thread::Builder::new()
             .name("signals".to_owned())
             .spawn(move || {
                 loop {
                     signals.wait();
                     second.store(true, Ordering::Release);
-                    stop_on_signal.stop();
+                    stopper.stop();
                 }
             })?;
         Ok(stop)
-    }
-
-    /// Sets the signal. Later calls do nothing.
-    pub fn stop(&self) {
-        self.done.set();
     }
 
     /// Whether the signal is set.
@@ -430,28 +491,21 @@ impl Stop {
         self.done.wait_timeout(timeout)
     }
 
-    /// Creates a child signal. It is set when this signal is set, and it can be set without this
-    /// signal.
-    pub fn child(&self) -> Self {
-        let done = Done::new("stop");
+    /// Creates a child signal. It is set when this signal is set, and the returned [`Stopper`] sets
+    /// it without this signal.
+    pub fn child(&self) -> Stopper {
+        let done = DoneSetter::new("stop");
         let subscription = self.done.also_sets(&done);
         let parent = subscription.map(|subscription| Arc::new((subscription, self.clone())));
-        Self { done, parent }
+        Stopper(Self { done, parent })
     }
 
     /// Sets `other` as well when this signal is set, before any callback runs.
-    pub(crate) fn also_stops(&self, other: &Self) -> Option<Subscription> {
+    pub(crate) fn also_stops(&self, other: &Stopper) -> Option<Subscription> {
         self.done.also_sets(&other.done)
     }
 
-    /// Sets the signal and wakes every wait. The callbacks run at the next [`stop`](Self::stop).
-    #[cfg(feature = "client")]
-    #[doc(hidden)]
-    pub fn stop_without_callbacks(&self) {
-        self.done.set_without_callbacks();
-    }
-
-    /// Runs `callback` when the signal is set, on the thread that calls [`stop`](Self::stop). If
+    /// Runs `callback` when the signal is set, on the thread that [sets](Stopper::stop) it. If
     /// the signal is already set, runs `callback` immediately on the current thread.
     ///
     /// The callback must not block. Typical callbacks shut down a socket, close a queue, or wake a
@@ -460,12 +514,12 @@ impl Stop {
     /// subscription unregisters the callback.
     ///
     /// ```
-    /// use k8s_informer::Stop;
+    /// use k8s_informer::Stopper;
     ///
-    /// let (stop, (sender, ended)) = (Stop::new(), std::sync::mpsc::channel());
-    /// let kept = stop.on_stop({ let sender = sender.clone(); move || sender.send("kept").unwrap() });
-    /// drop(stop.on_stop(move || sender.send("dropped").unwrap()));
-    /// stop.stop();
+    /// let (stopper, (sender, ended)) = (Stopper::new(), std::sync::mpsc::channel());
+    /// let kept = stopper.on_stop({ let sender = sender.clone(); move || sender.send("kept").unwrap() });
+    /// drop(stopper.on_stop(move || sender.send("dropped").unwrap()));
+    /// stopper.stop();
     /// assert_eq!(ended.try_iter().collect::<Vec<_>>(), ["kept"]);
     /// # drop(kept);
     /// ```
@@ -474,9 +528,50 @@ impl Stop {
     }
 }
 
+impl Stopper {
+    /// Creates a signal that is not set.
+    pub fn new() -> Self {
+        Self(Stop {
+            done: DoneSetter::new("stop"),
+            parent: None,
+        })
+    }
+
+    /// Returns the signal.
+    pub fn signal(&self) -> Stop {
+        self.0.clone()
+    }
+
+    /// Sets the signal. Later calls do nothing.
+    pub fn stop(&self) {
+        self.done.set();
+    }
+
+    /// Sets the signal and wakes every wait. The callbacks run at the next [`stop`](Self::stop).
+    #[cfg(feature = "client")]
+    #[doc(hidden)]
+    pub fn stop_without_callbacks(&self) {
+        self.done.set_without_callbacks();
+    }
+}
+
+impl Deref for Stopper {
+    type Target = Stop;
+
+    fn deref(&self) -> &Stop {
+        &self.0
+    }
+}
+
+impl Default for Stopper {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Sets a stop when it is dropped.
 #[cfg(feature = "client")]
-pub(crate) struct StopOnDrop(pub(crate) Stop);
+pub(crate) struct StopOnDrop(pub(crate) Stopper);
 
 #[cfg(feature = "client")]
 impl Drop for StopOnDrop {
@@ -497,13 +592,8 @@ impl Drop for Stop {
     }
 }
 
-impl Default for Stop {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 debug_fields!(Stop, this, stopped: this.is_stopped());
+debug_fields!(Stopper, this, stopped: this.is_stopped());
 
 #[cfg(test)]
 #[cfg(shuttle)]
@@ -518,7 +608,7 @@ mod tests {
 
     #[test]
     fn stop_reaches_grandchild_of_dropped_child() {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let grandchild = stop.child().child();
         stop.stop();
         assert!(grandchild.is_stopped());
@@ -526,7 +616,7 @@ mod tests {
 
     #[test]
     fn dropped_children_leave_no_callbacks() {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         for _ in 0..3 {
             drop(stop.child().child());
         }
@@ -534,9 +624,9 @@ mod tests {
     }
 
     /// Returns a stop and its descendant, `generations` levels below it.
-    fn descendant(generations: usize) -> (Stop, Stop) {
-        let stop = Stop::new();
-        let last = (0..generations).fold(stop.clone(), |parent, _| parent.child());
+    fn descendant(generations: usize) -> (Stopper, Stop) {
+        let stop = Stopper::new();
+        let last = (0..generations).fold(stop.signal(), |parent, _| parent.child().signal());
         (stop, last)
     }
 
@@ -556,7 +646,7 @@ mod tests {
 
     #[test]
     fn stop_runs_callbacks_of_children_in_order() {
-        let (stop, (sender, called)) = (Stop::new(), channel());
+        let (stop, (sender, called)) = (Stopper::new(), channel());
         let on_stop = |stop: &Stop, name: &'static str| {
             let sender = sender.clone();
             stop.on_stop(move || sender.send(name).unwrap())
@@ -578,7 +668,7 @@ mod tests {
 
     #[test]
     fn callback_that_blocks_delays_neither_children_nor_waits() {
-        let (stop, child) = (Stop::new(), Arc::new(OnceLock::<Stop>::new()));
+        let (stop, child) = (Stopper::new(), Arc::new(OnceLock::<Stopper>::new()));
         let ((sender, result), (ends, ended)) = (channel(), channel());
         let set = Arc::clone(&child);
         let _blocks = stop.on_stop(move || {
@@ -591,7 +681,7 @@ mod tests {
             let stop = stop.clone();
             move || stop.stop()
         });
-        assert!(!Done::new("done").wait_or_stop(&stop));
+        assert!(!DoneSetter::new("done").wait_or_stop(&stop));
         let _ = ends.send(());
         stopper.join().unwrap();
         assert_eq!(result.recv().unwrap(), (true, true));
@@ -600,7 +690,7 @@ mod tests {
     #[test]
     fn late_setter_may_wait_until_it_is_known() {
         let (owner, late) = (Owner::new(), LateOwner::default());
-        let done = Done::set_by_late(&late, "done");
+        let done = DoneSetter::set_by_late(&late, "done");
         owner.adopt(|| assert!(!done.waits_for_itself()));
         late.set(owner);
         owner.adopt(|| assert!(done.waits_for_itself()));
@@ -610,7 +700,7 @@ mod tests {
     #[test]
     fn wait_of_either_setter_returns_at_once() {
         let (owner, late_owner, late) = (Owner::new(), Owner::new(), LateOwner::default());
-        let done = Done::set_by_either(owner, &late, "done");
+        let done = DoneSetter::set_by_either(owner, &late, "done");
         late.set(late_owner);
         for setter in [owner, late_owner] {
             setter.adopt(|| done.wait());
@@ -620,7 +710,7 @@ mod tests {
 
     #[test]
     fn panicking_callback_does_not_block_later_callbacks() {
-        let (done, next) = (Done::new("done"), Done::new("next"));
+        let (done, next) = (DoneSetter::new("done"), DoneSetter::new("next"));
         let _bad = done.on_done(|| panic!("callback failed"));
         let _good = done.on_done({
             let next = next.clone();

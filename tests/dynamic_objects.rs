@@ -9,7 +9,7 @@ use k8s_informer::handler::{FilteringHandler, HandlerFuncs};
 use k8s_informer::informer::SharedIndexInformerOptions;
 use k8s_informer::object::{Compact, meta_namespace_key};
 use k8s_informer::reflector::{Body, FieldPaths, ListOptions, ListWatch};
-use k8s_informer::{DynamicObject, Object, Resource, SharedIndexInformer, Stop};
+use k8s_informer::{DynamicObject, Object, Resource, SharedIndexInformer, Stop, Stopper};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -400,8 +400,8 @@ const CHANGED: &str = r#"{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":
 
 #[test]
 fn informer_of_typed_compact_objects_indexes_and_filters() {
-    let stop = Stop::new();
-    let until = stop.clone();
+    let stop = Stopper::new();
+    let until = stop.signal();
     let lister_watcher = ListWatch::new(
         |_: &ListOptions, _: &Stop| Ok(Body::from(LIST)),
         move |_: &ListOptions, _: &Stop| {

@@ -21,6 +21,7 @@ use k8s_informer::reflector::{
 use k8s_informer::time::Backoff;
 use k8s_informer::{
     Client, Config, DynamicObject, Error, Object, SharedIndexInformer, SharedInformerFactory, Stop,
+    Stopper,
 };
 use k8s_informer_testing::{Answer, ApiServer, FakeClock, ScriptedListerWatcher};
 use k8s_openapi::api::core::v1::Pod;
@@ -189,7 +190,7 @@ fn informer_leaves_no_thread_behind() {
     for _ in 0..5 {
         handler(&informer);
     }
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let ended = run(&informer, &stop);
     assert!(informer.synced().wait_timeout(SOON));
     stop.stop();
@@ -201,7 +202,7 @@ fn late_or_removed_handler_leaves_no_thread_behind() {
     let process = ExclusiveProcess::new();
     let script = ScriptedListerWatcher::new([list(&["a", "b"])]);
     let informer = informer(&script, Duration::ZERO, &FakeClock::new());
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let ended = run(&informer, &stop);
     assert!(informer.synced().wait_timeout(SOON));
     let handlers: Vec<_> = (0..10).map(|_| handler(&informer)).collect();
@@ -233,7 +234,7 @@ fn driven_informer_has_no_threads() {
     let script = ScriptedListerWatcher::new([list(&["a"]), Answer::open("")]);
     let informer = informer(&script, Duration::from_secs(60), &FakeClock::new());
     let early = handler(&informer);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let mut drivers = informer.drivers(&stop).unwrap();
     let step = |drivers: &mut [Driver]| step_all(drivers, Duration::from_millis(1));
     while informer.status().state != ReflectorState::Watching {
@@ -254,7 +255,7 @@ fn idle_informer_has_documented_threads() {
     let (script, clock) = (ScriptedListerWatcher::new([list(&["a"])]), FakeClock::new());
     let informer = informer(&script, Duration::from_secs(60), &clock);
     handler(&informer);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let ended = run(&informer, &stop);
     assert!(script.until_requests(2, SOON));
     let names = ["handler-1 pop", "handler-1 run", "pods reflector", "runs"];
@@ -277,7 +278,7 @@ fn several_namespaces_have_documented_threads_and_end() {
     // The channel is never read, so the handler waits for space.
     let (handler, channel) = ChannelHandler::new(1);
     let handler = informer.add_handler(handler).unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let ended = run(&informer, &stop);
     assert!(informer.synced().wait_timeout(SOON));
     for (_, script) in &scripts {
@@ -318,7 +319,7 @@ fn one_thread_for_each_namespace_does_everything() {
     options.one_thread = true;
     let informer = Informer::for_namespaces(sources, options);
     handler(&informer);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let ended = run(&informer, &stop);
     assert!(informer.synced().wait_timeout(SOON));
     let late = handler(&informer);
@@ -370,7 +371,7 @@ fn stop_ends_informer_promptly_in_each_phase() {
         let (script, clock) = (ScriptedListerWatcher::new(answers), FakeClock::new());
         let informer = informer_with(&script, Duration::from_secs(60), &clock, one_thread);
         handler(&informer);
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let ended = run(&informer, &stop);
         assert!(script.until_requests(requests, SOON), "{phase}");
         let deadline = Instant::now() + SOON;
@@ -409,7 +410,7 @@ fn stop_ends_informer_promptly_in_each_phase() {
             });
             informer.add_handler(slow).unwrap();
         }
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let ended = run(&informer, &stop);
         calls.recv_timeout(SOON).unwrap();
         stop.stop();
@@ -426,7 +427,7 @@ fn controller_leaves_no_thread_behind() {
         Arc::new(script),
         |_, _| Ok(()),
     ));
-    let (stop, controller) = (Stop::new(), Arc::new(controller));
+    let (stop, controller) = (Stopper::new(), Arc::new(controller));
     let (end, ended) = mpsc::channel();
     thread::spawn({
         let (controller, stop) = (Arc::clone(&controller), stop.clone());
@@ -449,7 +450,7 @@ fn factory_with_client_leaves_no_thread_behind() {
         let maps = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
         handler(&maps);
         handler(&factory.dynamic(GroupVersionResource::new("", "v1", "secrets")));
-        let stop = Stop::new();
+        let stop = Stopper::new();
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
         handler(&maps);
@@ -476,7 +477,7 @@ fn names_with_nul_do_not_panic() {
     let registration = informer
         .add_handler_with_options(HandlerFuncs::new(), named)
         .unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let ended = run(&informer, &stop);
     assert!(registration.synced().wait_timeout(SOON));
     stop.stop();
@@ -501,11 +502,11 @@ fn run_without_threads() {
         for _ in 0..handlers {
             handler(&informer);
         }
-        let error = informer.run(&Stop::new()).unwrap_err();
+        let error = informer.run(&Stop::never()).unwrap_err();
         assert!(matches!(error, InformerError::Thread { .. }), "{error}");
         assert!(informer.is_stopped() && informer.status().state == ReflectorState::Created);
         assert!(matches!(
-            informer.run(&Stop::new()),
+            informer.run(&Stop::never()),
             Err(InformerError::AlreadyStarted { .. })
         ));
         assert!(informer.add_handler(HandlerFuncs::new()).is_err());
@@ -514,7 +515,7 @@ fn run_without_threads() {
     let sources = ["blue", "green"].map(|namespace| (namespace.to_owned(), Arc::clone(&server)));
     let informer = Informer::for_namespaces(sources, SharedIndexInformerOptions::default());
     assert!(matches!(
-        informer.run(&Stop::new()),
+        informer.run(&Stop::never()),
         Err(InformerError::Thread { .. })
     ));
     drop(informer);
@@ -525,9 +526,9 @@ fn run_without_threads() {
     );
     let factory = SharedInformerFactory::builder(Source(script.clone())).build();
     factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
-    let error = factory.start(&Stop::new()).unwrap_err();
+    let error = factory.start(&Stop::never()).unwrap_err();
     assert!(matches!(error, InformerError::Thread { .. }), "{error}");
-    let error = factory.wait_for_cache_sync(&Stop::new()).unwrap_err();
+    let error = factory.wait_for_cache_sync(&Stop::never()).unwrap_err();
     assert!(error.to_string().contains("not started"), "{error}");
     assert!(factory.shutdown());
     let controller = Controller::new(ControllerConfig::new(
@@ -536,7 +537,7 @@ fn run_without_threads() {
         |_, _| Ok(()),
     ));
     assert!(matches!(
-        controller.run(&Stop::new()),
+        controller.run(&Stop::never()),
         Err(InformerError::Thread { .. })
     ));
     println!("all thread starts failed cleanly");
@@ -583,7 +584,7 @@ fn impossible_stack_size_is_an_error() {
             let script = ScriptedListerWatcher::new([]);
             let informer = Informer::new(Arc::new(script), options);
             let handler = informer.add_event_handler(|handler| handler).unwrap();
-            let error = informer.run(&Stop::new()).unwrap_err();
+            let error = informer.run(&Stop::never()).unwrap_err();
             assert!(matches!(error, InformerError::Thread { .. }), "{error}");
             assert!(informer.is_stopped() && handler.ended().is_done());
         }
@@ -598,7 +599,7 @@ fn impossible_stack_size_is_an_error() {
         .reflector_options(reflector)
         .build();
     factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
-    let error = factory.start(&Stop::new()).unwrap_err();
+    let error = factory.start(&Stop::never()).unwrap_err();
     assert!(matches!(error, InformerError::Thread { .. }), "{error}");
     factory.shutdown();
 }
@@ -628,14 +629,15 @@ fn stack_size_has_a_minimum() {
         let handler = pods
             .add_event_handler(|handler| handler.on_add(|pod, _| log::info!("{pod:?}")))
             .unwrap();
-        factory.start(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
         assert!(handler.synced().wait_timeout(SOON));
         let patch = json!({"metadata": {"labels": {"size": size.to_string()}}});
         let patched = server.patch(&format!("{}/web", path("a")), patch).unwrap();
         let version = patched["metadata"]["resourceVersion"].as_str().unwrap();
         let patched: Pod = serde_json::from_value(patched.clone()).unwrap();
         assert_eq!(patched.resource_version(), version);
-        pods.wait_for_object(&patched, SOON, &Stop::new()).unwrap();
+        pods.wait_for_object(&patched, SOON, &Stop::never())
+            .unwrap();
         factory.shutdown();
     }
 }

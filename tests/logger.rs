@@ -24,6 +24,7 @@ use k8s_informer::time::{Backoff, Clock};
 use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
 use k8s_informer::{
     Client, Config, DynamicObject, Error, Object, SharedIndexInformer, SharedInformerFactory, Stop,
+    Stopper,
 };
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
@@ -91,7 +92,7 @@ impl log::Log for RequestingLogger {
         {
             LOGGED.lock().unwrap().push(record.args().to_string());
             client
-                .request(&Request::get("/version"), &Stop::new())
+                .request(&Request::get("/version"), &Stop::never())
                 .unwrap_err();
         }
         let line = record.args().to_string();
@@ -151,7 +152,7 @@ fn logger_may_use_client_that_logs() {
             let client = CLIENT.get().unwrap();
             done.send(
                 client
-                    .request(&Request::get("/version"), &Stop::new())
+                    .request(&Request::get("/version"), &Stop::never())
                     .is_err(),
             )
             .unwrap();
@@ -182,7 +183,7 @@ fn logger_may_use_client_that_logs() {
         .token_file("/nowhere/token")
         .token("inline");
     let client = Client::new(config).unwrap();
-    let response = client.request(&Request::get("/version"), &Stop::new());
+    let response = client.request(&Request::get("/version"), &Stop::never());
     assert!(response.is_err());
     fallback.recv_timeout(SOON).unwrap();
     fs::remove_dir_all(&folder).unwrap();
@@ -273,7 +274,7 @@ fn clock_may_call_informer() {
                 .unwrap();
         }
     });
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let (failed, failures) = channel();
     informer
         .set_watch_error_handler(Arc::new(move |_| failed.send(()).unwrap_or_default()))
@@ -432,7 +433,7 @@ fn run_script(
     (_, queue, one_thread): (usize, InformerQueue, bool),
     watch: &str,
     indexers: Indexers<DynamicObject>,
-) -> (Informer, Stop, Receiver<String>) {
+) -> (Informer, Stopper, Receiver<String>) {
     let list = |version: &str, names: &[&str]| {
         let item = |name: &&str| {
             format!(r#"{{"metadata": {{"name": "{name}", "resourceVersion": "1"}}}}"#)
@@ -459,7 +460,7 @@ fn run_script(
             handler.on_add(move |object, _| added.send(object.name().to_owned()).unwrap())
         })
         .unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::spawn({
         let (informer, stop) = (informer.clone(), stop.clone());
         move || informer.run(&stop).unwrap()

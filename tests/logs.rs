@@ -10,7 +10,7 @@ use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::time::Backoff;
-use k8s_informer::{Client, Config, DynamicObject, Object, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, DynamicObject, Object, SharedInformerFactory, Stopper};
 use k8s_informer_testing::{ApiServer, Fault};
 use serde_json::json;
 
@@ -52,7 +52,7 @@ fn log_lines_name_the_informer_and_hide_secrets() {
     let broken = |object: &Arc<DynamicObject>, _| panic!("not {}", object.name());
     let handler = HandlerFuncs::new().on_add(broken);
     let handler = informer.add_handler_with_options(handler, options).unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     assert!(handler.synced().wait_timeout(SOON));

@@ -27,7 +27,7 @@ use k8s_informer::reflector::ListerWatcher;
 use k8s_informer::store::{IndexFunc, Indexers};
 use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
 use k8s_informer::{
-    Client, Config, DynamicObject, SharedIndexInformer, SharedInformerFactory, Stop,
+    Client, Config, DynamicObject, SharedIndexInformer, SharedInformerFactory, Stop, Stopper,
 };
 use k8s_informer_testing::{Answer, ApiServer, Fault, ScriptedListerWatcher};
 use serde_json::json;
@@ -219,7 +219,7 @@ fn concurrent_requests_get_one_informer_with_metrics() {
             }
         });
         assert_eq!(provider.live(), 1);
-        let stop = Stop::new();
+        let stop = Stopper::new();
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
         assert!(!provider.recorded.versions.lock().unwrap().is_empty());
@@ -237,7 +237,7 @@ fn start_and_watch_adds(
     let _ = informer
         .add_event_handler(|handler| handler.on_add(move |_, _| sender.send(()).unwrap()))
         .unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     added
@@ -249,7 +249,7 @@ fn id3_metrics_end_with_each_informer() {
     let provider = Arc::new(RecordingProvider::default());
     let factory = builder(&server).metrics("id3", provider.clone()).build();
     let first = factory.dynamic(pods());
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     assert!(factory.stop_informer(&first));
@@ -278,7 +278,7 @@ fn x13_and_r22_metrics_are_reported_for_every_queue() {
             ..Default::default()
         };
         let informer = SharedIndexInformer::<DynamicObject>::new(two_pods(), options);
-        let stop = Stop::new();
+        let stop = Stopper::new();
         thread::scope(|scope| {
             let _stopping = Stopping(stop.clone());
             scope.spawn(|| informer.run(&stop).unwrap());
@@ -309,7 +309,7 @@ fn unshared_informer_reports_metrics() {
     let mut options = InformerOptions::new(two_pods(), handler);
     options.metrics = Some(provider.recorded.clone());
     let (_store, controller) = new_indexer_informer(options);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::scope(|scope| {
         let _stopping = Stopping(stop.clone());
         scope.spawn(|| controller.run(&stop).unwrap());
@@ -358,7 +358,7 @@ fn queue_depth_sums_all_namespaces() {
         ],
         options,
     );
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::scope(|scope| {
         let closed = gate.lock().unwrap();
         let _stopping = Stopping(stop.clone());
@@ -528,7 +528,7 @@ fn example_serves_valid_prometheus_text() {
         let informer = informer.clone();
         move || informer.status()
     });
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     assert!(handler.synced().wait_timeout(SOON));
@@ -643,13 +643,13 @@ fn example_serves_client_metrics() {
     let pods = "/api/v1/namespaces/default/pods";
     let body = json!({"metadata": {"name": "b"}}).to_string();
     let length = client
-        .request(&Request::get(pods), &Stop::new())
+        .request(&Request::get(pods), &Stop::never())
         .unwrap()
         .bytes()
         .unwrap()
         .len();
     client
-        .request(&Request::post(pods).body(body.clone()), &Stop::new())
+        .request(&Request::post(pods).body(body.clone()), &Stop::never())
         .unwrap()
         .bytes()
         .unwrap();
@@ -657,7 +657,7 @@ fn example_serves_client_metrics() {
     let path = format!("{pods}/none");
     assert!(
         client
-            .request(&Request::get(path), &Stop::new())
+            .request(&Request::get(path), &Stop::never())
             .unwrap_err()
             .is_not_found()
     );
@@ -719,7 +719,7 @@ fn example_serves_client_metrics() {
 
 /// Stops the informer on drop, also if the test fails. Otherwise the thread scope would wait
 /// forever for the thread of the informer.
-struct Stopping(Stop);
+struct Stopping(Stopper);
 
 impl Drop for Stopping {
     fn drop(&mut self) {

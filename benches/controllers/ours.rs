@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_informer::client::api::Patch;
 use k8s_informer::informer::Source;
 use k8s_informer::workqueue::ItemExponentialFailureRateLimiter;
-use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_controller::{Controller, ControllerStatus, Next};
 use k8s_openapi::api::core::v1::ConfigMap;
 
@@ -111,7 +111,7 @@ fn informer(task: &Arc<Task>, has_handler: bool) -> Result<(), Box<dyn Error>> {
                 .on_update(move |_, map| updated.called(map.resource_version()))
         })?;
     }
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.start(&stop)?;
     factory.wait_for_cache_sync(&stop)?;
     if !has_handler {
@@ -172,7 +172,7 @@ fn controller(task: Arc<Task>, workers: usize, wait: Wait) -> Result<(), Box<dyn
             is_called && waiting(&watched.status()) == keys
         });
     }
-    controller.run(&Stop::new())?;
+    controller.run(&Stop::never())?;
     Ok(())
 }
 

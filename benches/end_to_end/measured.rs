@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use k8s_informer::reflector::ReflectorStatus;
-use k8s_informer::{Config, DynamicObject, Object, Stop};
+use k8s_informer::{Config, DynamicObject, Object, Stopper};
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -149,7 +149,7 @@ fn informer(case: &Case<'_>, url: String) -> Report {
         time: case.seconds.map(Duration::from_secs_f64),
         ..Settings::default()
     };
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let run = Run {
         config: Config::new(url),
         settings: &settings,

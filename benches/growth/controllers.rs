@@ -11,7 +11,9 @@ use k8s_informer::informer::Source;
 use k8s_informer::object::Key;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::time::Backoff;
-use k8s_informer::{Client, Config, Object, ObjectMeta, SharedInformerFactory, Stop, impl_object};
+use k8s_informer::{
+    Client, Config, Object, ObjectMeta, SharedInformerFactory, Stop, Stopper, impl_object,
+};
 use k8s_informer_controller::{Context, Controller, ControllerBuilder, Failure, Next};
 use k8s_informer_testing::{ApiServer, Fault, RequestRecord, Verb};
 use serde::Deserialize;
@@ -114,7 +116,7 @@ fn own_writes(
         cluster.create(MAPS, "shared");
         let maps = cluster.factory.informer::<Item>();
         let version = server.resource_version().to_string();
-        maps.wait_for_resource_version(&version, LIMIT, &Stop::new())
+        maps.wait_for_resource_version(&version, LIMIT, &Stop::never())
             .unwrap();
         for verb in [Verb::Watch, Verb::List] {
             let refusal = Fault::status(429).on(verb).resource("configmaps");
@@ -215,7 +217,7 @@ impl Counted {
 
     /// Runs the controller meanwhile.
     fn measure(&self, measured: impl FnOnce(&Self) -> Duration) -> Duration {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let run = (self.controller.clone(), stop.clone());
         let thread = thread::spawn(move || run.0.run(&run.1).unwrap());
         let cpu = measured(self);

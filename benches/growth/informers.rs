@@ -11,7 +11,7 @@ use k8s_informer::informer::{InformerScope, SharedIndexInformerOptions, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};
 use k8s_informer::time::Backoff;
-use k8s_informer::{SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{SharedIndexInformer, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_testing::{Answer, FakeControllerSource, ScriptedListerWatcher};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -57,7 +57,7 @@ pub(crate) fn namespaces(n: usize) -> Duration {
     });
     let informer = factory.informer_of(Source::of::<Item>().scope(scope));
     let notified = add_handler(&informer);
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     wait_for(&notified, n * PER_NAMESPACE);
     let cpu = cpu_of(|| {
         let sources = sources.lock();
@@ -76,9 +76,9 @@ pub(crate) fn waits(n: usize) -> Duration {
     let informer = &running.informer;
     informer.wait_for_sync(&running.stop, LIMIT).unwrap();
     let version = |number| (source.resource_version() + 1 + number as u64).to_string();
-    let (waiting, measured) = (Arc::new(Barrier::new(n + 1)), Stop::new());
+    let (waiting, measured) = (Arc::new(Barrier::new(n + 1)), Stopper::new());
     let waits = (0..n).map(|number| {
-        let (informer, stop, version) = (informer.clone(), Stop::new(), version(number));
+        let (informer, stop, version) = (informer.clone(), Stopper::new(), version(number));
         let (waiting, measured) = (Arc::clone(&waiting), measured.clone());
         thread::spawn(move || {
             waiting.wait();
@@ -131,13 +131,13 @@ fn notify(informer: SharedIndexInformer<Item>, count: usize, then: impl FnOnce()
 /// An informer that runs on a thread.
 struct Running {
     informer: SharedIndexInformer<Item>,
-    stop: Stop,
+    stop: Stopper,
     thread: JoinHandle<()>,
 }
 
 impl Running {
     fn new(informer: SharedIndexInformer<Item>) -> Self {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let run = (informer.clone(), stop.clone());
         Self {
             informer,

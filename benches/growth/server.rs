@@ -59,7 +59,7 @@ pub(crate) fn pages(n: usize) -> Duration {
     let client = Client::new(Config::new(server.url())).unwrap();
     let mut options = ListOptions::default();
     options.limit = Some(50);
-    let pages = client.api::<Item>(None).pages(&options, &Stop::new());
+    let pages = client.api::<Item>(None).pages(&options, &Stop::never());
     cpu_of(|| {
         let items: usize = pages.map(|page| page.unwrap().items.len()).sum();
         assert_eq!(items, n);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::time::Backoff;
-use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
 
 use super::common::custom::Pod;
 use super::common::replay::Replay;
@@ -82,7 +82,7 @@ fn informer(url: &str) {
         .reflector_options(options)
         .build();
     let pods = factory.informer::<Pod>();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.start(&stop).expect("threads");
     factory.wait_for_cache_sync(&stop).expect("the cache syncs");
     for relists in 0.. {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::error::Status;
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
-use k8s_informer::{DynamicObject, Error, Indexer, Stop};
+use k8s_informer::{DynamicObject, Error, Indexer, Stop, Stopper};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -72,7 +72,7 @@ enum Next {
 
 /// Runs a reflector that lists [`KNOWN`] first and then receives `body` in a relist.
 fn reflected<T: Shown>(body: &[u8], sizes: &[u8], Options { small_limit, .. }: Options) -> Outcome {
-    let (stop, next) = (Stop::new(), Arc::new(Mutex::new(None)));
+    let (stop, next) = (Stopper::new(), Arc::new(Mutex::new(None)));
     let then = {
         let (stop, next) = (stop.clone(), Arc::clone(&next));
         move |then| {

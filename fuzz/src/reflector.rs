@@ -21,7 +21,7 @@ use k8s_informer::reflector::{
 };
 use k8s_informer::store::ReflectorStore;
 use k8s_informer::time::{Backoff, Clock};
-use k8s_informer::{DynamicObject, Error, Indexer, Object, Stop};
+use k8s_informer::{DynamicObject, Error, Indexer, Object, Stop, Stopper};
 
 use super::item::version_of;
 use super::reflector_model::{FIRST_BACKOFF, ListRequest, MAX_BACKOFF, Model, Page, Step, Stream};
@@ -37,7 +37,7 @@ pub fn run(input: &[u8]) {
 }
 
 fn run_bodies(input: &[u8]) {
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let bodies: Arc<Vec<Vec<u8>>> = Arc::new(
         input
             .split(|&byte| byte == 0)
@@ -175,7 +175,7 @@ struct Run {
     model: Model,
     store: Store,
     time: Time,
-    stop: Stop,
+    stop: Stopper,
 }
 
 /// The first failed assertion of the server or the clock. It is raised again at the end, because
@@ -245,7 +245,7 @@ fn run_script(input: &[u8]) {
         };
         answers.push(reply);
     }
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let time = Time {
         begin: Instant::now(),
         millis: Arc::default(),

@@ -9,7 +9,7 @@ use arbitrary::Unstructured;
 use k8s_informer::error::Status;
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
 use k8s_informer::time::Clock;
-use k8s_informer::{DynamicObject, Error, Indexer, Stop};
+use k8s_informer::{DynamicObject, Error, Indexer, Stop, Stopper};
 use serde_json::{Value, json};
 
 use super::serving::{KNOWN, plain, text};
@@ -147,7 +147,7 @@ enum Step {
 #[derive(Clone)]
 struct Notes {
     steps: Arc<Mutex<Vec<Step>>>,
-    stop: Stop,
+    stop: Stopper,
     begin: Instant,
 }
 
@@ -173,7 +173,7 @@ impl Clock for Notes {
 }
 
 fn follow(position: Position, error: &Error, body: &[u8]) {
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let notes = Notes {
         steps: Arc::default(),
         stop: stop.clone(),

@@ -12,7 +12,7 @@ use k8s_informer::object::{GroupVersionKind, ResourceVersion};
 use k8s_informer::queue::{Delta, Entry};
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
 use k8s_informer::store::{ReflectorStore, StoreError};
-use k8s_informer::{Deleted, DynamicObject, Error, Indexer, Stop};
+use k8s_informer::{Deleted, DynamicObject, Error, Indexer, Stop, Stopper};
 use serde::de::IgnoredAny;
 use serde_json::de::{SliceRead, StreamDeserializer};
 use serde_json::{Value, json};
@@ -172,7 +172,7 @@ struct Outcome {
 }
 
 fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
-    let (stop, watches) = (Stop::new(), AtomicUsize::new(0));
+    let (stop, watches) = (Stopper::new(), AtomicUsize::new(0));
     let (lists, again) = (AtomicUsize::new(0), Arc::new(Mutex::new(None)));
     let list = {
         let stop = stop.clone();

@@ -174,7 +174,7 @@ impl Owners {
 ///
 /// ```
 /// use k8s_informer::informer::SharedIndexInformerOptions;
-/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stopper};
 /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::{Arc, PoisonError};
 ///
@@ -191,7 +191,7 @@ impl Owners {
 /// let handler = informer.add_event_handler(|handler| {
 ///     handler.on_add(|_, _| assert_eq!(deep(2_000), 2_000)) // 16 MiB and more
 /// })?;
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| informer.run(&stop));
 ///     handler.synced().wait();

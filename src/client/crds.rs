@@ -105,7 +105,7 @@ impl Client {
     /// use std::time::Duration;
     ///
     /// let server = ApiServer::start()?;
-    /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::new());
+    /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::never());
     /// let widgets = json!({
     ///     "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
     ///     "metadata": {"name": "widgets.example.com"},

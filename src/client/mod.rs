@@ -19,7 +19,7 @@
 //!
 //! let server = ApiServer::start()?;
 //! let client = Client::new(Config::new(server.url()))?;
-//! let version: serde_json::Value = client.request(&Request::get("/version"), &Stop::new())?.json()?;
+//! let version: serde_json::Value = client.request(&Request::get("/version"), &Stop::never())?.json()?;
 //! assert_eq!(version["major"], "1");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -101,7 +101,7 @@ use crate::stop::Stop;
 /// use k8s_informer::client::Request;
 ///
 /// let client = Client::try_default()?; // $KUBECONFIG, ~/.kube/config, in-cluster
-/// let version: serde_json::Value = client.request(&Request::get("/version"), &Stop::new())?.json()?;
+/// let version: serde_json::Value = client.request(&Request::get("/version"), &Stop::never())?.json()?;
 /// println!("{} is {}", client.server(), version["gitVersion"]);
 /// # Ok::<(), k8s_informer::Error>(())
 /// ```
@@ -275,7 +275,7 @@ impl Client {
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
     /// let namespaces = GroupVersionResource::new("", "v1", "namespaces");
-    /// let default = client.dynamic_api_as::<Named>(&namespaces, None).get("default", &Stop::new())?;
+    /// let default = client.dynamic_api_as::<Named>(&namespaces, None).get("default", &Stop::never())?;
     /// assert_eq!((&*default.kind, &*default.metadata.name), ("Namespace", "default"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -192,7 +192,7 @@ impl Request {
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
     /// let pods = Request::get("/api/v1/pods").body_limit(10);
-    /// let error = client.request(&pods, &Stop::new())?.bytes().unwrap_err();
+    /// let error = client.request(&pods, &Stop::never())?.bytes().unwrap_err();
     /// assert!(error.is_decode() && error.to_string().ends_with("the body is larger than 10 bytes"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -31,7 +31,7 @@ pub(super) const READ_BUFFER: usize = 32 << 10;
 /// use std::io::Read;
 ///
 /// let server = ApiServer::start()?;
-/// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::new());
+/// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::never());
 /// let response = client.request(&Request::get("/version"), &stop)?;
 /// assert_eq!((response.status(), response.header("Content-Type")), (200, Some("application/json")));
 /// let version: serde_json::Value = response.json()?;

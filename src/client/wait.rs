@@ -11,7 +11,7 @@ use ::log::Level;
 use super::Client;
 use crate::error::{Error, ErrorKind, debug_as_display};
 use crate::log;
-use crate::stop::{Stop, StopOnDrop};
+use crate::stop::{Stop, StopOnDrop, Stopper};
 use crate::time::{Backoff, Clock};
 
 /// The delay before the first retry. It doubles with each retry, up to the maximum.
@@ -232,7 +232,7 @@ fn can_heal(error: &Error) -> bool {
 fn with_deadline<R>(
     clock: &dyn Clock,
     timeout: Option<Duration>,
-    stop: &Stop,
+    stop: &Stopper,
     work: impl FnOnce() -> R,
 ) -> Result<R, Error> {
     let Some(timeout) = timeout else {

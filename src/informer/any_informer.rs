@@ -11,7 +11,7 @@ use super::error_listeners::{ErrorListeners, OnError};
 use super::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::threads::{LateOwner, Owner};
-use crate::stop::{Done, Stop, Subscription};
+use crate::stop::{Done, DoneSetter, Stop, Stopper, Subscription};
 
 /// The state of an informer that does not depend on the type of its objects.
 pub(super) struct InformerState {
@@ -25,9 +25,9 @@ pub(super) struct InformerState {
     /// Set to `owner` at the start if the delivery is inline: the informer's threads then also call
     /// the handlers. A callback thus keeps them from setting the signals that refer to this owner.
     pub(super) inline: LateOwner,
-    pub(super) synced: Done,
+    pub(super) synced: DoneSetter,
     /// Set when the run has returned.
-    pub(super) ended: Done,
+    pub(super) ended: DoneSetter,
     pub(super) errors: ErrorListeners,
 }
 
@@ -40,9 +40,9 @@ impl InformerState {
             owner,
             run_requested: AtomicBool::new(false),
             // With threads, a handler may wait for it: other threads process the lists.
-            synced: Done::set_by_late(&inline, &*name),
+            synced: DoneSetter::set_by_late(&inline, &*name),
             inline,
-            ended: Done::set_by(owner, &*name),
+            ended: DoneSetter::set_by(owner, &*name),
             errors: ErrorListeners::new(reflectors),
             name,
         }
@@ -72,7 +72,7 @@ impl InformerState {
 
     /// Returns a signal that is set when `stop` is set or when the run has returned. Keep the
     /// subscription: without it, the end of the run does not set the signal.
-    pub(super) fn stop_or_end(&self, stop: &Stop) -> (Stop, Subscription) {
+    pub(super) fn stop_or_end(&self, stop: &Stop) -> (Stopper, Subscription) {
         let either = stop.child();
         let ends = either.clone();
         (either, self.ended.on_done(move || ends.stop()))
@@ -122,7 +122,7 @@ pub(super) fn wait_for_sync(
 ) -> Result<(), SyncError> {
     let SyncOptions { timeout, fail_fast } = options;
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let refused = Stop::new();
+    let refused = Stopper::new();
     let _refusals: Vec<_> = awaited
         .iter()
         .filter(|_| fail_fast)
@@ -136,7 +136,7 @@ pub(super) fn wait_for_sync(
     }
     let (mut unsynced, mut undecodable, mut has_ended) = (Vec::new(), Vec::new(), false);
     for one in awaited {
-        let run_stop = one.stop.clone().unwrap_or_default();
+        let run_stop = one.stop.clone().unwrap_or_else(Stop::never);
         let (ended, _ends) = one.informer.state().stop_or_end(&run_stop);
         let either = ended.child();
         let _stops = [stop.also_stops(&either), refused.also_stops(&either)];
@@ -164,7 +164,7 @@ pub(super) fn wait_for_sync(
 /// Sets `stop` when the first list of a reflector fails permanently, until the returned reference
 /// is dropped. Sets it immediately if the last attempt of such a list has already failed
 /// permanently.
-fn stop_on_refusal(informer: &dyn AnyInformer, stop: &Stop) -> Arc<OnError> {
+fn stop_on_refusal(informer: &dyn AnyInformer, stop: &Stopper) -> Arc<OnError> {
     let stopped = stop.clone();
     let subscription = informer.state().errors.subscribe(move |_, refused| {
         if refused {

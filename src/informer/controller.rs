@@ -65,13 +65,13 @@ debug_fields!(ControllerConfig<T>: reflector);
 ///
 /// ```
 /// use std::sync::Arc;
-/// use k8s_informer::{DynamicObject, Stop};
+/// use k8s_informer::{DynamicObject, Stop, Stopper};
 /// use k8s_informer::informer::{ControllerConfig, Controller};
 /// use k8s_informer::object::Accessor;
 /// use k8s_informer::queue::DeltaFifo;
 /// use k8s_informer::reflector::{Body, ListOptions, ListWatch};
 ///
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// let pods = ListWatch::new(
 ///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"kind": "List", "metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#)),
 ///     |_: &ListOptions, stop: &Stop| {

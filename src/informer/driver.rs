@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use k8s_informer::informer::Progress;
-/// use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
+/// use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stopper};
 /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 ///
 /// let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#;
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 /// informer.add_event_handler(|handler| handler
 ///     .on_add(move |pod, _| sender.send(pod.name().to_owned()).unwrap()))?;
 ///
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// let mut drivers = informer.drivers(&stop)?;
 /// let driver = &mut drivers[0];
 /// assert_eq!(driver.step(Duration::ZERO), Progress::Requesting); // Nothing was sent yet.
@@ -123,7 +123,7 @@ impl fmt::Debug for Driver {
 ///
 /// ```
 /// use k8s_informer::informer::{Progress, step_all};
-/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stopper};
 /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::Arc;
 /// use std::time::Duration;
@@ -137,7 +137,7 @@ impl fmt::Debug for Driver {
 ///     [("blue".to_owned(), list("blue") as _), ("green".to_owned(), list("green") as _)],
 ///     Default::default(),
 /// );
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// let mut drivers = informer.drivers(&stop)?;
 /// assert_eq!(drivers.len(), 2);
 /// while !informer.has_synced() {

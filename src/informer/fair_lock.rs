@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use crate::base::sync::Mutex;
-use crate::stop::{Done, Stop};
+use crate::stop::{DoneSetter, Stop};
 
 /// A lock that threads get in the order of their calls, and whose waits end with a stop.
 ///
@@ -22,7 +22,7 @@ struct State {
     is_locked: bool,
     /// The threads that wait, oldest first. The signal of the first one is set when it gets the
     /// lock.
-    waiting: VecDeque<Done>,
+    waiting: VecDeque<DoneSetter>,
 }
 
 /// Owns a [`FairLock`]. Dropping it passes the lock on.
@@ -43,7 +43,7 @@ impl FairLock {
         let granted = {
             let mut state = self.state.lock();
             if std::mem::replace(&mut state.is_locked, true) {
-                let granted = Done::new("lock");
+                let granted = DoneSetter::new("lock");
                 state.waiting.push_back(granted.clone());
                 Some(granted)
             } else {
@@ -62,7 +62,7 @@ impl FairLock {
     }
 
     /// Ends a wait. Returns false if the waiting thread has the lock already.
-    fn withdraw(&self, granted: &Done) -> bool {
+    fn withdraw(&self, granted: &DoneSetter) -> bool {
         let waiting = &mut self.state.lock().waiting;
         let at = waiting.iter().position(|other| other.is(granted));
         at.and_then(|at| waiting.remove(at)).is_some()
@@ -99,6 +99,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::stop::Stopper;
 
     /// Waits until this number of threads wait for the lock.
     fn until_waiting(lock: &FairLock, count: usize) {
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn threads_get_the_lock_in_the_order_of_their_calls() {
-        let lock = FairLock::new(Stop::new());
+        let lock = FairLock::new(Stop::never());
         let (sender, order) = channel();
         thread::scope(|scope| {
             let guard = lock.lock().unwrap();
@@ -129,8 +130,8 @@ mod tests {
 
     #[test]
     fn stop_ends_the_waits_without_the_lock() {
-        let stop = Stop::new();
-        let lock = FairLock::new(stop.clone());
+        let stop = Stopper::new();
+        let lock = FairLock::new(stop.signal());
         let guard = lock.lock().unwrap();
         thread::scope(|scope| {
             let waiting = [(); 2].map(|()| scope.spawn(|| lock.lock().is_none()));

@@ -14,7 +14,7 @@
 //! | [`wait_for_cache_sync`] | waits until caches have their initial lists | `WaitForCacheSync` |
 //!
 //! ```
-//! use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+//! use k8s_informer::{DynamicObject, SharedIndexInformer, Stopper};
 //! use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 //! use std::sync::Arc;
 //!
@@ -22,7 +22,7 @@
 //!     "items": [{"metadata": {"name": "web-0", "namespace": "default", "resourceVersion": "1"}}]}"#;
 //! let pods = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
 //! let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(pods), Default::default());
-//! let stop = Stop::new();
+//! let stop = Stopper::new();
 //! let thread = std::thread::spawn({
 //!     let (informer, stop) = (informer.clone(), stop.clone());
 //!     move || informer.run(&stop)

@@ -68,14 +68,14 @@ debug_fields!(InformerOptions<T>: reflector, queue);
 ///
 /// ```
 /// use std::sync::Arc;
-/// use k8s_informer::{DynamicObject, Stop};
+/// use k8s_informer::{DynamicObject, Stopper};
 /// use k8s_informer::handler::HandlerFuncs;
 /// use k8s_informer::informer::new_informer;
 /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 ///
 /// let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#;
 /// let pods = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// let enough = stop.clone();
 /// let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| enough.stop());
 /// let (store, controller) = new_informer(Arc::new(pods), handler);
@@ -97,7 +97,7 @@ pub fn new_informer<T: Object + DeserializeOwned>(
 ///
 /// ```
 /// use std::sync::Arc;
-/// use k8s_informer::{DynamicObject, Object, Stop};
+/// use k8s_informer::{DynamicObject, Object, Stopper};
 /// use k8s_informer::handler::HandlerFuncs;
 /// use k8s_informer::informer::{InformerOptions, new_indexer_informer};
 /// use k8s_informer::store::{IndexFunc, Indexers};
@@ -106,7 +106,7 @@ pub fn new_informer<T: Object + DeserializeOwned>(
 /// let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"},
 ///     "items": [{"metadata": {"name": "a", "labels": {"app": "web"}}}]}"#;
 /// let pods = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// let enough = stop.clone();
 /// let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| enough.stop());
 /// let mut options = InformerOptions::new(Arc::new(pods), handler);

@@ -10,7 +10,7 @@ use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::threads::{Owner, Threads};
 use crate::entry::Entry;
 use crate::reflector::ReclaimQueue;
-use crate::stop::Stop;
+use crate::stop::Stopper;
 
 /// Distributes notifications to all handlers. client-go's `sharedProcessor`.
 pub(super) struct SharedProcessor<T> {
@@ -23,7 +23,7 @@ pub(super) struct SharedProcessor<T> {
     /// locks of the informer, and no method that a callback may call takes it.
     calls: FairLock,
     /// Set by the stop of the informer. Ends the waits for `calls`.
-    stopped: Stop,
+    stopped: Stopper,
     /// Whether a thread was started that has yet to begin with [`deliver_late`](Self::deliver_late).
     has_delivery: AtomicBool,
     /// Whether a callback of the informer has added a handler since the last delivery began.
@@ -44,10 +44,10 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
             delivery: None,
             all: Vec::new(),
         });
-        let stopped = Stop::new();
+        let stopped = Stopper::new();
         Self {
             listeners,
-            calls: FairLock::new(stopped.clone()),
+            calls: FairLock::new(stopped.signal()),
             stopped,
             has_delivery: AtomicBool::new(false),
             was_added_in_call: AtomicBool::new(false),
@@ -210,7 +210,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
 
     /// Returns the signal after which no inline handler is called. The run sets it with its
     /// stop.
-    pub(super) fn stopped(&self) -> &Stop {
+    pub(super) fn stopped(&self) -> &Stopper {
         &self.stopped
     }
 

@@ -9,10 +9,10 @@ use crate::stop::{Done, Stop};
 /// `WaitForCacheSync` and `WaitFor`.
 ///
 /// ```
-/// use k8s_informer::{Done, Stop};
+/// use k8s_informer::{Done, Stopper};
 /// use k8s_informer::informer::wait_for_cache_sync;
 ///
-/// let (pods, nodes, stop) = (Done::new("pods"), Done::new("nodes"), Stop::new());
+/// let (pods, nodes, stop) = (DoneSetter::new("pods"), DoneSetter::new("nodes"), Stopper::new());
 /// pods.set();
 /// stop.stop();
 /// let error = wait_for_cache_sync(&stop, [&pods, &nodes]).unwrap_err();
@@ -59,7 +59,7 @@ pub fn wait_for_cache_sync<'a>(
 /// let client = Client::new(Config::new(server.url()))?;
 /// let pods = observe::<Pod>(client).start()?;
 /// let options = SyncOptions::new().timeout(Duration::from_secs(60)).fail_fast();
-/// let error = pods.wait_for_sync(&Stop::new(), options).unwrap_err();
+/// let error = pods.wait_for_sync(&Stop::never(), options).unwrap_err();
 /// assert!(error.is_refused() && !error.timed_out());
 /// assert!(error.unsynced[0].last_error.as_ref().is_some_and(|error| error.is_forbidden()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -189,14 +189,14 @@ impl SyncError {
     /// to end.
     ///
     /// ```
-    /// use k8s_informer::{Client, Config, Stop, observe};
+    /// use k8s_informer::{Client, Config, Stop, Stopper, observe};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
-    /// let stop = Stop::new();
+    /// let stop = Stopper::new();
     /// stop.stop(); // With `Stop::on_signals`, this is Ctrl-C.
     /// let pods = observe::<Pod>(client).start()?;
     /// match pods.wait_for_sync(&stop, None) {

@@ -32,8 +32,8 @@ use std::time::{Duration, SystemTime};
 /// let server = ApiServer::start()?;
 /// let codes = Arc::new(Codes::default());
 /// let client = Client::new(Config::new(server.url()).metrics(codes.clone()))?;
-/// client.request(&Request::get("/api/v1/pods"), &Stop::new())?;
-/// client.request(&Request::get("/api/v1/no-such-thing"), &Stop::new()).unwrap_err();
+/// client.request(&Request::get("/api/v1/pods"), &Stop::never())?;
+/// client.request(&Request::get("/api/v1/no-such-thing"), &Stop::never()).unwrap_err();
 /// assert_eq!(*codes.0.lock().unwrap(), ["GET 200", "GET 404"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

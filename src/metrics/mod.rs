@@ -142,7 +142,7 @@ pub trait InformerMetrics: Send + Sync + 'static {
 ///     .metrics("my-agent", versions.clone())
 ///     .build();
 /// factory.informer::<Pod>();
-/// let stop = Stop::new();
+/// let stop = Stop::never();
 /// factory.start(&stop)?;
 /// factory.wait_for_cache_sync(&stop)?;
 /// assert!(versions.0.lock().unwrap()["my-agent pods.v1"].0.load(Ordering::Relaxed) > 0);

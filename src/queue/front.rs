@@ -15,7 +15,7 @@ use crate::entry::{Applied, Delta, Door, Entry, Gaps, Staging};
 use crate::metrics::Meter;
 use crate::object::Accessor;
 use crate::resource_version::ResourceVersion;
-use crate::stop::Done;
+use crate::stop::{Done, DoneSetter};
 use crate::store::{Change, KnownObjects, StoreError};
 use crate::time::RealClock;
 
@@ -88,7 +88,7 @@ pub(super) struct Front<T, A> {
     pub(super) door: Door<T>,
     pub(super) known_objects: Option<Arc<dyn KnownObjects<T>>>,
     pub(super) timing: Timing,
-    synced: Done,
+    synced: DoneSetter,
     /// Guards all mutable state. [`DeltaFifo`](super::DeltaFifo) calls `KnownObjects` under this
     /// lock, so the locks of an implementation come after it. While this lock is held, no other user
     /// code runs, no object is dropped, and `synced` is not set.
@@ -266,7 +266,7 @@ impl<T, A: Accumulator> Front<T, A> {
                 meter: Meter::new(None),
                 clock: Arc::new(RealClock),
             },
-            synced: Done::new(name),
+            synced: DoneSetter::new(name),
             state: Mutex::new(State {
                 waiting,
                 pop: Pop::Idle,
@@ -281,7 +281,7 @@ impl<T, A: Accumulator> Front<T, A> {
     }
 
     pub(super) fn set_name(&mut self, name: String) {
-        self.synced = Done::new(name.as_str());
+        self.synced = DoneSetter::new(name.as_str());
         self.timing.name = name;
     }
 
@@ -428,7 +428,7 @@ impl<T, A: Accumulator> Front<T, A> {
     }
 
     pub(super) fn synced(&self) -> Done {
-        self.synced.clone()
+        self.synced.signal()
     }
 
     pub(super) fn processed(&self) -> Watermark {

@@ -26,11 +26,11 @@ use crate::stop::Stop;
 /// without leading zeros.
 ///
 /// ```
-/// use k8s_informer::Stop;
+/// use k8s_informer::Stopper;
 /// use k8s_informer::queue::{WaitError, Watermark};
 /// use std::time::Duration;
 ///
-/// let (watermark, stop) = (Watermark::new(), Stop::new());
+/// let (watermark, stop) = (Watermark::new(), Stopper::new());
 /// let consumer = std::thread::spawn({ let watermark = watermark.clone(); move || watermark.set("42") });
 /// watermark.wait("41", Duration::from_secs(10), &stop)?;
 /// assert_eq!(watermark.current(), "42");
@@ -342,7 +342,7 @@ mod tests {
 
     use super::{WaitError, Watermark};
     use crate::resource_version::ResourceVersion;
-    use crate::stop::Stop;
+    use crate::stop::{Stop, Stopper};
 
     /// Starts waits, and returns once all of them block.
     fn waits(
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn version_wakes_only_the_waits_that_it_ends() {
-        let (watermark, stop, other_stop) = (Watermark::new(), Stop::new(), Stop::new());
+        let (watermark, stop, other_stop) = (Watermark::new(), Stopper::new(), Stopper::new());
         let long = "111111111111111111111111111111";
         let ended = waits(&watermark, &["9", "10", "10"], &stop);
         let stopped = waits(&watermark, &["11"], &other_stop);
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(lowest(&several), "9");
         assert_eq!(lowest(&[]), "");
         assert_eq!(lowest(&several[..1]), "10");
-        Watermark::wait_all(&several, "9", Duration::ZERO, &Stop::new()).unwrap();
+        Watermark::wait_all(&several, "9", Duration::ZERO, &Stop::never()).unwrap();
         several[1].set("abc");
         assert_eq!(lowest(&several), "");
     }

@@ -7,7 +7,7 @@ use super::{ListOptions, ListerWatcher};
 use crate::base::sync::Mutex;
 use crate::error::Error;
 use crate::resource_version::{Comparable, ResourceVersion};
-use crate::stop::{Done, Stop};
+use crate::stop::{DoneSetter, Stop, Stopper};
 use crate::wire::ListMeta;
 
 /// The age of the objects, and the waits for newer ones.
@@ -29,7 +29,7 @@ pub(super) struct State {
     /// What the waits require that began since the feed looked.
     wanted: Option<Target>,
     /// Ends the present step of the feed, if it waits for the server and serves no wait.
-    interrupt: Option<Stop>,
+    interrupt: Option<Stopper>,
 }
 
 /// What a store must receive to be current.
@@ -75,14 +75,14 @@ struct Wait {
     since: Instant,
     target: Target,
     /// Set when the store has received the target, or a consistent list that began after `since`.
-    reached: Done,
+    reached: DoneSetter,
 }
 
 /// A wait that is registered. It ends when it is dropped.
 pub(crate) struct Waiting<'a> {
     catch_up: &'a CatchUp,
     /// Set when the store has received what the wait requires, or a consistent list.
-    pub(crate) reached: Done,
+    pub(crate) reached: DoneSetter,
     pub(super) target: Target,
 }
 
@@ -119,7 +119,7 @@ impl CatchUp {
 
     /// Returns a wait that has ended.
     pub(super) fn over(&self) -> Waiting<'_> {
-        let reached = Done::new("reached");
+        let reached = DoneSetter::new("reached");
         reached.set();
         Waiting {
             catch_up: self,
@@ -130,7 +130,7 @@ impl CatchUp {
 
     /// Begins a wait. `read` is when its read began, and what it requires.
     pub(super) fn wait(&self, since: Instant, read: (Instant, Target)) -> Waiting<'_> {
-        let (reached, target) = (Done::new("reached"), read.1.clone());
+        let (reached, target) = (DoneSetter::new("reached"), read.1.clone());
         let mut state = self.state.lock();
         // A slow read may end after a newer one.
         if state.read.as_ref().is_none_or(|newest| newest.0 < read.0) {
@@ -150,7 +150,7 @@ impl CatchUp {
     }
 
     /// Takes what new waits require, and remembers how to interrupt the next step.
-    pub(super) fn take_wanted(&self, interrupt: Option<Stop>) -> Option<Target> {
+    pub(super) fn take_wanted(&self, interrupt: Option<Stopper>) -> Option<Target> {
         let mut state = self.state.lock();
         state.interrupt = interrupt;
         state.wanted.take()

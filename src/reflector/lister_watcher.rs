@@ -40,7 +40,7 @@ use crate::wire::ListOptions;
 ///     }
 /// }
 ///
-/// let body = Fixed(r#"{"items": []}"#).list(&ListOptions::default(), &Stop::new())?;
+/// let body = Fixed(r#"{"items": []}"#).list(&ListOptions::default(), &Stop::never())?;
 /// assert_eq!(std::io::read_to_string(body).unwrap(), r#"{"items": []}"#);
 /// # Ok::<(), Error>(())
 /// ```
@@ -87,7 +87,7 @@ pub trait ListerWatcher: Send + Sync {
 /// ```
 /// use k8s_informer::object::GroupVersionResource;
 /// use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource};
-/// use k8s_informer::{Object, SharedInformerFactory, Stop};
+/// use k8s_informer::{Object, SharedInformerFactory, Stopper};
 /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::Arc;
 ///
@@ -104,7 +104,7 @@ pub trait ListerWatcher: Send + Sync {
 ///
 /// let factory = SharedInformerFactory::builder(OneOfEach).build();
 /// let pods = factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// factory.start(&stop)?;
 /// factory.wait_for_cache_sync(&stop)?;
 /// assert_eq!(pods.lister().list()[0].name(), "one-of-pods");
@@ -236,7 +236,7 @@ impl Body {
     /// use k8s_informer::reflector::Body;
     ///
     /// let (events, receiver) = unbounded();
-    /// let body = Body::from_channel(receiver, &Stop::new());
+    /// let body = Body::from_channel(receiver, &Stop::never());
     /// events.send(br#"{"type": "ADDED", "object": "#.to_vec())?;
     /// events.send(br#"{"metadata": {"name": "a"}}}"#.to_vec())?;
     /// drop(events);
@@ -358,7 +358,7 @@ debug_fields!(Body:);
 ///         Ok(Body::from(""))
 ///     },
 /// );
-/// let body = one_list.list(&ListOptions::default(), &Stop::new())?;
+/// let body = one_list.list(&ListOptions::default(), &Stop::never())?;
 /// assert!(std::io::read_to_string(body).unwrap().contains("\"7\""));
 /// # Ok::<(), k8s_informer::Error>(())
 /// ```

@@ -14,7 +14,7 @@
 //! ```
 //! use k8s_informer::object::ResourceVersion;
 //! use k8s_informer::reflector::{Reflector, ReflectorOptions};
-//! use k8s_informer::{DynamicObject, Indexer, Stop};
+//! use k8s_informer::{DynamicObject, Indexer, Stopper};
 //! use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 //! use std::sync::Arc;
 //! use std::time::Duration;
@@ -25,7 +25,7 @@
 //! let store = Arc::new(Indexer::<DynamicObject>::for_objects());
 //! let source = Arc::new(script.clone());
 //! let reflector = Reflector::new(source, store.clone(), ReflectorOptions::default());
-//! let stop = Stop::new();
+//! let stop = Stopper::new();
 //! std::thread::scope(|scope| {
 //!     scope.spawn(|| reflector.run(&stop));
 //!     assert!(script.until_read(2, Duration::from_secs(10))); // the list, and the start of the watch

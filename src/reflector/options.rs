@@ -106,7 +106,7 @@ pub struct ReflectorOptions {
     ///
     /// ```
     /// use k8s_informer::informer::SharedIndexInformerOptions;
-    /// use k8s_informer::{ObjectMeta, SharedIndexInformer, Stop, impl_object};
+    /// use k8s_informer::{ObjectMeta, SharedIndexInformer, Stopper, impl_object};
     /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use serde::de::Error;
     /// use serde::{Deserialize, Deserializer};
@@ -132,7 +132,7 @@ pub struct ReflectorOptions {
     /// options.reflector.show_custom_decode_errors = true;
     /// let source = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
     /// let backups = SharedIndexInformer::<Backup>::new(Arc::new(source), options);
-    /// let stop = Stop::new();
+    /// let stop = Stopper::new();
     /// # std::thread::scope(|scope| {
     /// # scope.spawn(|| backups.run(&stop));
     /// let error = backups.wait_for_sync(&stop, None).unwrap_err().to_string();
@@ -210,7 +210,7 @@ debug_fields!(ReflectorOptions:
 ///
 /// ```
 /// use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
-/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stopper};
 /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::Arc;
 ///
@@ -224,7 +224,7 @@ debug_fields!(ReflectorOptions:
 /// let script = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
 /// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
 /// assert_eq!(informer.status().state, ReflectorState::Created);
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| informer.run(&stop));
 ///     informer.synced().wait();

@@ -71,10 +71,10 @@ pub(crate) struct InformerHooks<T> {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use k8s_informer::{DynamicObject, Indexer, Stop};
+/// use k8s_informer::{DynamicObject, Indexer, Stop, Stopper};
 /// use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
 ///
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// let enough = stop.clone();
 /// let pods = ListWatch::new(
 ///     |_: &ListOptions, _: &Stop| Ok(Body::from(

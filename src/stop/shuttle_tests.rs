@@ -30,7 +30,7 @@ impl Calls {
 #[test]
 fn callback_runs_once_or_is_unregistered() {
     check(|| {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let (kept, dropped) = (Calls::default(), Calls::default());
         let stoppers = [(); 2].map(|()| {
             let stop = stop.clone();
@@ -62,7 +62,7 @@ fn callback_runs_once_or_is_unregistered() {
 #[test]
 fn unregistered_callback_does_not_run() {
     check(|| {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let (early, other) = (Calls::default(), Calls::default());
         let subscription = stop.on_stop(early.callback());
         let others = thread::spawn({
@@ -81,7 +81,7 @@ fn unregistered_callback_does_not_run() {
 #[test]
 fn set_and_stop_end_every_wait() {
     check(|| {
-        let (done, stop) = (Done::new("done"), Stop::new());
+        let (done, stop) = (DoneSetter::new("done"), Stopper::new());
         let waiters = [
             thread::spawn({
                 let done = done.clone();
@@ -118,7 +118,7 @@ fn set_and_stop_end_every_wait() {
 #[test]
 fn wait_or_stop_ends_on_either_signal() {
     check(|| {
-        let (done, stop, set) = (Done::new("done"), Stop::new(), any(2) == 0);
+        let (done, stop, set) = (DoneSetter::new("done"), Stopper::new(), any(2) == 0);
         let waiter = thread::spawn({
             let (done, stop) = (done.clone(), stop.clone());
             move || done.wait_or_stop(&stop)
@@ -141,7 +141,7 @@ fn wait_or_stop_ends_on_either_signal() {
 #[test]
 fn callbacks_run_once_after_a_stop_without_callbacks() {
     check(|| {
-        let (stop, calls) = (Stop::new(), Calls::default());
+        let (stop, calls) = (Stopper::new(), Calls::default());
         let child = stop.child();
         let subscriber = thread::spawn({
             let (stop, calls) = (stop.clone(), calls.clone());
@@ -165,7 +165,7 @@ fn callbacks_run_once_after_a_stop_without_callbacks() {
 #[test]
 fn stop_reaches_children_created_concurrently() {
     check(|| {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let family = thread::spawn({
             let stop = stop.clone();
             move || {

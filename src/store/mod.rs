@@ -79,7 +79,7 @@ pub use transform::Transform;
 /// ```
 /// use k8s_informer::reflector::{Reflector, ReflectorOptions};
 /// use k8s_informer::store::{ReflectorStore, StoreError};
-/// use k8s_informer::{Deleted, DynamicObject, Stop};
+/// use k8s_informer::{Deleted, DynamicObject, Stopper};
 /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicUsize, Ordering};
@@ -113,7 +113,7 @@ pub use transform::Transform;
 /// ]);
 /// let count = Arc::new(Count::default());
 /// let reflector = Reflector::new(Arc::new(script.clone()), count.clone(), ReflectorOptions::default());
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| reflector.run(&stop));
 ///     assert!(script.until_read(2, Duration::from_secs(10)));

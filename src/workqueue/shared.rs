@@ -9,7 +9,7 @@ use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::log;
 use crate::metrics::Meter;
 use crate::metrics::WorkQueueMetrics;
-use crate::stop::Stop;
+use crate::stop::Stopper;
 use crate::time::Clock;
 
 /// The interval for measuring unfinished work (Q18).
@@ -55,7 +55,7 @@ impl Drop for WakeNext<'_> {
 /// The part of a shutdown that runs after the lock is released.
 struct PendingShutdown<T> {
     _delayed: Delayed<T>,
-    timer: Option<Stop>,
+    timer: Option<Stopper>,
     releases: u64,
 }
 
@@ -296,7 +296,7 @@ impl<T: Item> Shared<T> {
             .then(|| now.checked_add(REFRESH))
             .flatten();
         loop {
-            let wake = Stop::new();
+            let wake = Stopper::new();
             let measured = refresh.is_some_and(|refresh| refresh <= now);
             if measured {
                 refresh = now.checked_add(REFRESH);

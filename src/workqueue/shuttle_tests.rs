@@ -11,7 +11,7 @@ use super::{
 };
 use crate::base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::base::sync::{any, check, check_times, join_all, thread};
-use crate::stop::Stop;
+use crate::stop::{Stop, Stopper};
 use crate::time::Clock;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ fn q5_processing_is_exclusive_and_misses_no_change() {
 #[test]
 fn stopped_worker_wakes_the_next_worker() {
     check(|| {
-        let (queue, stop) = (queue(), Stop::new());
+        let (queue, stop) = (queue(), Stopper::new());
         let stopped = thread::spawn({
             let (queue, stop) = (Arc::clone(&queue), stop.clone());
             move || usize::from(queue.take_or_stop(&stop).is_some())

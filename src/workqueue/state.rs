@@ -9,7 +9,7 @@ use super::priority::{Rank, RankedOrder};
 use crate::base::panic::{self, Panicked};
 use crate::base::shrink::Shrink;
 use crate::base::sync::catch_unwind;
-use crate::stop::Stop;
+use crate::stop::Stopper;
 
 /// The state of a work queue, without locks, threads or clocks. The caller passes the time as
 /// `now`, which is `None` if the queue has neither delays nor metrics.
@@ -39,7 +39,7 @@ pub(super) struct State<T> {
     /// How often `shut_down` has released blocked drains.
     pub(super) releases: u64,
     /// Wakes the timer thread if it waits.
-    pub(super) timer: Option<Stop>,
+    pub(super) timer: Option<Stopper>,
 }
 
 /// Identifies one processing of one item.

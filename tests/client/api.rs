@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use k8s_informer::client::api::{Api, DeleteOptions, Patch, PropagationPolicy, retry_on_conflict};
 use k8s_informer::object::{GroupVersionResource, PartialObjectMetadata};
 use k8s_informer::reflector::{ListOptions, ListerWatcher, ListerWatcherSource};
-use k8s_informer::{Client, Config, DynamicObject, Error, Object, ObjectMeta, Stop, impl_object};
+use k8s_informer::{
+    Client, Config, DynamicObject, Error, Object, ObjectMeta, Stop, Stopper, impl_object,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -85,7 +87,7 @@ fn api_is_clone_send_sync_and_hides_token() {
 #[test]
 fn verbs_send_expected_method_path_headers_body() {
     let server = Server::answering(WIDGET);
-    let (widgets, stop) = (client(&server).api::<Widget>(Some("n")), Stop::new());
+    let (widgets, stop) = (client(&server).api::<Widget>(Some("n")), Stopper::new());
     let all = "/apis/example.com/v1/namespaces/n/widgets";
     let one = format!("{all}/a");
     let headers = ["accept", "content-type"];
@@ -192,7 +194,7 @@ fn replace_sends_unknown_fields_back() {
     );
     let (objects, stop) = (
         client(&server).dynamic_api(&configmaps(), None),
-        Stop::new(),
+        Stopper::new(),
     );
     let fetched = objects.get("a", &stop).unwrap();
     assert_eq!(request_parts(&server, &[])[0], "GET /api/v1/configmaps/a");
@@ -219,7 +221,7 @@ fn metadata_request_accepts_partial_and_whole_objects() {
     let server = Server::answering(
         r#"{"kind":"Secret","metadata":{"name":"a","namespace":"n","managedFields":[{"manager":"m"}]},"data":{"k":"djEK"}}"#,
     );
-    let (client, stop) = (client(&server), Stop::new());
+    let (client, stop) = (client(&server), Stopper::new());
     let metadata = client.metadata_api(&configmaps(), Some("n"));
     let object: PartialObjectMetadata = metadata.get("a", &stop).unwrap().into_inner();
     assert_eq!((object.name(), object.namespace()), ("a", "n"));
@@ -280,14 +282,16 @@ fn source_without_metadata_support_lists_whole_objects() {
     }
     let server = Server::answering("{}");
     let watcher = Plain(client(&server)).metadata_lister_watcher(&configmaps(), None);
-    watcher.list(&ListOptions::default(), &Stop::new()).unwrap();
+    watcher
+        .list(&ListOptions::default(), &Stop::never())
+        .unwrap();
     assert_eq!(request_parts(&server, &["accept"])[1], "application/json");
 }
 
 #[test]
 fn invalid_name_namespace_or_body_is_rejected_before_sending() {
     let server = Server::answering(MAP);
-    let (client, stop) = (client(&server), Stop::new());
+    let (client, stop) = (client(&server), Stopper::new());
     let maps = client.api::<ConfigMap>(Some("n"));
     let mut errors: Vec<(Error, &str)> = Vec::new();
     for name in ["", ".", "..", "a/b", "%2e%2e"] {
@@ -377,7 +381,7 @@ fn invalid_name_namespace_or_body_is_rejected_before_sending() {
 /// request body or the response.
 fn errors_of(reply: impl Fn() -> Reply + Send + Sync + 'static) -> Vec<Error> {
     let server = Server::start(move |_| reply());
-    let (maps, stop) = (maps(&server), Stop::new());
+    let (maps, stop) = (maps(&server), Stopper::new());
     let body = json!({"metadata": {"name": "a"}, "data": {"password": "s3cret"}});
     let errors = vec![
         maps.get("a", &stop).unwrap_err(),
@@ -498,7 +502,7 @@ fn api_error_has_status_and_request_description() {
             "details": {"causes": [{"reason": cause}]},
         });
         let server = Server::start(move |_| Reply::Write(reply(line, "", &status.to_string())));
-        let (maps, stop) = (maps(&server), Stop::new());
+        let (maps, stop) = (maps(&server), Stopper::new());
         let error = maps.get("a", &stop).unwrap_err();
         assert!(is_expected(&error), "{error:?}");
         assert_eq!(
@@ -552,7 +556,7 @@ fn slow_response_times_out() {
         b"HTTP/1.1 200 OK\r\nContent".to_vec(),
     ] {
         let server = Server::start(move |_| Reply::WriteAndHang(head.clone()));
-        let (maps, stop) = (api(&server), Stop::new());
+        let (maps, stop) = (api(&server), Stopper::new());
         for error in [
             maps.get("a", &stop).unwrap_err(),
             maps.create(&json!({"metadata": {"name": "a"}}), &stop)
@@ -571,7 +575,7 @@ fn slow_response_times_out() {
         let (mut stream, _) = listener.accept().unwrap();
         super::server::read_request(&mut stream)?;
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")?;
-        let pause = Stop::new();
+        let pause = Stopper::new();
         loop {
             stream.write_all(b" ")?;
             pause.wait_timeout(short / 10);
@@ -580,7 +584,7 @@ fn slow_response_times_out() {
     let client = Client::new(Config::new(url).response_timeout(short)).unwrap();
     let error = client
         .api::<ConfigMap>(Some("n"))
-        .get("a", &Stop::new())
+        .get("a", &Stop::never())
         .unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
     let write_result: std::io::Result<()> = dripping.join().unwrap();
@@ -608,7 +612,7 @@ fn stop_ends_reads_and_writes_before_and_during_response() {
             },
         ];
         for verb in verbs {
-            let stop = Stop::new();
+            let stop = Stopper::new();
             let (done, result) = channel();
             let (api, stopped) = (maps.clone(), stop.clone());
             thread::spawn(move || done.send(verb(&api, &stopped)).unwrap());
@@ -652,7 +656,7 @@ fn modify_makes_at_most_five_attempts_on_conflict() {
         let server = contended(conflicts);
         let mut calls = 0;
         maps(&server)
-            .modify("a", |_| calls += 1, &Stop::new())
+            .modify("a", |_| calls += 1, &Stop::never())
             .unwrap();
         assert_eq!(calls, conflicts + 1);
         for _ in 0..calls {
@@ -663,7 +667,7 @@ fn modify_makes_at_most_five_attempts_on_conflict() {
     let server = contended(5);
     let mut calls = 0;
     let error = maps(&server)
-        .modify("a", |_| calls += 1, &Stop::new())
+        .modify("a", |_| calls += 1, &Stop::never())
         .unwrap_err();
     assert!(error.is_conflict() && calls == 5, "{calls}: {error:?}");
     let message = format!(
@@ -684,14 +688,14 @@ fn modify_returns_503_of_a_write_without_retry() {
     });
     let mut calls = 0;
     let error = maps(&server)
-        .modify("a", |_| calls += 1, &Stop::new())
+        .modify("a", |_| calls += 1, &Stop::never())
         .unwrap_err();
     assert!(error.is_retryable() && calls == 1, "{calls}: {error:?}");
 }
 
 #[test]
 fn stop_ends_wait_between_conflict_retries() {
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let mut calls = 0;
     let result: Result<(), Error> = retry_on_conflict(&stop, || {
         calls += 1;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use k8s_informer::client::Request;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
-use k8s_informer::{Client, Config, Stop};
+use k8s_informer::{Client, Config, Stop, Stopper};
 
 fn existing_cluster() -> Option<PathBuf> {
     match (
@@ -39,7 +39,7 @@ fn server_has_the_expected_version() {
     };
     let client = Client::new(Config::from_kubeconfig(&main, None).unwrap()).unwrap();
     let version: serde_json::Value = client
-        .request(&Request::get("/version"), &Stop::new())
+        .request(&Request::get("/version"), &Stop::never())
         .unwrap()
         .json()
         .unwrap();
@@ -65,7 +65,7 @@ fn kubeconfig_keys_of_all_formats_and_token_authenticate() {
             continue;
         }
         let client = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap();
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let version: serde_json::Value = client
             .request(&Request::get("/version"), &stop)
             .unwrap()
@@ -89,7 +89,7 @@ fn try_default_uses_the_environment() {
     let Some(_) = existing_cluster() else { return };
     let client = Client::try_default().unwrap();
     client
-        .request(&Request::get("/version"), &Stop::new())
+        .request(&Request::get("/version"), &Stop::never())
         .unwrap();
 }
 
@@ -106,7 +106,7 @@ fn user_without_rights_is_forbidden() {
     let client = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap();
     let watcher = client.lister_watcher(&configmaps(), Some("default"));
     let error = watcher
-        .list(&ListOptions::default(), &Stop::new())
+        .list(&ListOptions::default(), &Stop::never())
         .unwrap_err();
     assert!(error.is_forbidden(), "{error:?}");
     let status = error.status().unwrap();
@@ -119,7 +119,7 @@ fn user_without_rights_is_forbidden() {
     );
     assert!(
         watcher
-            .watch(&ListOptions::default(), &Stop::new())
+            .watch(&ListOptions::default(), &Stop::never())
             .unwrap_err()
             .is_forbidden()
     );
@@ -135,7 +135,7 @@ fn wrong_ca_is_a_tls_error() {
         .ca_pem(super::tls::Authority::new().pem);
     let error = Client::new(config)
         .unwrap()
-        .request(&Request::get("/version"), &Stop::new())
+        .request(&Request::get("/version"), &Stop::never())
         .unwrap_err();
     assert!(error.is_tls(), "{error:?}");
     assert!(
@@ -154,7 +154,7 @@ fn missing_object_or_path_is_not_found() {
     let client = Client::new(Config::from_kubeconfig(&main, None).unwrap()).unwrap();
     let get = |path: &str| {
         client
-            .request(&Request::get(path), &Stop::new())
+            .request(&Request::get(path), &Stop::never())
             .unwrap_err()
     };
     let error = get("/api/v1/namespaces/default/configmaps/no-such");
@@ -174,7 +174,7 @@ fn watch_delivers_create_update_delete_and_stops_at_once() {
     };
     let client = Client::new(Config::from_kubeconfig(&main, None).unwrap()).unwrap();
     let namespace = format!("client-test-{}", std::process::id());
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let send = |request: Request| {
         client
             .request(&request, &stop)

@@ -141,7 +141,7 @@ fn token_file_is_reread_and_last_good_token_kept() {
     let client = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap();
     let sent = || {
         client
-            .request(&Request::get("/"), &Stop::new())
+            .request(&Request::get("/"), &Stop::never())
             .unwrap()
             .bytes()
             .unwrap();
@@ -176,7 +176,7 @@ fn missing_token_file_is_an_error_without_inline_token() {
         "{error}"
     );
     let client = Client::new(config.token("inline")).unwrap();
-    client.request(&Request::get("/"), &Stop::new()).unwrap();
+    client.request(&Request::get("/"), &Stop::never()).unwrap();
     assert!(
         server
             .request()
@@ -266,7 +266,7 @@ fn print_the_default() {
     match Client::try_default() {
         Ok(client) => {
             println!("FOUND {} {}", client.server(), client.default_namespace());
-            if let Err(error) = client.request(&Request::get("/version"), &Stop::new()) {
+            if let Err(error) = client.request(&Request::get("/version"), &Stop::never()) {
                 println!("{error}");
             } else {
                 println!("ANSWERED");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_informer::client::WaitError;
 use k8s_informer::client::crds::InstallOptions;
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::{DynamicObject, SharedInformerFactory, Stop};
+use k8s_informer::{DynamicObject, SharedInformerFactory, Stopper};
 use k8s_informer_testing::{Fault, RequestRecord, Verb};
 use serde_json::{Value, json};
 
@@ -441,7 +441,7 @@ fn stop_ends_the_installation() {
     })
     .unwrap_err();
     assert!(error.is_stopped(), "{error}");
-    let stop = Stop::new();
+    let stop = Stopper::new();
     stop.stop();
     let error = world
         .client

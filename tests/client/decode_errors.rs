@@ -9,7 +9,7 @@ use k8s_informer::object::{Compact, GroupVersionResource};
 use k8s_informer::reflector::{ListOptions, ReflectorOptions};
 use k8s_informer::{
     Client, Config, DynamicObject, Error, ObjectMeta, SharedIndexInformer, SharedInformerFactory,
-    Stop, impl_object,
+    Stopper, impl_object,
 };
 use k8s_informer_testing::{Answer, ApiServer, ScriptedListerWatcher};
 use serde::{Deserialize, Deserializer};
@@ -66,7 +66,7 @@ fn assert_names_field(error: &Error) {
 #[test]
 fn api_decode_error_names_field_without_value() {
     let (_server, client) = cluster();
-    let (pods, stop) = (client.api::<MistypedPod>(Some("default")), Stop::new());
+    let (pods, stop) = (client.api::<MistypedPod>(Some("default")), Stopper::new());
     assert_names_field(&pods.get("a", &stop).unwrap_err());
     assert_names_field(&pods.create(&pod("c"), &stop).unwrap_err());
     assert_names_field(&pods.list(&ListOptions::default(), &stop).unwrap_err());
@@ -92,7 +92,7 @@ fn informer_decode_error_names_field_without_value() {
     let (_server, client) = cluster();
     let factory = SharedInformerFactory::builder(client).build();
     let pods = factory.informer::<MistypedPod>();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.start(&stop).unwrap();
     let error = factory.wait_for_cache_sync(&stop).unwrap_err().to_string();
     assert!(
@@ -107,7 +107,7 @@ fn informer_decode_error_names_field_without_value() {
 #[test]
 fn kept_object_decode_error_names_field_without_value() {
     let (_server, client) = cluster();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let compact = client
         .api::<Compact<MistypedPod>>(Some("default"))
         .get("a", &stop)
@@ -162,7 +162,7 @@ fn picky_error(change: impl FnOnce(&mut ReflectorOptions)) -> String {
     options.reflector.watch_list = false;
     change(&mut options.reflector);
     let informer = SharedIndexInformer::<Picky>::new(Arc::new(source), options);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::scope(|scope| {
         scope.spawn(|| informer.run(&stop));
         informer

@@ -6,7 +6,7 @@ use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, WatchEvent};
 use k8s_informer::object::Compact;
 use k8s_informer::reflector::ListOptions;
-use k8s_informer::{Client, Config, DynamicObject, Error, Object, Stop};
+use k8s_informer::{Client, Config, DynamicObject, Error, Object, Stopper};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use super::server::{Reply, Server, reply};
@@ -48,7 +48,7 @@ fn decode_everywhere(
         Reply::Write(reply("200 OK", "", &body))
     });
     let client = Client::new(Config::new(server.url())).unwrap();
-    let (api, stop) = (client.api::<CustomResourceDefinition>(None), Stop::new());
+    let (api, stop) = (client.api::<CustomResourceDefinition>(None), Stopper::new());
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/a";
     let compact = || {
         serde_json::from_str::<Compact<CustomResourceDefinition>>(&definition(levels, innermost))

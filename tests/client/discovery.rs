@@ -69,7 +69,7 @@ pub(crate) fn client(server: &Server) -> Client {
 }
 
 fn discovery(server: &Server) -> Arc<Discovery> {
-    client(server).discovery(&Stop::new()).unwrap()
+    client(server).discovery(&Stop::never()).unwrap()
 }
 
 /// Finds a resource in the form `deployments.v1.apps`.
@@ -297,7 +297,7 @@ fn group_that_stays_stale_is_logged_once_as_a_warning() {
     let server = apis_server(apis);
     let client = client(&server);
     for _ in 0..3 {
-        client.rediscover(&Stop::new()).unwrap();
+        client.rediscover(&Stop::never()).unwrap();
     }
     let levels: Vec<_> = log_capture::lines_with(&["discovery: repeated.example.com/v1"])
         .iter()
@@ -615,7 +615,7 @@ fn corrupted_discovery_is_an_error_or_partial_result() {
             }
         }
         *bytes.lock().unwrap() = changed;
-        match client.rediscover(&Stop::new()) {
+        match client.rediscover(&Stop::never()) {
             Err(error) => {
                 assert!(error.is_decode(), "{error:?}");
                 errors += 1;
@@ -653,7 +653,7 @@ fn invalid_group_list_is_an_error() {
     ] {
         let reply = reply("200 OK", "", body);
         let error = client(&serve_paths(move |_| Some(reply.clone())))
-            .discovery(&Stop::new())
+            .discovery(&Stop::never())
             .unwrap_err();
         assert!(error.is_decode(), "{body:.40}: {error:?}");
         let text = format!("{error} {error:?}");
@@ -664,7 +664,7 @@ fn invalid_group_list_is_an_error() {
     }
     let html = reply("200 OK", "Content-Type: text/html\r\n", "<p>Log in</p>");
     let error = client(&serve_paths(move |_| Some(html.clone())))
-        .discovery(&Stop::new())
+        .discovery(&Stop::never())
         .unwrap_err();
     assert!(
         error.is_decode() && error.to_string().contains("is there a proxy in between?"),
@@ -674,7 +674,7 @@ fn invalid_group_list_is_an_error() {
     // Missing permission is an error. A server without resources is not.
     let forbidden = reply("403 Forbidden", "", "no");
     let error = client(&serve_paths(move |_| Some(forbidden.clone())))
-        .discovery(&Stop::new())
+        .discovery(&Stop::never())
         .unwrap_err();
     assert!(error.is_forbidden(), "{error:?}");
     assert!(discovery(&serve_paths(|_| None)).resources().is_empty());
@@ -685,7 +685,7 @@ fn too_large_discovery_response_is_rejected() {
     let mut endless = b"HTTP/1.1 200 OK\r\nContent-Length: 70000000\r\n\r\n".to_vec();
     endless.resize(endless.len() + 70_000_000, b' ');
     let server = Server::start(move |_| Reply::WriteAndClose(endless.clone()));
-    let error = client(&server).discovery(&Stop::new()).unwrap_err();
+    let error = client(&server).discovery(&Stop::never()).unwrap_err();
     assert!(
         error.is_decode() && error.to_string().contains("larger than 64 MiB"),
         "{error}"

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::client::{ExecConfig, InteractiveMode, Request};
-use k8s_informer::{Client, Config, Error, Stop};
+use k8s_informer::{Client, Config, Error, Stop, Stopper};
 
 use super::folder::Folder;
 use super::server::{SOON, Server};
@@ -82,11 +82,11 @@ fn stop_of_a_request_leaves_the_plugin_to_others() {
     let slow = format!("echo >> runs; echo > begun; read x < go; {TOKEN}");
     let gate = make_pipe(&folder, "go");
     let client = Client::new(Config::new(server.url()).exec(script(&folder, &slow))).unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::scope(|scope| {
         let stopped = scope.spawn(|| get(&client, &stop));
         wait_for_start();
-        let other = scope.spawn(|| get(&client, &Stop::new()));
+        let other = scope.spawn(|| get(&client, &Stop::never()));
         let begun = Instant::now();
         stop.stop();
         let error = stopped.join().unwrap().unwrap_err();
@@ -95,7 +95,7 @@ fn stop_of_a_request_leaves_the_plugin_to_others() {
         let _open = open_gate(&gate);
         other.join().unwrap().unwrap();
     });
-    get(&client, &Stop::new()).unwrap();
+    get(&client, &Stop::never()).unwrap();
     assert_eq!(runs(&folder), 1);
 }
 
@@ -111,7 +111,7 @@ fn plugin_that_outlasts_each_request_runs_once() {
     let client = Client::new(Config::new(server.url()).exec(script(&folder, &slow))).unwrap();
     let mut wait_for_start = Some(wait_for_start);
     for _ in 0..3 {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         thread::scope(|scope| {
             let request = scope.spawn(|| get(&client, &stop));
             if let Some(wait) = wait_for_start.take() {
@@ -122,7 +122,7 @@ fn plugin_that_outlasts_each_request_runs_once() {
         });
     }
     let _open = open_gate(&gate);
-    get(&client, &Stop::new()).unwrap();
+    get(&client, &Stop::never()).unwrap();
     assert_eq!(runs(&folder), 1);
 }
 
@@ -134,7 +134,7 @@ fn last_client_ends_the_run_of_its_plugin() {
     let hangs = "echo $$ > pid; echo > begun; exec sleep 60";
     let config = Config::new("http://127.0.0.1:1").exec(script(&folder, hangs).time_limit(None));
     let client = Client::new(config).unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::scope(|scope| {
         let request = scope.spawn(|| get(&client, &stop));
         wait_for_start();
@@ -159,7 +159,7 @@ fn concurrent_requests_share_one_plugin_run() {
     let client = Client::new(Config::new(server.url()).exec(plugin)).unwrap();
     thread::scope(|scope| {
         let requests: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| get(&client, &Stop::new())))
+            .map(|_| scope.spawn(|| get(&client, &Stop::never())))
             .collect();
         requests
             .into_iter()
@@ -198,7 +198,7 @@ fn plugin_failure_is_reported_without_its_output() {
         ),
     ] {
         let client = Client::new(Config::new("http://127.0.0.1:1").exec(plugin)).unwrap();
-        let error = get(&client, &Stop::new()).unwrap_err();
+        let error = get(&client, &Stop::never()).unwrap_err();
         assert!(error.is_credentials() || error.is_timeout(), "{error:?}");
         assert!(
             error
@@ -231,14 +231,14 @@ fn plugin_with_child_holding_its_output_leaks_nothing() {
     let plugin = script(&folder, plugin).time_limit(Duration::from_secs(1));
     let client = Client::new(Config::new("http://127.0.0.1:1").exec(plugin)).unwrap();
     for _ in 0..3 {
-        let error = get(&client, &Stop::new()).unwrap_err();
+        let error = get(&client, &Stop::never()).unwrap_err();
         assert!(
             error.is_timeout() && error.to_string().contains("still holds its output"),
             "{error}"
         );
     }
     // Nor does a run whose client is dropped.
-    let (stop, runs) = (Stop::new(), || {
+    let (stop, runs) = (Stopper::new(), || {
         fs::read_to_string(folder.0.join("pids")).unwrap_or_default()
     });
     thread::scope(|scope| {
@@ -281,7 +281,7 @@ fn plugin_may_write_to_dev_stdout() {
     let plugin = script(&folder, &format!("{{ {TOKEN}; }} > /dev/stdout"));
     get(
         &Client::new(Config::new(server.url()).exec(plugin)).unwrap(),
-        &Stop::new(),
+        &Stop::never(),
     )
     .unwrap();
     assert!(

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use k8s_informer::client::{ExecConfig, KubeconfigOptions};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::{Client, Config, Error, ObjectMeta, SharedInformerFactory, Stop, impl_object};
+use k8s_informer::{
+    Client, Config, Error, ObjectMeta, SharedInformerFactory, Stop, Stopper, impl_object,
+};
 use k8s_informer_testing::{ApiServer, RequestRecord};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
@@ -22,17 +24,17 @@ struct WrongScope {
 }
 impl_object!(WrongScope, "v1", "ConfigMap", "configmaps", Cluster);
 
-fn world() -> (ApiServer, Client, Stop) {
+fn world() -> (ApiServer, Client, Stopper) {
     let server = ApiServer::start().unwrap();
     let client = Client::new(Config::new(server.url())).unwrap();
-    (server, client, Stop::new())
+    (server, client, Stopper::new())
 }
 
 fn get(client: &Client, resource: [&str; 3], namespace: Option<&str>) -> String {
     let [group, version, plural] = resource;
     let resource = GroupVersionResource::new(group, version, plural);
     let api = client.dynamic_api(&resource, namespace);
-    let error = api.get("a", &Stop::new()).unwrap_err();
+    let error = api.get("a", &Stop::never()).unwrap_err();
     assert!(error.is_not_found(), "{error}");
     error.to_string()
 }
@@ -123,7 +125,7 @@ fn informer_error_names_similar_resources() {
 fn unauthorized(config: Config) -> String {
     let client = Client::new(config).unwrap();
     let maps = client.api::<ConfigMap>(Some("default"));
-    let error: Error = maps.get("a", &Stop::new()).unwrap_err();
+    let error: Error = maps.get("a", &Stop::never()).unwrap_err();
     assert!(error.is_unauthorized(), "{error}");
     let text = error.to_string();
     assert!(!text.contains("s3cret"), "{text}");

@@ -25,7 +25,7 @@ fn list(address: SocketAddr, response_timeout: Duration) -> Result<u64, Error> {
     let client = Client::new(config).unwrap();
     let body = client
         .lister_watcher(&pods(), None)
-        .list(&ListOptions::default(), &Stop::new())?;
+        .list(&ListOptions::default(), &Stop::never())?;
     Ok(io::copy(&mut body.take(1 << 20), &mut io::sink())?)
 }
 
@@ -217,7 +217,7 @@ fn bytes_after_response_are_not_used_as_next_response() {
     for _ in 0..5 {
         let body = client
             .lister_watcher(&pods(), None)
-            .list(&ListOptions::default(), &Stop::new())
+            .list(&ListOptions::default(), &Stop::never())
             .unwrap();
         assert_eq!(io::read_to_string(body).unwrap(), "{}");
     }
@@ -245,8 +245,8 @@ fn list_or_watch_with_wrong_content_type_is_rejected() {
         let config = Config::new(server.url()).disable_compression(true);
         let pods = Client::new(config).unwrap().lister_watcher(&pods(), None);
         for (verb, body) in [
-            ("list", pods.list(&ListOptions::default(), &Stop::new())),
-            ("watch", pods.watch(&ListOptions::default(), &Stop::new())),
+            ("list", pods.list(&ListOptions::default(), &Stop::never())),
+            ("watch", pods.watch(&ListOptions::default(), &Stop::never())),
         ] {
             let error = body.unwrap_err();
             assert!(error.is_decode(), "{error:?}");
@@ -271,8 +271,8 @@ fn list_or_watch_with_wrong_content_type_is_rejected() {
             .unwrap()
             .lister_watcher(&pods(), None);
         for body in [
-            pods.list(&ListOptions::default(), &Stop::new()),
-            pods.watch(&ListOptions::default(), &Stop::new()),
+            pods.list(&ListOptions::default(), &Stop::never()),
+            pods.watch(&ListOptions::default(), &Stop::never()),
         ] {
             assert_eq!(io::read_to_string(body.unwrap()).unwrap(), "{}");
         }
@@ -287,7 +287,7 @@ fn watch_with_status_other_than_200_fails() {
             .unwrap()
             .lister_watcher(&pods(), None);
         let error = pods
-            .watch(&ListOptions::default(), &Stop::new())
+            .watch(&ListOptions::default(), &Stop::never())
             .unwrap_err();
         assert_eq!(error.status().unwrap().code.to_string(), status[..3]);
         assert!(

@@ -2,7 +2,7 @@
 
 use k8s_informer::client::api::{DeleteOptions, Patch};
 use k8s_informer::reflector::Shard;
-use k8s_informer::{Error, Stop};
+use k8s_informer::{Error, Stop, Stopper};
 use serde_json::{Value, json};
 
 use super::server::{Reply, Server, ServerEvent, reply};
@@ -20,7 +20,7 @@ fn counted(api_version: &str, kind: &str) -> Value {
 fn read(body: &Value) -> Result<(), Error> {
     let body = body.to_string();
     let server = Server::start(move |_| Reply::Write(reply("200 OK", "", &body)));
-    let (api, stop) = (counteds(&server), Stop::new());
+    let (api, stop) = (counteds(&server), Stopper::new());
     let results = [
         api.get("a", &stop),
         api.status().get("a", &stop),
@@ -58,7 +58,7 @@ fn duplicate_json_field_is_an_error_of_the_call() {
         let event = format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n");
         let serving =
             |body: String| Server::start(move |_| Reply::Write(reply("200 OK", "", &body)));
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let got = counteds(&serving(object)).get("a", &stop).map(drop);
         let listed = counteds(&serving(list))
             .list(&all(), &stop)
@@ -131,7 +131,7 @@ fn repeated_continue_token_ends_pages_with_error() {
         });
         Reply::Write(reply("200 OK", "", &list.to_string()))
     });
-    let mut pages = counteds(&server).pages(&all(), &Stop::new());
+    let mut pages = counteds(&server).pages(&all(), &Stop::never());
     assert_eq!(pages.next().unwrap().unwrap().items.len(), 1);
     let error = pages.next().unwrap().unwrap_err();
     assert!(
@@ -172,7 +172,7 @@ fn endless_pages_are_an_error() {
             "the last 100 of 100 pages contained nothing new",
         ),
     ] {
-        let mut pages = counteds(&server).pages(&all(), &Stop::new());
+        let mut pages = counteds(&server).pages(&all(), &Stop::never());
         let error = pages
             .by_ref()
             .take(200)
@@ -194,13 +194,13 @@ fn delete_collection_of_one_shard_is_rejected() {
     let mut selected = all();
     selected.shard_selector = Shard::new(0, 2).unwrap().selector();
     let error =
-        counteds(&server).delete_collection(&DeleteOptions::default(), &selected, &Stop::new());
+        counteds(&server).delete_collection(&DeleteOptions::default(), &selected, &Stop::never());
     let error = error.unwrap_err().to_string();
     assert!(error.contains("shard"), "{error}");
     assert_eq!(server.accepted(), 0);
     selected.shard_selector.clear();
     counteds(&server)
-        .delete_collection(&DeleteOptions::default(), &selected, &Stop::new())
+        .delete_collection(&DeleteOptions::default(), &selected, &Stop::never())
         .unwrap();
     assert!(
         matches!(server.next(), ServerEvent::Request(request) if request.starts_with("DELETE "))
@@ -221,7 +221,7 @@ fn watch_with_non_event_response_is_an_error() {
     ] {
         let shown = body.clone();
         let server = Server::start(move |_| Reply::Write(reply("200 OK", "", &body)));
-        let mut events = counteds(&server).watch(&all(), &Stop::new()).unwrap();
+        let mut events = counteds(&server).watch(&all(), &Stop::never()).unwrap();
         let error = events.next().unwrap().unwrap_err();
         let text = format!("{error} {error:?}");
         assert!(

@@ -16,7 +16,7 @@ fn client(server: &Server) -> Client {
 fn get(server: &Server) -> Result<Response, Error> {
     client(server).request(
         &Request::get("/api/v1/pods?continue=s3cret").retries(0),
-        &Stop::new(),
+        &Stop::never(),
     )
 }
 
@@ -58,7 +58,7 @@ fn request_has_expected_path_and_headers() {
     let client =
         Client::new(Config::new(format!("{}/prefix/", server.url())).token("abc")).unwrap();
     client
-        .request(&Request::get("/version").query("a", "b c"), &Stop::new())
+        .request(&Request::get("/version").query("a", "b c"), &Stop::never())
         .unwrap();
     let request = server.request().to_ascii_lowercase();
     assert!(
@@ -92,7 +92,7 @@ fn user_agent_is_sent_as_utf8() {
     let config = Config::new(server.url()).user_agent("prögräm 1/2");
     let client = Client::new(config).unwrap();
     client
-        .request(&Request::get("/version"), &Stop::new())
+        .request(&Request::get("/version"), &Stop::never())
         .unwrap();
     let request = server.request();
     assert!(request.contains("prögräm 1/2\r\n"), "{request}");
@@ -117,7 +117,7 @@ fn bodies_are_sent_with_every_write_method() {
     ] {
         assert_eq!(
             client
-                .request(&request, &Stop::new())
+                .request(&request, &Stop::never())
                 .unwrap()
                 .json::<serde_json::Value>()
                 .unwrap(),
@@ -135,13 +135,13 @@ fn bodies_are_sent_with_every_write_method() {
         );
     }
     client
-        .request(&Request::post("/p"), &Stop::new())
+        .request(&Request::post("/p"), &Stop::never())
         .unwrap()
         .bytes()
         .unwrap();
     assert!(server.request().contains("content-length: 0\r\n"));
     client
-        .request(&Request::delete("/p"), &Stop::new())
+        .request(&Request::delete("/p"), &Stop::never())
         .unwrap()
         .bytes()
         .unwrap();
@@ -227,7 +227,7 @@ fn refused_or_unresolvable_server_is_a_connection_error() {
     drop(listener);
     let client = Client::new(Config::new(format!("http://{address}"))).unwrap();
     let error = client
-        .request(&Request::get("/version"), &Stop::new())
+        .request(&Request::get("/version"), &Stop::never())
         .unwrap_err();
     assert!(error.is_connection_refused() && error.is_connection() && error.is_retryable());
     assert!(
@@ -239,7 +239,7 @@ fn refused_or_unresolvable_server_is_a_connection_error() {
 
     let client = Client::new(Config::new("http://no-such-host.invalid:1")).unwrap();
     let error = client
-        .request(&Request::get("/version"), &Stop::new())
+        .request(&Request::get("/version"), &Stop::never())
         .unwrap_err();
     assert!(
         error.is_connection() && !error.is_connection_refused(),
@@ -252,7 +252,7 @@ fn token_of_20_kb_is_sent_and_of_40_kb_is_an_error() {
     let server = Server::answering("{}");
     let send = |length| {
         let client = Client::new(Config::new(server.url()).token("t".repeat(length))).unwrap();
-        client.request(&Request::get("/"), &Stop::new())
+        client.request(&Request::get("/"), &Stop::never())
     };
     send(20_000).unwrap();
     let error = send(40_000).unwrap_err();
@@ -269,7 +269,7 @@ fn connection_is_reused_after_body_is_read() {
     let client = client(&server);
     for _ in 0..5 {
         let mut body = client
-            .request(&Request::get("/"), &Stop::new())
+            .request(&Request::get("/"), &Stop::never())
             .unwrap()
             .into_body();
         let mut text = String::new();
@@ -282,7 +282,7 @@ fn connection_is_reused_after_body_is_read() {
     let client = self::client(&server);
     for _ in 0..3 {
         client
-            .request(&Request::get("/"), &Stop::new())
+            .request(&Request::get("/"), &Stop::never())
             .unwrap_err();
     }
     assert_eq!(server.accepted(), 1);
@@ -292,7 +292,7 @@ fn connection_is_reused_after_body_is_read() {
 fn dropped_body_closes_its_connection() {
     let server = Server::start(|_| Reply::WriteAndHang(first_chunk("{")));
     let client = client(&server);
-    let response = client.request(&Request::get("/"), &Stop::new()).unwrap();
+    let response = client.request(&Request::get("/"), &Stop::never()).unwrap();
     server.request();
     drop(response);
     assert_eq!(server.next(), ServerEvent::Closed);
@@ -314,7 +314,7 @@ fn get_on_closed_pooled_connection_is_retried() {
     let first = client(&server1);
     for _ in 0..3 {
         first
-            .request(&Request::get("/"), &Stop::new())
+            .request(&Request::get("/"), &Stop::never())
             .unwrap()
             .bytes()
             .unwrap();
@@ -324,12 +324,12 @@ fn get_on_closed_pooled_connection_is_retried() {
     let server2 = server();
     let second = client(&server2);
     second
-        .request(&Request::post("/"), &Stop::new())
+        .request(&Request::post("/"), &Stop::never())
         .unwrap()
         .bytes()
         .unwrap();
     let error = second
-        .request(&Request::post("/"), &Stop::new())
+        .request(&Request::post("/"), &Stop::never())
         .unwrap_err();
     assert!(
         error.is_connection(),
@@ -387,13 +387,15 @@ fn json_type_error_has_position_without_value() {
 fn silent_server_causes_timeout() {
     let server = Server::start(|_| Reply::WriteAndHang(Vec::new()));
     let request = Request::get("/").response_timeout(Duration::from_millis(50));
-    let error = client(&server).request(&request, &Stop::new()).unwrap_err();
+    let error = client(&server)
+        .request(&request, &Stop::never())
+        .unwrap_err();
     assert!(error.is_timeout() && error.is_retryable(), "{error:?}");
 
     let server = Server::start(|_| Reply::WriteAndHang(first_chunk("{")));
     let request = Request::get("/").idle_timeout(Duration::from_millis(50));
     let mut body = client(&server)
-        .request(&request, &Stop::new())
+        .request(&request, &Stop::never())
         .unwrap()
         .into_body();
     let error = io::copy(&mut body, &mut io::sink()).unwrap_err();
@@ -415,7 +417,10 @@ fn silent_server_causes_timeout() {
     )
     .unwrap();
     client
-        .request(&Request::get("/").idle_timeout(Duration::MAX), &Stop::new())
+        .request(
+            &Request::get("/").idle_timeout(Duration::MAX),
+            &Stop::never(),
+        )
         .unwrap()
         .bytes()
         .unwrap();
@@ -433,7 +438,7 @@ fn lister_watcher_sends_resource_path_and_names_it_in_errors() {
     );
     let mut options = ListOptions::default();
     options.limit = Some(5);
-    let error = watcher.list(&options, &Stop::new()).unwrap_err();
+    let error = watcher.list(&options, &Stop::never()).unwrap_err();
     assert!(
         server
             .request()
@@ -449,7 +454,7 @@ fn lister_watcher_sends_resource_path_and_names_it_in_errors() {
     let all_namespaces = client.lister_watcher(&pods, None);
     assert_eq!(all_namespaces.description(), "pods");
     all_namespaces
-        .watch(&ListOptions::default(), &Stop::new())
+        .watch(&ListOptions::default(), &Stop::never())
         .unwrap_err();
     let request = server.request();
     assert!(
@@ -469,7 +474,7 @@ fn localhost_is_reached_at_its_ipv4_address() {
     let url = format!("http://localhost:{}", server.address.port());
     Client::new(Config::new(url))
         .unwrap()
-        .request(&Request::get("/"), &Stop::new())
+        .request(&Request::get("/"), &Stop::never())
         .unwrap();
 }
 
@@ -552,7 +557,7 @@ fn response_without_body_is_empty() {
     for _ in 0..3 {
         assert_eq!(
             client
-                .request(&Request::get("/"), &Stop::new())
+                .request(&Request::get("/"), &Stop::never())
                 .unwrap()
                 .bytes()
                 .unwrap(),

@@ -7,7 +7,8 @@ use k8s_informer::object::{
     Compact, FullMetadata, FullObjectMeta, PartialObjectMetadata, StringMap,
 };
 use k8s_informer::{
-    Client, Config, DynamicObject, Error, Object, ObjectMeta, Stop, impl_full_metadata, impl_object,
+    Client, Config, DynamicObject, Error, Object, ObjectMeta, Stop, Stopper, impl_full_metadata,
+    impl_object,
 };
 use k8s_informer_testing::{ApiResource, ApiServer, Fault, Verb};
 use serde::Deserialize;
@@ -192,7 +193,7 @@ fn status_with_a_null_field_keeps_its_reason() {
         let conflict = Fault::response(409, "application/json", status.to_string());
         server.fail_next(conflict.on(Verb::Create));
         let map = json!({"metadata": {"name": "a"}});
-        let error = maps.create(&map, &Stop::new()).unwrap_err();
+        let error = maps.create(&map, &Stop::never()).unwrap_err();
         assert!(error.is_already_exists(), "{pointer}: {error}");
         assert!(!error.is_conflict(), "{pointer}: {error}");
         assert_eq!(error.status().unwrap().code, 409, "{pointer}");
@@ -205,7 +206,7 @@ fn lists_and_events_with_nulls_are_read() {
     let server = ApiServer::builder().resource(widgets).start().unwrap();
     let client = Client::new(Config::new(server.url())).unwrap();
     let maps = client.api::<Slim>(Some("default"));
-    let (options, stop) = (Default::default(), Stop::new());
+    let (options, stop) = (Default::default(), Stopper::new());
     let metadata = json!({"name": "a", "namespace": "default", "uid": null, "labels": {"x": null},
         "annotations": null, "managedFields": null});
     let list = json!({"kind": "WidgetList", "apiVersion": null, "metadata": {"resourceVersion": "7",
@@ -262,7 +263,7 @@ fn discovery_with_nulls_finds_the_resources() {
 #[track_caller]
 fn check_widgets(url: &str) {
     let client = Client::new(Config::new(url)).unwrap();
-    let discovery = client.discovery(&Stop::new()).unwrap();
+    let discovery = client.discovery(&Stop::never()).unwrap();
     assert!(
         discovery.failures().is_empty(),
         "{:?}",

@@ -4,7 +4,7 @@ use k8s_informer::client::Request;
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListerWatcherSource};
-use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop, Stopper};
 use serde_json::json;
 
 use super::server::{SOON, Server};
@@ -63,7 +63,7 @@ fn assert_rejected(error: &Error, what: &str, segment: &str) {
 #[test]
 fn lister_watcher_bad_segment_is_rejected() {
     let server = Server::answering("{}");
-    let (client, stop) = (client(&server), Stop::new());
+    let (client, stop) = (client(&server), Stopper::new());
     let namespaces = BAD.into_iter().filter(|namespace| !namespace.is_empty());
     let namespaces = namespaces.map(|namespace| (pods(), Some(namespace), "namespace", namespace));
     let resources = bad_resources()
@@ -94,7 +94,7 @@ fn lister_watcher_bad_segment_is_rejected() {
 #[test]
 fn api_bad_resource_is_rejected() {
     let server = Server::answering("{}");
-    let (client, stop) = (client(&server), Stop::new());
+    let (client, stop) = (client(&server), Stopper::new());
     for (resource, what, bad) in bad_resources() {
         let api = client.dynamic_api(&resource, Some("n"));
         let object = json!({"metadata": {"name": "a"}});
@@ -125,7 +125,7 @@ fn request_with_dot_segments_is_rejected() {
         "..",
     ] {
         let error = client
-            .request(&Request::get(path), &Stop::new())
+            .request(&Request::get(path), &Stop::never())
             .map(drop)
             .expect_err(path);
         assert!(
@@ -135,7 +135,7 @@ fn request_with_dot_segments_is_rejected() {
     }
     assert_eq!(server.accepted(), 0, "a request was sent");
     client
-        .request(&Request::get("/a..b/.c/...?x=/../"), &Stop::new())
+        .request(&Request::get("/a..b/.c/...?x=/../"), &Stop::never())
         .unwrap();
     assert!(
         server.request().starts_with("GET /a..b/.c/...?x=/../ "),
@@ -148,7 +148,7 @@ fn names_are_escaped_as_in_go() {
     let server = Server::answering(r#"{"metadata":{"name":"system:node@a b"}}"#);
     let roles = GroupVersionResource::new("rbac.authorization.k8s.io", "v1", "clusterroles");
     let roles = client(&server).dynamic_api(&roles, None);
-    roles.get("system:node@a b", &Stop::new()).unwrap();
+    roles.get("system:node@a b", &Stop::never()).unwrap();
     // The result of Go's `url.URL.EscapedPath` for "system:node@a b".
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node@a%20b";
     assert!(server.request().starts_with(&format!("GET {path} ")));
@@ -171,7 +171,7 @@ fn scope_with_invalid_namespace_fails_to_start() {
         let good = factory.dynamic(GroupVersionResource::new("", "v1", "nodes"));
         let scope = InformerScope::all().namespace("good").namespace(bad);
         let informer = factory.informer_of(Source::dynamic(pods()).scope(scope.clone()));
-        let error = factory.start(&Stop::new()).expect_err(bad).to_string();
+        let error = factory.start(&Stop::never()).expect_err(bad).to_string();
         assert!(
             error.contains("pods") && error.contains("not a DNS label"),
             "{error}"
@@ -179,7 +179,7 @@ fn scope_with_invalid_namespace_fails_to_start() {
         assert!(error.contains(&format!("namespace {bad:?}")), "{error}");
         assert!(!informer.has_synced() && !good.is_stopped());
         let error = factory
-            .wait_for_cache_sync_with(&Stop::new(), SOON)
+            .wait_for_cache_sync_with(&Stop::never(), SOON)
             .unwrap_err();
         assert!(error.unsynced.iter().all(|one| one.not_started), "{error}");
 
@@ -198,7 +198,7 @@ fn scope_with_invalid_namespace_fails_to_start() {
     for (resource, what, bad) in bad_resources() {
         let factory = SharedInformerFactory::builder(client(&server)).build();
         factory.dynamic(resource);
-        let error = factory.start(&Stop::new()).expect_err(bad).to_string();
+        let error = factory.start(&Stop::never()).expect_err(bad).to_string();
         assert!(
             error.contains(&format!("{what} {bad:?} can't be part of a path")),
             "{error}"
@@ -211,6 +211,6 @@ fn scope_with_invalid_namespace_fails_to_start() {
         .namespace(longest)
         .build();
     factory.dynamic(pods());
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     factory.shutdown();
 }

@@ -18,7 +18,7 @@ use super::tls::Authority;
 
 fn get(client: &Client) -> Result<Vec<u8>, Error> {
     client
-        .request(&Request::get("/version"), &Stop::new())?
+        .request(&Request::get("/version"), &Stop::never())?
         .bytes()
 }
 
@@ -151,7 +151,7 @@ fn concurrent_401s_share_one_plugin_run() {
     assert!(get(&client).unwrap_err().is_unauthorized());
     assert_eq!(plugin.runs(), 2);
     plugin.set_credential(&json!({"token": "good", "expirationTimestamp": FUTURE}));
-    let post = || client.request(&Request::post("/things").body("b"), &Stop::new());
+    let post = || client.request(&Request::post("/things").body("b"), &Stop::never());
     thread::scope(|scope| {
         let requests: Vec<_> = (0..8).map(|_| scope.spawn(post)).collect();
         requests

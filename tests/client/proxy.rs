@@ -18,7 +18,7 @@ use super::tunnels::{Kind, Tunnels};
 
 fn get(config: Config) -> Result<Vec<u8>, Error> {
     Client::new(config)?
-        .request(&Request::get("/version"), &Stop::new())?
+        .request(&Request::get("/version"), &Stop::never())?
         .bytes()
 }
 
@@ -52,7 +52,7 @@ fn all_proxy_kinds_reach_servers_with_and_without_tls() {
             let client = Client::new(config.proxy_url(with_user(&proxy, "me:s3cret"))).unwrap();
             for _ in 0..3 {
                 let response = client
-                    .request(&Request::get("/version"), &Stop::new())
+                    .request(&Request::get("/version"), &Stop::never())
                     .unwrap();
                 assert_eq!(response.bytes().unwrap(), b"{}");
                 let request = server.request();
@@ -496,7 +496,7 @@ fn get_on_closed_pooled_tunnel_is_retried() {
         });
         let config = Config::new(server.url()).insecure_skip_tls_verify(true);
         let client = Client::new(config.proxy_url(with_user(&proxy, "me:s3cret"))).unwrap();
-        let request = |request: Request| client.request(&request, &Stop::new())?.bytes();
+        let request = |request: Request| client.request(&request, &Stop::never())?.bytes();
         for _ in 0..3 {
             request(Request::get("/")).unwrap();
         }

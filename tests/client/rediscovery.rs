@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_informer::client::discovery::DiscoveredResource;
 use k8s_informer::object::{GroupVersionKind, GroupVersionResource};
 use k8s_informer::reflector::{ListWatch, ListerWatcher, ListerWatcherSource};
-use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_testing::{ApiResource, ApiServer, Fault};
 use serde_json::json;
 
@@ -44,7 +44,7 @@ fn concurrent_clones_share_one_discovery() {
         for name in ["widgets", "wi", "Gadget", "gadgets.example.com"].repeat(4) {
             let client = client.clone();
             scope.spawn(move || {
-                let resource: DiscoveredResource = client.discover(name, &Stop::new()).unwrap();
+                let resource: DiscoveredResource = client.discover(name, &Stop::never()).unwrap();
                 assert_eq!(resource.resource.group, "example.com");
             });
         }
@@ -56,7 +56,7 @@ fn concurrent_clones_share_one_discovery() {
 fn missing_name_triggers_rediscovery_at_limited_rate() {
     let has_widgets = Arc::new(AtomicBool::new(false));
     let (server, count) = counting(has_widgets.clone());
-    let (client, stop) = (client(&server), Stop::new());
+    let (client, stop) = (client(&server), Stopper::new());
     let discoveries = || count.load(Ordering::SeqCst) / REQUESTS_PER_DISCOVERY;
 
     // A name that is missing in a fresh discovery does not cause another one.
@@ -98,7 +98,7 @@ fn missing_name_triggers_rediscovery_at_limited_rate() {
 fn discover_kind_rediscovers_and_matches_exactly() {
     let has_widgets = Arc::new(AtomicBool::new(false));
     let (server, count) = counting(has_widgets.clone());
-    let (client, stop) = (client(&server), Stop::new());
+    let (client, stop) = (client(&server), Stopper::new());
     let kind = |api_version, kind| GroupVersionKind::of(api_version, kind);
     let find = |kind: &GroupVersionKind| client.discover_kind(kind, &stop);
 
@@ -139,7 +139,7 @@ fn kind_in_stale_version_is_not_reported_as_missing() {
         }]});
         (path == "/apis").then(|| ok(&groups))
     });
-    let (client, stop) = (client(&server), Stop::new());
+    let (client, stop) = (client(&server), Stopper::new());
     let error = client
         .discover_kind(&GroupVersionKind::of("example.com/v1", "Widget"), &stop)
         .unwrap_err();
@@ -168,7 +168,7 @@ fn failed_discovery_is_retried_and_keeps_known_resources() {
         "/apis" => Some(ok(&aggregated(&[("example.com", &["v1"])]))),
         _ => None,
     });
-    let (client, stop) = (client(&server), Stop::new());
+    let (client, stop) = (client(&server), Stopper::new());
     assert!(
         client
             .discover("widgets", &stop)
@@ -193,7 +193,7 @@ fn stale_group_is_discovered_again() {
         }
         (path == "/apis").then(|| ok(&apis))
     });
-    let (client, stop) = (client(&server), Stop::new());
+    let (client, stop) = (client(&server), Stopper::new());
     assert!(
         client
             .discover("widgets.example.com", &stop)
@@ -223,7 +223,7 @@ fn stop_of_one_caller_does_not_end_discovery_of_others() {
         }
     });
     let client = client(&server);
-    let (first, second, third) = (Stop::new(), Stop::new(), Stop::new());
+    let (first, second, third) = (Stopper::new(), Stopper::new(), Stopper::new());
     let start_discovery = |stop: &Stop| {
         let (client, stop) = (client.clone(), stop.clone());
         thread::spawn(move || client.discover("widgets", &stop))
@@ -253,7 +253,7 @@ fn discovery_of_silent_server_times_out() {
     let config = Config::new(server.url()).response_timeout(Duration::from_millis(50));
     let error = Client::new(config)
         .unwrap()
-        .discovery(&Stop::new())
+        .discovery(&Stop::never())
         .unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
 }
@@ -262,7 +262,7 @@ fn discovery_of_silent_server_times_out() {
 fn discovery_error_hides_token() {
     let server = serve_paths(|_| Some(reply("401 Unauthorized", "", "")));
     let client = Client::new(Config::new(server.url()).token("s3cret")).unwrap();
-    let error = client.discover("pods", &Stop::new()).unwrap_err();
+    let error = client.discover("pods", &Stop::never()).unwrap_err();
     assert!(error.is_unauthorized(), "{error:?}");
     assert!(!format!("{error} {error:?} {client:?}").contains("s3cret"));
     assert!(server.request().contains("authorization: Bearer s3cret"));
@@ -271,7 +271,7 @@ fn discovery_error_hides_token() {
 #[test]
 fn factory_finds_resources_by_name() {
     let server = ApiServer::start().unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     server
         .create(
             "/apis/apps/v1/namespaces/web/deployments",
@@ -314,7 +314,7 @@ fn factory_finds_resources_by_name() {
         error.is_no_match() && error.to_string().contains("deployments.apps"),
         "{error}"
     );
-    let stopped = Stop::new();
+    let stopped = Stopper::new();
     stopped.stop();
     let other_server = SharedInformerFactory::builder(self::client(&Server::mute())).build();
     assert!(
@@ -346,7 +346,7 @@ fn find_resource_asks_again_before_a_name_is_missing() {
     server.fail_next(old.when(|request| request.path() == "/apis").times(2));
     let client = Client::new(Config::new(server.url())).unwrap();
     let factory = SharedInformerFactory::builder(client).build();
-    let found = factory.find_resource("gizmos", &Stop::new()).unwrap();
+    let found = factory.find_resource("gizmos", &Stop::never()).unwrap();
     assert_eq!(
         found,
         GroupVersionResource::new("example.com", "v1", "gizmos")
@@ -358,7 +358,7 @@ fn find_resource_asks_again_before_a_name_is_missing() {
 fn find_resource_rejects_unwatchable_resources() {
     let factory = SharedInformerFactory::builder(client(&recorded_server())).build();
     for (name, verb) in [("tokenreviews", "list"), ("componentstatuses", "watch")] {
-        let error = factory.find_resource(name, &Stop::new()).unwrap_err();
+        let error = factory.find_resource(name, &Stop::never()).unwrap_err();
         let text = error.to_string();
         assert!(!error.is_no_match() && !error.is_retryable(), "{error:?}");
         assert!(
@@ -367,7 +367,7 @@ fn find_resource_rejects_unwatchable_resources() {
         );
     }
     factory
-        .find_resource("componentstatuse", &Stop::new())
+        .find_resource("componentstatuse", &Stop::never())
         .unwrap_err();
 }
 
@@ -385,7 +385,7 @@ fn find_resource_fails_for_source_without_discovery() {
     }
     let factory = SharedInformerFactory::builder(Nameless).build();
     let error = factory
-        .find_resource("deployments.apps", &Stop::new())
+        .find_resource("deployments.apps", &Stop::never())
         .unwrap_err();
     assert!(
         error.to_string().contains("this source has no discovery"),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_informer::client::Request;
-use k8s_informer::{Client, Config, Error, Stop};
+use k8s_informer::{Client, Config, Error, Stop, Stopper};
 use rcgen::PKCS_ECDSA_P256_SHA256;
 
 use super::folder::Folder;
@@ -17,7 +17,7 @@ use super::tls::Authority;
 
 fn get(client: &Client) -> Result<Vec<u8>, Error> {
     client
-        .request(&Request::get("/version"), &Stop::new())?
+        .request(&Request::get("/version"), &Stop::never())?
         .bytes()
 }
 
@@ -36,7 +36,7 @@ fn rotated_ca_applies_to_the_next_connection() {
     let server = Server::with_tls(Some(old.server("127.0.0.1")), script);
     let client = Client::new(Config::new(server.https()).ca_file(&file)).unwrap();
     get(&client).unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let mut watch = client
         .request(&Request::get("/watch"), &stop)
         .unwrap()
@@ -86,7 +86,7 @@ fn rotated_client_certificate_is_used_by_next_request() {
         .ca_pem(authority.pem.clone())
         .client_certificate_files(&files.0, &files.1);
     let client = Client::new(config).unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let mut watch = client
         .request(&Request::get("/watch"), &stop)
         .unwrap()
@@ -178,7 +178,7 @@ fn changed_token_is_tried_once_after_401() {
     // The client also sends a POST again, because a request with a rejected token had no effect.
     let request = Request::post("/things").body("the body");
     client
-        .request(&request, &Stop::new())
+        .request(&request, &Stop::never())
         .unwrap()
         .bytes()
         .unwrap();

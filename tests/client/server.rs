@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::__private::client::ignore_shutdowns;
-use k8s_informer::Stop;
+use k8s_informer::Stopper;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// The time limit for a test that hangs. Every other wait is far shorter.
@@ -303,7 +303,7 @@ impl FullBacklog {
     pub(crate) fn wait_for_connect(&self) {
         if !cfg!(target_os = "linux") {
             // Nothing shows a connect. If this is too short, the stop comes before the connect.
-            Stop::new().wait_timeout(Duration::from_millis(100));
+            Stopper::new().wait_timeout(Duration::from_millis(100));
             return;
         }
         // The format of /proc: remote address and port in hex. State 02 is SYN_SENT.

@@ -68,7 +68,7 @@ fn large_and_small_responses_arrive_unchanged() {
             for kind in ["", "/chunked"] {
                 let request = Request::get(format!("/{size}{kind}"));
                 let body = client
-                    .request(&request, &Stop::new())
+                    .request(&request, &Stop::never())
                     .unwrap()
                     .bytes()
                     .unwrap();
@@ -86,7 +86,7 @@ fn large_and_small_request_bodies_are_sent_unchanged() {
             let body = text(size);
             let request = Request::post("/").json(&body).unwrap();
             client
-                .request(&request, &Stop::new())
+                .request(&request, &Stop::never())
                 .unwrap()
                 .bytes()
                 .unwrap();
@@ -128,7 +128,7 @@ fn response_head_above_32_kib_is_rejected() {
                 let result = client
                     .request(
                         &Request::get(format!("/{size}{kind}")).retries(0),
-                        &Stop::new(),
+                        &Stop::never(),
                     )
                     .and_then(|response| response.bytes());
                 match result {
@@ -152,7 +152,7 @@ fn watch_in_one_byte_chunks_arrives_unchanged() {
     for (_server, client) in clients(|_| Reply::WriteAndClose(in_chunks(&text(50_000), || 1))) {
         let pods = client.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
         for size in [1, 7, 4 << 10, 128 << 10] {
-            let mut body = pods.watch(&ListOptions::default(), &Stop::new()).unwrap();
+            let mut body = pods.watch(&ListOptions::default(), &Stop::never()).unwrap();
             let (mut buffer, mut all) = (vec![0; size], Vec::new());
             while let amount @ 1.. = body.read(&mut buffer).unwrap() {
                 all.extend_from_slice(&buffer[..amount]);

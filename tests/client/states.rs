@@ -14,7 +14,7 @@ use k8s_informer::informer::{Controller, ControllerConfig, SharedIndexInformerOp
 use k8s_informer::object::{Accessor, GroupVersionResource};
 use k8s_informer::queue::DeltaFifo;
 use k8s_informer::reflector::{ReflectorOptions, ReflectorState};
-use k8s_informer::{Client, Config, DynamicObject, SharedIndexInformer, Stop};
+use k8s_informer::{Client, Config, DynamicObject, SharedIndexInformer, Stop, Stopper};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
@@ -145,7 +145,7 @@ impl Scene {
     pub(crate) fn stop_at(&self, moment: Moment) -> Duration {
         // Drops the signals of an earlier informer.
         self.reached.lock().unwrap().try_iter().for_each(drop);
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let (ended, end) = channel();
         let Informer {
             run,
@@ -167,7 +167,7 @@ impl Scene {
             }
         };
         // A timer: this `Stop` is never stopped.
-        Stop::new().wait_timeout(wait);
+        Stopper::new().wait_timeout(wait);
         let start = Instant::now();
         stop.stop();
         let ended = end.recv_timeout(4 * SOON);
@@ -226,7 +226,7 @@ impl Scene {
         let called = move || {
             if is_slow {
                 let _ = reached_sender.send(());
-                Stop::new().wait_timeout(CALLBACK);
+                Stopper::new().wait_timeout(CALLBACK);
             }
         };
         let (updated, processed) = (called.clone(), called.clone());
@@ -372,7 +372,7 @@ fn serve_connection(
                 for n in 0.. {
                     let comma = if n == 0 { "" } else { "," };
                     chunk(&mut stream, &format!("{comma}{}", object(n, 7)))?;
-                    Stop::new().wait_timeout(Duration::from_micros(200));
+                    Stopper::new().wait_timeout(Duration::from_micros(200));
                 }
             }
             _ if !is_watch => {

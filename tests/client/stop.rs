@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::client::{Request, Response};
-use k8s_informer::{Client, Config, Error, Stop};
+use k8s_informer::{Client, Config, Error, Stop, Stopper};
 
 use super::server::{
     FullBacklog, IGNORE_SHUTDOWNS, Reply, SOON, Server, ServerEvent, first_chunk,
@@ -21,7 +21,7 @@ const IMMEDIATE: Duration = Duration::from_secs(2);
 /// Starts a request, waits for `phase` and stops the request.
 pub(crate) fn stop_during(config: Config, phase: impl FnOnce()) -> Error {
     let client = Client::new(config).unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let (done, result) = channel();
     thread::spawn({
         let stop = stop.clone();
@@ -50,7 +50,7 @@ pub(crate) fn stop_during(config: Config, phase: impl FnOnce()) -> Error {
 fn stop_before_request_sends_nothing() {
     let server = Server::answering("{}");
     let client = Client::new(Config::new(server.url())).unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     stop.stop();
     assert!(
         client
@@ -88,7 +88,7 @@ fn connect_timeout_includes_tls_handshake() {
             .connect_timeout(Duration::from_millis(50));
         let error = Client::new(config)
             .unwrap()
-            .request(&Request::get("/"), &Stop::new())
+            .request(&Request::get("/"), &Stop::never())
             .unwrap_err();
         assert!(error.is_timeout(), "{error:?}");
     }
@@ -117,7 +117,7 @@ fn stop_ends_sending_of_unread_body() {
         listener.local_addr().unwrap()
     )))
     .unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::scope(|scope| {
         let request = Request::post("/").body(vec![b' '; 64 * 1024 * 1024]);
         let stop = &stop;
@@ -179,7 +179,7 @@ fn stop_ends_requests_over_tls() {
 fn stop_ends_hundred_watches_at_once() {
     let server = Server::start(|_| Reply::WriteAndHang(first_chunk("{")));
     let client = Client::new(Config::new(server.url())).unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let watches: Vec<_> = (0..100)
         .map(|_| {
             let mut body = client
@@ -208,7 +208,7 @@ fn stop_of_earlier_request_does_not_end_the_next_one() {
         Reply::Write(reply("200 OK", "", "{}"))
     });
     let client = Client::new(Config::new(server.url())).unwrap();
-    let earlier = Stop::new();
+    let earlier = Stopper::new();
     let mut body = client
         .request(&Request::get("/"), &earlier)
         .unwrap()
@@ -219,7 +219,7 @@ fn stop_of_earlier_request_does_not_end_the_next_one() {
     thread::scope(|scope| {
         let next = scope.spawn(|| {
             client
-                .request(&Request::get("/slow"), &Stop::new())
+                .request(&Request::get("/slow"), &Stop::never())
                 .unwrap()
                 .bytes()
                 .unwrap()
@@ -232,7 +232,7 @@ fn stop_of_earlier_request_does_not_end_the_next_one() {
     assert_eq!(server.accepted(), 1);
 
     // The stop of the current request ends it.
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::scope(|scope| {
         let last = scope.spawn(|| client.request(&Request::get("/slow"), &stop));
         assert!(server.request().starts_with("GET /slow"));
@@ -262,7 +262,7 @@ fn stops_at_any_moment_do_not_affect_other_requests() {
             // With each step the stop comes later: first at the start of the request, finally after
             // its end.
             for step in 0..600_u64 {
-                let stop = Stop::new();
+                let stop = Stopper::new();
                 thread::scope(|scope| {
                     let request = scope.spawn(|| get(&stop));
                     let until = Instant::now() + Duration::from_micros(step);
@@ -283,7 +283,7 @@ fn stops_at_any_moment_do_not_affect_other_requests() {
         });
         let mut answered = 0;
         while !stopping.is_finished() {
-            assert_eq!(get(&Stop::new()).unwrap(), b"{}");
+            assert_eq!(get(&Stop::never()).unwrap(), b"{}");
             answered += 1;
         }
         println!(

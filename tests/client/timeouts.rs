@@ -122,7 +122,10 @@ fn assert_complete_despite_timeouts(client: &Client, bodies: &Sender<Receiver<()
         let (go, go_receiver) = channel();
         bodies.send(go_receiver).unwrap();
         let request = Request::get("/").idle_timeout(SHORT);
-        let mut body = client.request(&request, &Stop::new()).unwrap().into_body();
+        let mut body = client
+            .request(&request, &Stop::never())
+            .unwrap()
+            .into_body();
         let (text, timeouts) = read_despite_timeouts(&mut body, &go);
         assert_eq!(text, TEXT);
         assert!(timeouts >= CHUNKS.concat().len(), "{timeouts}");
@@ -188,7 +191,7 @@ fn idle_timeout_ignores_bytes_of_endless_trailers() {
     let client = Client::new(Config::new(url)).unwrap();
     let request = Request::get("/").idle_timeout(Duration::from_millis(50));
     let error = client
-        .request(&request, &Stop::new())
+        .request(&request, &Stop::never())
         .unwrap()
         .bytes()
         .unwrap_err();
@@ -206,7 +209,7 @@ fn silent_list_times_out_but_silent_watch_does_not() {
     bodies.send(go_receiver).unwrap();
     let mut watch = client
         .lister_watcher(&pods, None)
-        .watch(&ListOptions::default(), &Stop::new())
+        .watch(&ListOptions::default(), &Stop::never())
         .unwrap();
     let watch = thread::spawn(move || {
         let mut text = Vec::new();
@@ -217,7 +220,7 @@ fn silent_list_times_out_but_silent_watch_does_not() {
     let client = Client::new(Config::new(server.url()).response_timeout(limit)).unwrap();
     let mut list = client
         .lister_watcher(&pods, None)
-        .list(&ListOptions::default(), &Stop::new())
+        .list(&ListOptions::default(), &Stop::never())
         .unwrap();
     // Wait for two timeouts of the list. The watch is silent meanwhile, and would time out if the
     // limit of the list applied to it.
@@ -254,7 +257,7 @@ fn endless_error_body_ends_at_the_response_timeout() {
     let client =
         Client::new(Config::new(url).response_timeout(Duration::from_millis(250))).unwrap();
     let error = client
-        .request(&Request::get("/"), &Stop::new())
+        .request(&Request::get("/"), &Stop::never())
         .unwrap_err();
     assert_eq!(error.status().unwrap().code, 503);
 }

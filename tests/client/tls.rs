@@ -124,7 +124,7 @@ pub(crate) fn server(tls: Arc<ServerConfig>) -> Server {
 
 fn get(config: Config) -> Result<Vec<u8>, Error> {
     Client::new(config)?
-        .request(&Request::get("/version"), &Stop::new())?
+        .request(&Request::get("/version"), &Stop::never())?
         .bytes()
 }
 
@@ -146,7 +146,7 @@ fn server_with_trusted_ca_is_accepted() {
     let client = Client::new(Config::new(server.https()).ca_pem(authority.pem.clone())).unwrap();
     for _ in 0..3 {
         client
-            .request(&Request::get("/version"), &Stop::new())
+            .request(&Request::get("/version"), &Stop::never())
             .unwrap()
             .bytes()
             .unwrap();

@@ -41,7 +41,7 @@ pub(crate) fn install_provider() {
 
 pub(super) fn get(config: Config) -> Result<(), Error> {
     let client = Client::new(config)?;
-    let response = client.request(&Request::get("/version"), &Stop::new())?;
+    let response = client.request(&Request::get("/version"), &Stop::never())?;
     assert_eq!(response.bytes()?, b"{}");
     Ok(())
 }
@@ -707,7 +707,7 @@ fn rejected_client_certificate_is_described() {
     // The server closes the connection while the client writes. Its alert is read nevertheless.
     let request = Request::post("/").body(vec![b' '; 64 << 20]);
     let client = Client::new(config).unwrap();
-    let error = client.request(&request, &Stop::new()).unwrap_err();
+    let error = client.request(&request, &Stop::never()).unwrap_err();
     assert!(error.to_string().contains(expected), "{error}");
 }
 

@@ -10,7 +10,9 @@ use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, DeleteOptions, FieldValidation, Patch};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
-use k8s_informer::{Client, Config, DynamicObject, Error, Object, ObjectMeta, Stop, impl_object};
+use k8s_informer::{
+    Client, Config, DynamicObject, Error, Object, ObjectMeta, Stop, Stopper, impl_object,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -92,7 +94,7 @@ fn next_request(server: &Server) -> (String, String) {
 fn list_and_watch_send_their_options_as_query() {
     let server =
         Server::start(|_| Reply::WriteAndClose(reply("200 OK", "", &list(json!({}), &[]))));
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let mut options = all();
     options.label_selector = "a in (b)".to_owned();
     options.resource_version = Some("0".to_owned());
@@ -161,7 +163,7 @@ fn rejected_request_names_its_selectors() {
         let kind = "Content-Type: application/json\r\n";
         Reply::Write(reply("400 Bad Request", kind, &refusal))
     });
-    let (api, stop, mut options) = (counteds(&server), Stop::new(), all());
+    let (api, stop, mut options) = (counteds(&server), Stopper::new(), all());
     options.label_selector = "a in (b\n".to_owned();
     options.field_selector = "x".to_owned();
     let what = r#"counteds.example.com in namespace "n": label selector "a in (b\n": field selector "x": "#;
@@ -199,7 +201,7 @@ fn list_without_items_is_empty() {
         let body = bodies[requests.fetch_add(1, Ordering::Relaxed)];
         Reply::Write(reply("200 OK", "Content-Type: application/json\r\n", body))
     });
-    let (api, stop) = (counteds(&server), Stop::new());
+    let (api, stop) = (counteds(&server), Stopper::new());
     let pages: Vec<_> = api.pages(&all(), &stop).map(Result::unwrap).collect();
     let list = api.list(&all(), &stop).unwrap();
     let lists: Vec<_> = pages.iter().chain([&list]).collect();
@@ -246,7 +248,7 @@ fn invalid_list_response_is_rejected_without_quoting_it() {
     ] {
         let shown = body.clone();
         let server = Server::start(move |_| Reply::Write(reply("200 OK", "", &body)));
-        let (api, stop) = (counteds(&server), Stop::new());
+        let (api, stop) = (counteds(&server), Stopper::new());
         let first = api.list(&all(), &stop).unwrap_err();
         let mut pages = api.pages(&all(), &stop);
         let second = pages.next().unwrap().unwrap_err();
@@ -270,7 +272,7 @@ fn invalid_list_response_is_rejected_without_quoting_it() {
     // The connection closes in the middle of a list.
     let server =
         Server::start(|_| Reply::WriteAndClose(first_chunk(r#"{"kind":"CountedList","items":["#)));
-    let error = counteds(&server).list(&all(), &Stop::new()).unwrap_err();
+    let error = counteds(&server).list(&all(), &Stop::never()).unwrap_err();
     assert!(error.is_connection() && error.is_retryable(), "{error:?}");
     assert!(
         error
@@ -307,7 +309,7 @@ fn pages_follow_continue_token_until_first_error() {
     options.resource_version = Some("5".to_owned());
     options.resource_version_match =
         Some(k8s_informer::reflector::ResourceVersionMatch::NotOlderThan);
-    let mut pages = counteds(&server).pages(&options, &Stop::new());
+    let mut pages = counteds(&server).pages(&options, &Stop::never());
     assert_eq!(
         server.accepted(),
         0,
@@ -345,7 +347,7 @@ fn pages_follow_continue_token_until_first_error() {
     let gone = status(410, "Expired", "too old");
     let server = Server::start(move |_| Reply::Write(reply("410 Gone", "", &gone)));
     let error = counteds(&server)
-        .pages(&all(), &Stop::new())
+        .pages(&all(), &Stop::never())
         .next()
         .unwrap()
         .unwrap_err();
@@ -367,7 +369,7 @@ fn dynamic_list_items_inherit_kind_from_the_list() {
         let resource = GroupVersionResource::new("example.com", "v1", "widgets");
         let list = client(&server)
             .dynamic_api(&resource, Some("n"))
-            .list(&all(), &Stop::new())
+            .list(&all(), &Stop::never())
             .unwrap();
         let kind = |object: DynamicObject| format!("{} {}", object.api_version(), object.kind());
         list.into_iter().map(kind).collect::<Vec<_>>()
@@ -419,7 +421,7 @@ fn stop_ends_lists_collection_deletes_evictions_and_scales() {
             },
         ];
         for verb in verbs {
-            let stop = Stop::new();
+            let stop = Stopper::new();
             let (done, result) = channel();
             let (thread_client, stopped) = (client.clone(), stop.clone());
             thread::spawn(move || done.send(verb(&thread_client, &stopped)).unwrap());
@@ -445,7 +447,7 @@ fn stop_ends_lists_collection_deletes_evictions_and_scales() {
 fn write_options_are_sent_with_writes_only() {
     let map = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n"},"items":[]}"#;
     let server = Server::answering(map);
-    let (plain, stop) = (maps(&server), Stop::new());
+    let (plain, stop) = (maps(&server), Stopper::new());
     let api = plain
         .dry_run()
         .field_manager("me & you")
@@ -535,7 +537,7 @@ fn eviction_sends_name_and_options_and_is_not_retried() {
             _ => reply("429 Too Many Requests", "Retry-After: 1\r\n", &refused),
         })
     });
-    let (pods, stop) = (client(&server).api::<Pod>(Some("n")), Stop::new());
+    let (pods, stop) = (client(&server).api::<Pod>(Some("n")), Stopper::new());
     let mut options = DeleteOptions::default();
     options.uid = Some("u".to_owned());
     options.grace_period_seconds = Some(0);
@@ -596,7 +598,7 @@ fn list_pages_and_watch_are_retried_after_retry_after() {
             _ => reply("200 OK", "Content-Type: application/json\r\n", &empty),
         })
     });
-    let (api, stop) = (counteds(&server), Stop::new());
+    let (api, stop) = (counteds(&server), Stopper::new());
     assert!(api.list(&all(), &stop).unwrap().items.is_empty());
     assert_eq!(api.pages(&all(), &stop).map(Result::unwrap).count(), 1);
     assert!(api.watch(&all(), &stop).is_ok());
@@ -609,7 +611,7 @@ fn delete_discards_response_body_above_the_body_limit() {
     let api = Client::new(Config::new(server.url()).body_limit(1000))
         .unwrap()
         .api::<Counted>(Some("n"));
-    let (none, stop) = (DeleteOptions::default(), Stop::new());
+    let (none, stop) = (DeleteOptions::default(), Stopper::new());
     api.delete_collection(&none, &all(), &stop).unwrap();
     api.delete("a", &none, &stop).unwrap();
     assert_eq!(
@@ -626,7 +628,7 @@ fn object_can_be_created_at_a_subresource() {
     let resource = GroupVersionResource::new("", "v1", "serviceaccounts");
     let (accounts, stop) = (
         client(&server).dynamic_api(&resource, Some("n")),
-        Stop::new(),
+        Stopper::new(),
     );
     let body =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
@@ -681,7 +683,7 @@ fn subresource_of_metadata_is_read_and_replaced_whole() {
     let resource = GroupVersionResource::new("example.com", "v1", "widgets");
     let (widgets, stop) = (
         client(&server).metadata_api(&resource, Some("n")),
-        Stop::new(),
+        Stopper::new(),
     );
     let scales = widgets.subresource::<DynamicObject>("scale");
     let mut read = scales.get("a", &stop).unwrap();
@@ -710,7 +712,7 @@ fn pod_logs_stream_without_timeout_until_stopped() {
         Reply::WriteAndHang(format!("{head}4\r\none\n\r\n6\r\ntwo\nth\r\n").into_bytes())
     });
     let config = Config::new(server.url()).response_timeout(Duration::from_millis(100));
-    let (client, stop) = (Client::new(config).unwrap(), Stop::new());
+    let (client, stop) = (Client::new(config).unwrap(), Stopper::new());
     let pods = client.api::<Pod>(Some("n"));
     let request = Request::get(pods.path("a", "log").unwrap())
         .query("follow", "true")
@@ -755,7 +757,7 @@ fn metadata_verbs_send_matching_accept_headers() {
     let server = Server::answering(list);
     let (metadata, stop) = (
         client(&server).metadata_api(&configmaps(), None),
-        Stop::new(),
+        Stopper::new(),
     );
     let accepts = || {
         let request = server.request();

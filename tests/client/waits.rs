@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::client::{KubeconfigOptions, WaitError};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::{Client, Config, DynamicObject, Object, ObjectMeta, Stop, impl_object};
+use k8s_informer::{Client, Config, DynamicObject, Object, ObjectMeta, Stop, Stopper, impl_object};
 use k8s_informer_testing::{ApiResource, ApiServer, FakeClock, Fault, Verb};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
@@ -32,7 +32,7 @@ pub(crate) struct World {
     pub(crate) server: ApiServer,
     pub(crate) clock: FakeClock,
     pub(crate) client: Client,
-    pub(crate) stop: Stop,
+    pub(crate) stop: Stopper,
 }
 
 impl World {
@@ -46,7 +46,7 @@ impl World {
             server,
             clock,
             client,
-            stop: Stop::new(),
+            stop: Stopper::new(),
         }
     }
 
@@ -107,7 +107,7 @@ impl World {
     }
 }
 
-struct StopOnDrop<'a>(&'a Stop);
+struct StopOnDrop<'a>(&'a Stopper);
 
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
@@ -625,7 +625,7 @@ fn set_status(world: &World, status: Value) {
     world
         .widgets()
         .status()
-        .patch("w", &patch, &Stop::new())
+        .patch("w", &patch, &Stop::never())
         .unwrap();
 }
 
@@ -775,7 +775,7 @@ fn deletion_of_a_held_object_ends_with_its_finalizer() {
             || {
                 world.watch_is_open();
                 let options = DeleteOptions::same_object(&*map);
-                world.maps().delete("a", &options, &Stop::new()).unwrap();
+                world.maps().delete("a", &options, &Stop::never()).unwrap();
                 let release = json!({"metadata": {"finalizers": null}});
                 world.server.patch(&format!("{MAPS}/a"), release).unwrap();
             },

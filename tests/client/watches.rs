@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::client::api::{Api, WatchEvent, WatchEvents};
-use k8s_informer::{Client, Config, Error, Object, Stop};
+use k8s_informer::{Client, Config, Error, Object, Stop, Stopper};
 use serde_json::{Value, json};
 
 use super::server::{Reply, SOON, Server, first_chunk, reply};
@@ -33,7 +33,7 @@ fn counted(name: &str, version: &str, count: u32) -> Value {
 fn watch_from(api: &Api<Counted>, version: &str) -> WatchEvents<Counted> {
     let mut options = all();
     options.resource_version = Some(version.to_owned());
-    api.watch(&options, &Stop::new()).unwrap()
+    api.watch(&options, &Stop::never()).unwrap()
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn w9_skipped_events_do_not_count() {
         event("MODIFIED", &counted("a", "10", 1)),
     ];
     let server = Server::start(move |_| stream(&lines));
-    let mut events = counteds(&server).watch(&all(), &Stop::new()).unwrap();
+    let mut events = counteds(&server).watch(&all(), &Stop::never()).unwrap();
     let mut results = Vec::new();
     while let Some(event) = events.next() {
         results.push((event.is_ok(), reached(&events)));
@@ -220,7 +220,7 @@ fn error_event_or_broken_frame_ends_watch() {
         reply("410 Gone", "", &status(410, "Expired", "too old")),
     ] {
         let server = Server::start(move |_| Reply::Write(bytes.clone()));
-        let error = counteds(&server).watch(&all(), &Stop::new()).unwrap_err();
+        let error = counteds(&server).watch(&all(), &Stop::never()).unwrap_err();
         assert!(
             error
                 .to_string()
@@ -234,7 +234,7 @@ fn error_event_or_broken_frame_ends_watch() {
 fn watch_times_out_only_with_idle_timeout() {
     let server =
         Server::start(|_| Reply::WriteAndHang(first_chunk(&event("ADDED", &counted("a", "7", 1)))));
-    let stop = Stop::new();
+    let stop = Stopper::new();
     // The watch may be silent for longer than the response timeout.
     let config = Config::new(server.url()).response_timeout(Duration::from_millis(500));
     let api = Client::new(config).unwrap().api::<Counted>(Some("n"));

@@ -16,6 +16,7 @@ use k8s_informer::store::{IndexFunc, Indexers, Transform};
 use k8s_informer::time::Backoff;
 use k8s_informer::{
     Client, Config as ClientConfig, Error, SharedIndexInformer, SharedInformerFactory, Stop,
+    Stopper,
 };
 
 use crate::differential::cluster::Cluster;
@@ -53,7 +54,7 @@ pub(crate) struct World<T> {
     /// How many versions too early the next watch starts. It then repeats events.
     pub(crate) rewind: Arc<AtomicU64>,
     pub(crate) changed: Signal,
-    pub(crate) stop: Stop,
+    pub(crate) stop: Stopper,
     /// Whether the informer may have received an unreadable object since its last list.
     pub(crate) was_incomplete: bool,
     /// Whether the version of the server has gone back in this round.
@@ -164,7 +165,7 @@ impl<T: CacheForm> World<T> {
             rejects_since: Instant::now(),
             rewind,
             changed: Signal::default(),
-            stop: Stop::new(),
+            stop: Stopper::new(),
             was_incomplete: false,
             was_restored: false,
             must_relist: false,

@@ -12,7 +12,7 @@ use k8s_informer::object::Accessor;
 use k8s_informer::queue::Fifo;
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector};
 use k8s_informer::store::{IndexFunc, Indexers, ReflectorStore};
-use k8s_informer::{Error, Indexer, ObjectMeta, SharedIndexInformer, Stop, impl_object};
+use k8s_informer::{Error, Indexer, ObjectMeta, SharedIndexInformer, Stop, Stopper, impl_object};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use serde::Deserialize;
 
@@ -89,7 +89,7 @@ fn relist_after_expiry_decodes_everything() {
 /// Runs a reflector into a store until its script ends.
 fn reflect(script: &ScriptedListerWatcher, store: Arc<dyn ReflectorStore<Note>>) {
     let reflector = Reflector::new(Arc::new(script.clone()), store, options());
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::scope(|scope| {
         scope.spawn(|| reflector.run(&stop));
         until(|| reflector.last_sync_resource_version() == "999");
@@ -192,7 +192,7 @@ fn list_after_an_unindexed_state_is_decoded_in_full() {
 struct Running {
     case: String,
     informer: SharedIndexInformer<Note>,
-    stop: Stop,
+    stop: Stopper,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -211,7 +211,7 @@ impl Running {
         let index = IndexFunc::fallible(move |note: &Note| index(note).map(|()| Vec::new()));
         informer_options.indexers = Indexers::new().with("index", index);
         let informer = SharedIndexInformer::<Note>::new(Arc::new(lister_watcher), informer_options);
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let thread = thread::spawn({
             let (informer, stop) = (informer.clone(), stop.clone());
             move || informer.run(&stop).unwrap()
@@ -416,9 +416,9 @@ fn list_during_processing_of_previous_is_decoded_in_full() {
 }
 
 fn stopped() -> Stop {
-    let stop = Stop::new();
+    let stop = Stopper::new();
     stop.stop();
-    stop
+    stop.signal()
 }
 
 #[test]

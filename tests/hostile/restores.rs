@@ -196,8 +196,8 @@ fn round(seed: u64, queue: InformerQueue, delivery: Delivery) {
             Vec::new()
         })
         .unwrap();
-    factory.start(&Stop::new()).unwrap();
-    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
+    factory.wait_for_cache_sync(&Stop::never()).unwrap();
 
     let case = format!("seed {seed}, {queue:?}, {delivery:?}");
     let random = Random(0x9E37_79B9_7F4A_7C15 ^ (seed + 1));
@@ -256,8 +256,8 @@ fn restored_server_is_detected_by_watch_silence() {
             .reflector_options(options)
             .build();
         let informer = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
-        factory.start(&Stop::new()).unwrap();
-        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(&Stop::never()).unwrap();
         let lost = server
             .create(MAPS, json!({ "metadata": { "name": "lost" } }))
             .unwrap();

@@ -8,7 +8,7 @@ use k8s_informer::reflector::{
     Body, ListOptions, ListerWatcher, ReflectorOptions, ReflectorStatus,
 };
 use k8s_informer::time::{Backoff, Clock};
-use k8s_informer::{Deleted, Error, Object, SharedIndexInformer, Stop};
+use k8s_informer::{Deleted, Error, Object, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
@@ -171,7 +171,7 @@ pub(crate) struct TestInformer<T: Object> {
     pub(crate) informer: SharedIndexInformer<T>,
     pub(crate) script: ScriptedListerWatcher,
     received: Arc<ReceivedChanges<T>>,
-    stop: Stop,
+    stop: Stopper,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -285,7 +285,7 @@ impl<T: Object + DeserializeOwned> TestInformer<T> {
         informer
             .add_handler(Handler(Arc::clone(&received)))
             .unwrap();
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let thread = thread::spawn({
             let (informer, stop) = (informer.clone(), stop.clone());
             move || informer.run(&stop).unwrap()

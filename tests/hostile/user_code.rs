@@ -15,7 +15,9 @@ use k8s_informer::reflector::{
 };
 use k8s_informer::store::{Indexers, ReflectorStore, Transform};
 use k8s_informer::time::Clock;
-use k8s_informer::{Deleted, DynamicObject, Indexer, Object, ObjectMeta, Stop, impl_object};
+use k8s_informer::{
+    Deleted, DynamicObject, Indexer, Object, ObjectMeta, Stop, Stopper, impl_object,
+};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use serde::{Deserialize, Deserializer};
 
@@ -202,7 +204,7 @@ pub(crate) fn reflect_with(
     let mut options = options();
     set(&mut options);
     let reflector = Reflector::new(Arc::new(script.clone()), store, options);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::scope(|scope| {
         scope.spawn(|| reflector.run(&stop));
         until(|| reflector.last_sync_resource_version() == "999");
@@ -516,7 +518,7 @@ fn panic_of_a_step_and_of_a_destructor_leads_to_a_list() {
     options.clock = Arc::new(TwiceClock(Arc::clone(&twice)));
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let reflector = Reflector::new(Arc::new(server), store, options);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::scope(|scope| {
         scope.spawn(|| reflector.run(&stop));
         until(|| reflector.last_sync_resource_version() == "2");

@@ -8,9 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::informer::SharedIndexInformerOptions;
-use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ReflectorState, TimedRead};
+use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, TimedRead};
+use k8s_informer::stop::DoneSetter;
 use k8s_informer::time::Backoff;
-use k8s_informer::{Done, DynamicObject, Error, SharedIndexInformer, Stop};
+use k8s_informer::{DynamicObject, Error, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 
 use crate::informer::support::{self, Feed, Running, SECOND, SOON, status, until};
@@ -277,14 +278,14 @@ fn wait_ends_with_its_stop_and_with_the_informer() {
         assert!(error.is_stopped(), "{error}");
     };
     thread::scope(|scope| {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let before_the_start = scope.spawn({
             let stop = stop.clone();
             move || waits(&stop)
         });
         stop.stop();
         before_the_start.join().unwrap();
-        let (script, other) = (script(), Stop::new());
+        let (script, other) = (script(), Stopper::new());
         let informer = Informer::new(
             Arc::new(script.clone()),
             SharedIndexInformerOptions::default(),
@@ -293,7 +294,7 @@ fn wait_ends_with_its_stop_and_with_the_informer() {
             let (informer, stop) = (informer.clone(), other.clone());
             move || informer.run(&stop)
         });
-        let wait = scope.spawn(move || informer.wait_until_current(Instant::now(), &Stop::new()));
+        let wait = scope.spawn(move || informer.wait_until_current(Instant::now(), &Stop::never()));
         assert!(script.until_requests(4, SOON));
         other.stop();
         run.join().unwrap().unwrap();
@@ -441,7 +442,7 @@ fn l3_watch_that_a_wait_ends_is_healthy_after_an_event_or_a_second() {
 struct SlowRead {
     feed: Feed,
     reads: AtomicUsize,
-    end: Done,
+    end: DoneSetter,
 }
 
 impl ListerWatcher for SlowRead {
@@ -471,7 +472,7 @@ fn slow_read_of_a_lower_version_lowers_no_other_wait() {
     let from = Arc::new(SlowRead {
         feed: feed.clone(),
         reads: AtomicUsize::new(0),
-        end: Done::new("the slow read may end"),
+        end: DoneSetter::new("the slow read may end"),
     });
     let (informer, running) = informer_of(from.clone(), &feed, &clock);
     let slow = wait(&informer);

@@ -9,7 +9,7 @@ use k8s_informer::informer::{
 };
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{ListerWatcher, ReflectorOptions, ReflectorState};
-use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
+use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ fn step_before_each_request_returns_requesting() {
     let script = ScriptedListerWatcher::new([list("10", &["a"]), Answer::open("")]);
     let informer = informer_with(script.clone(), |_| {});
     let (_handler, events) = record(&informer);
-    let mut driver = driver(&informer, &Stop::new());
+    let mut driver = driver(&informer, &Stop::never());
     assert_eq!(script.requests().len(), 0, "nothing runs without a step");
 
     assert_eq!(driver.step(SHORT), Progress::Requesting);
@@ -98,7 +98,7 @@ fn step_delivers_on_the_stepping_thread_and_returns_after_each_batch() {
         })
     });
     let handler = handler.unwrap();
-    let mut driver = driver(&informer, &Stop::new());
+    let mut driver = driver(&informer, &Stop::never());
     step_until(&mut driver, || informer.lister().get("n", "b").is_some());
     let this = thread::current().id();
     let calls = called
@@ -113,7 +113,7 @@ fn step_delivers_on_the_stepping_thread_and_returns_after_each_batch() {
 #[test]
 fn second_start_of_either_kind_fails() {
     let scripted = || ScriptedListerWatcher::new([]);
-    let (driven, stop) = (informer_with(scripted(), |_| {}), Stop::new());
+    let (driven, stop) = (informer_with(scripted(), |_| {}), Stopper::new());
     let _drivers = driven.drivers(&stop).unwrap();
     let is_started = |error| matches!(error, InformerError::AlreadyStarted { .. });
     assert!(is_started(driven.drivers(&stop).unwrap_err()));
@@ -138,7 +138,7 @@ fn waits_within_a_step_return_an_error() {
     let waiting = informer.clone();
     let handler = informer.add_event_handler(|handler| {
         handler.on_add(move |_, _| {
-            let stop = Stop::new();
+            let stop = Stopper::new();
             let version = waiting.wait_for_resource_version("11", Duration::MAX, &stop);
             sender.send(version == Err(WaitError::OwnThread)).unwrap();
             let current = waiting.wait_until_current(Instant::now(), &stop);
@@ -153,7 +153,7 @@ fn waits_within_a_step_return_an_error() {
         })
     });
     handler.unwrap();
-    let mut driver = driver(&informer, &Stop::new());
+    let mut driver = driver(&informer, &Stop::never());
     step_until(&mut driver, || informer.has_synced());
     assert_eq!(results.try_iter().collect::<Vec<_>>(), [true; 3]);
 }
@@ -171,7 +171,7 @@ fn drop_of_one_driver_ends_the_informer() {
     let informer =
         SharedIndexInformer::<DynamicObject>::for_namespaces(sources, Default::default());
     let (handler, _events) = record(&informer);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let mut drivers = informer.drivers(&stop).unwrap();
     assert_eq!(drivers.len(), 2);
     let deadline = Instant::now() + SOON;
@@ -194,7 +194,7 @@ fn stop_ends_the_informer_with_the_next_step_or_drop() {
     for steps in [false, true] {
         let script = ScriptedListerWatcher::new([list("10", &[]), Answer::open("")]);
         let informer = informer_with(script, |_| {});
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let mut driver = driver(&informer, &stop);
         step_until(&mut driver, || informer.has_synced());
         stop.stop();
@@ -212,7 +212,7 @@ fn stop_ends_the_informer_with_the_next_step_or_drop() {
 fn late_handler_is_called_by_the_next_step() {
     let script = ScriptedListerWatcher::new([list("10", &["a"]), Answer::open("")]);
     let informer = informer_with(script, |_| {});
-    let mut driver = driver(&informer, &Stop::new());
+    let mut driver = driver(&informer, &Stop::never());
     step_until(&mut driver, || {
         informer.status().state == ReflectorState::Watching
     });
@@ -230,7 +230,7 @@ fn late_handler_of_another_thread_ends_the_step_that_waits() {
     let watches = [Answer::open(""), Answer::open("")];
     let script = ScriptedListerWatcher::new([list("10", &["a"])].into_iter().chain(watches));
     let informer = informer_with(script, |_| {});
-    let mut driver = driver(&informer, &Stop::new());
+    let mut driver = driver(&informer, &Stop::never());
     step_until(&mut driver, || {
         informer.status().state == ReflectorState::Watching
     });
@@ -260,7 +260,7 @@ fn back_off_passes_between_steps() {
     let informer = informer_with(script.clone(), |reflector| {
         reflector.clock = Arc::new(reflector_clock);
     });
-    let mut driver = driver(&informer, &Stop::new());
+    let mut driver = driver(&informer, &Stop::never());
     assert_eq!(driver.step(SHORT), Progress::Requesting);
     assert_eq!(driver.step(SHORT), Progress::Active);
     assert!(informer.status().last_error.is_some());
@@ -282,7 +282,7 @@ fn silence_counts_the_time_between_steps() {
         reflector.clock = Arc::new(reflector_clock);
         reflector.watch_idle_timeout = Some(100 * SECOND);
     });
-    let mut driver = driver(&informer, &Stop::new());
+    let mut driver = driver(&informer, &Stop::never());
     step_until(&mut driver, || script.requests().len() == 2);
     assert_eq!(driver.step(SHORT), Progress::Active, "an empty line");
     for _ in 0..3 {
@@ -314,7 +314,7 @@ fn w5_watch_ends_unnoticed_between_steps() {
     let informer = informer_with(script.clone(), |reflector| {
         reflector.clock = Arc::new(reflector_clock);
     });
-    let mut driver = driver(&informer, &Stop::new());
+    let mut driver = driver(&informer, &Stop::never());
     step_until(&mut driver, || script.requests().len() == 2);
     clock.advance(60 * SECOND);
     step_until(&mut driver, || informer.status().last_error.is_some());
@@ -335,7 +335,7 @@ fn resync_is_due_between_steps() {
         reflector.resync_period = 60 * SECOND;
     });
     let (_handler, events) = record(&informer);
-    let mut driver = driver(&informer, &Stop::new());
+    let mut driver = driver(&informer, &Stop::never());
     step_until(&mut driver, || script.requests().len() == 2);
     assert_eq!(events.next(), "add a@1 initial");
     driver.step(SHORT);

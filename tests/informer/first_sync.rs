@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use k8s_informer::informer::{InformerScope, Source, SyncError, SyncOptions};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::{Client, Config, ObjectMeta, SharedInformerFactory, Stop, impl_object, observe};
+use k8s_informer::{
+    Client, Config, ObjectMeta, SharedInformerFactory, Stop, Stopper, impl_object, observe,
+};
 use k8s_informer_testing::{ApiServer, Fault};
 use serde::Deserialize;
 use serde_json::json;
@@ -33,7 +35,7 @@ fn fail_fast() -> SyncOptions {
 fn fa4_factory_never_started_fails_the_wait() {
     let (_server, client) = server();
     let factory = SharedInformerFactory::builder(client).build();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.wait_for_cache_sync(&stop).unwrap();
     factory.dynamic(resource("pods"));
     factory.dynamic(resource("configmaps"));
@@ -70,7 +72,7 @@ fn fail_fast_wait_ends_with_the_first_refusal() {
         server.fail_next(Fault::status(code).always());
         let factory = SharedInformerFactory::builder(client).build();
         let pods = factory.dynamic(resource("pods"));
-        let stop = Stop::new();
+        let stop = Stopper::new();
         factory.start(&stop).unwrap();
         let of_the_factory = factory
             .wait_for_cache_sync_with(&stop, fail_fast())
@@ -100,7 +102,7 @@ fn fail_fast_wait_continues_on_transient_errors() {
         .observe(Source::dynamic(resource("pods")))
         .start()
         .unwrap();
-    pods.wait_for_sync(&Stop::new(), fail_fast()).unwrap();
+    pods.wait_for_sync(&Stop::never(), fail_fast()).unwrap();
     assert_eq!(server.pending_faults(), 0);
     let error = pods.status().last_error.unwrap();
     assert_eq!(error.status().unwrap().code, 503, "{error}");
@@ -114,7 +116,7 @@ fn fail_fast_wait_ends_while_another_informer_is_silent() {
     let factory = SharedInformerFactory::builder(client).build();
     factory.dynamic(resource("configmaps"));
     factory.dynamic(resource("secrets"));
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.start(&stop).unwrap();
     let error = factory
         .wait_for_cache_sync_with(&stop, SyncOptions::new().fail_fast())
@@ -153,7 +155,7 @@ fn lifted_refusal_does_not_end_a_later_wait() {
     };
     until("blue listed", listed);
     let options = SyncOptions::new().timeout(INSTANT).fail_fast();
-    let error = pods.wait_for_sync(&Stop::new(), options).unwrap_err();
+    let error = pods.wait_for_sync(&Stop::never(), options).unwrap_err();
     assert!(error.timed_out() && !error.is_refused(), "{error}");
 }
 
@@ -163,7 +165,7 @@ fn sync_error_distinguishes_timeout_stop_and_end() {
     server.fail_next(Fault::status(403).always());
     let factory = SharedInformerFactory::builder(client).build();
     let pods = factory.dynamic(resource("pods"));
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.start(&stop).unwrap();
     until("failed", || pods.status().last_error.is_some());
     let kind = |error: &SyncError| (error.is_stopped(), error.timed_out(), error.is_refused());
@@ -179,7 +181,7 @@ fn sync_error_distinguishes_timeout_stop_and_end() {
     let error = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
     assert_eq!(kind(&error), (true, false, false), "{error}");
     // The stop of this wait is a new one that is not signalled, but the informer has ended.
-    let error = pods.wait_for_sync(&Stop::new(), SOON).unwrap_err();
+    let error = pods.wait_for_sync(&Stop::never(), SOON).unwrap_err();
     assert_eq!(kind(&error), (false, false, false), "{error}");
     assert!(
         error
@@ -235,7 +237,7 @@ fn observation_reports_objects_that_cannot_be_decoded() {
     let maps =
         observe::<Counts>(client).on_error(move |error| sender.send(error.to_string()).unwrap());
     let maps = maps.start().unwrap();
-    maps.wait_for_sync(&Stop::new(), SOON).unwrap();
+    maps.wait_for_sync(&Stop::never(), SOON).unwrap();
     let map = json!({"metadata": {"name": "a"}, "data": {"n": "many"}});
     server
         .create("/api/v1/namespaces/default/configmaps", map)
@@ -256,7 +258,7 @@ fn refused_list_is_logged_once_as_permanent() {
         .namespace("bad-selector")
         .field_selector("spec.colour=red");
     let pods = factory.informer_of(Source::dynamic(resource("pods")).scope(scope.clone()));
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.start(&stop).unwrap();
     let error = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
     assert!(
@@ -281,13 +283,13 @@ fn wait_and_start_errors_have_equal_debug_and_display() {
         .observe(Source::dynamic(resource("pods")))
         .start()
         .unwrap();
-    let error = pods.wait_for_sync(&Stop::new(), fail_fast()).unwrap_err();
+    let error = pods.wait_for_sync(&Stop::never(), fail_fast()).unwrap_err();
     assert_eq!(format!("{error:?}"), error.to_string());
     let cause = error.unsynced[0].last_error.clone().unwrap();
     assert_eq!(format!("{cause:?}"), cause.to_string());
     let factory =
         SharedInformerFactory::builder(Client::new(Config::new(server.url())).unwrap()).build();
     factory.shutdown();
-    let error = factory.start(&Stop::new()).unwrap_err();
+    let error = factory.start(&Stop::never()).unwrap_err();
     assert_eq!(format!("{error:?}"), error.to_string());
 }

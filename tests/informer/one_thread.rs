@@ -12,7 +12,7 @@ use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{ReflectorOptions, ReflectorState};
 use k8s_informer::store::Transform;
 use k8s_informer::time::Backoff;
-use k8s_informer::{DynamicObject, Error, Object, SharedIndexInformer, Stop};
+use k8s_informer::{DynamicObject, Error, Object, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use serde_json::{Value, json};
 
@@ -103,7 +103,7 @@ fn all_callbacks_run_on_the_thread_of_run() {
         .unwrap();
     let (_handler, events) = record(&informer);
     let (sender, ran_on) = mpsc::channel();
-    let (stop, of_run) = (Stop::new(), informer.clone());
+    let (stop, of_run) = (Stopper::new(), informer.clone());
     let stops = stop.clone();
     let running = thread::spawn(move || {
         sender.send(thread::current().id()).unwrap();
@@ -182,7 +182,7 @@ fn wait_on_the_own_thread_fails() {
     let (sender, results) = mpsc::channel();
     let own = informer.clone();
     let handler = move |_: &Arc<DynamicObject>, _| {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let reached = own.wait_for_resource_version("10", SOON, &stop);
         let synced = own.wait_for_sync(&stop, None);
         let current = own.wait_until_current(Instant::now(), &stop);
@@ -583,7 +583,7 @@ fn signal_of_the_own_thread_ends_its_wait() {
             signal.wait();
             let is_set = [
                 signal.wait_timeout(SOON),
-                signal.wait_or_stop(&Stop::new()),
+                signal.wait_or_stop(&Stop::never()),
                 signal.is_done(),
             ];
             sender.send(is_set).unwrap();

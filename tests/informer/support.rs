@@ -10,7 +10,7 @@ use k8s_informer::handler::{HandlerOptions, HandlerRegistration, ResourceEventHa
 use k8s_informer::informer::InformerError;
 use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ReflectorOptions, TimedRead};
 use k8s_informer::time::{Backoff, Clock};
-use k8s_informer::{Deleted, DynamicObject, Error, Object, SharedIndexInformer, Stop};
+use k8s_informer::{Deleted, DynamicObject, Error, Object, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::FakeClock;
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
@@ -34,7 +34,7 @@ pub(crate) struct Feed {
     /// Measures the time limits of reads. Without a clock, they are measured in real time.
     clock: Option<FakeClock>,
     /// Ends the wait of the current read on this clock.
-    wakes: Arc<Mutex<Option<Stop>>>,
+    wakes: Arc<Mutex<Option<Stopper>>>,
 }
 
 type List = Result<String, Error>;
@@ -235,14 +235,14 @@ pub(crate) fn options(clock: &FakeClock) -> ReflectorOptions {
 
 /// A function that runs on its own thread. Dropping this value stops the function.
 pub(crate) struct Running<R> {
-    pub stop: Stop,
+    pub stop: Stopper,
     ended: mpsc::Receiver<R>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl<R: Send + 'static> Running<R> {
     pub(crate) fn new(run: impl FnOnce(&Stop) -> R + Send + 'static) -> Self {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let (end, ended) = mpsc::channel();
         let thread = thread::spawn({
             let stop = stop.clone();

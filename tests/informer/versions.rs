@@ -8,7 +8,7 @@ use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::ListerWatcher;
 use k8s_informer::store::Transform;
-use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
+use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::de::DeserializeOwned;
@@ -43,16 +43,16 @@ pub(crate) fn options(queue: InformerQueue) -> SharedIndexInformerOptions<Dynami
 
 pub(crate) fn run<T: Object + DeserializeOwned>(
     informer: &SharedIndexInformer<T>,
-    test: impl FnOnce(&Stop),
+    test: impl FnOnce(&Stopper),
 ) {
     /// Stops the informer even if the test panics.
-    struct StopOnDrop(Stop);
+    struct StopOnDrop(Stopper);
     impl Drop for StopOnDrop {
         fn drop(&mut self) {
             self.0.stop();
         }
     }
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::scope(|scope| {
         scope.spawn(|| informer.run(&stop).unwrap());
         let _stop_on_drop = StopOnDrop(stop.clone());
@@ -130,7 +130,7 @@ fn version_wait_ends_at_the_stop_and_with_the_informer() {
         ]))
     };
     let informer = SharedIndexInformer::<DynamicObject>::new(script(), Default::default());
-    let given = Stop::new();
+    let given = Stopper::new();
     given.stop();
     let before = informer
         .wait_for_resource_version("10", SOON, &given)
@@ -139,7 +139,7 @@ fn version_wait_ends_at_the_stop_and_with_the_informer() {
     run(&informer, |stop| {
         thread::scope(|scope| {
             let waits =
-                scope.spawn(|| informer.wait_for_resource_version("11", SOON * 10, &Stop::new()));
+                scope.spawn(|| informer.wait_for_resource_version("11", SOON * 10, &Stop::never()));
             informer.synced().wait();
             stop.stop();
             let ended = waits.join().unwrap().unwrap_err();
@@ -147,7 +147,7 @@ fn version_wait_ends_at_the_stop_and_with_the_informer() {
         });
     });
     informer
-        .wait_for_resource_version("10", Duration::ZERO, &Stop::new())
+        .wait_for_resource_version("10", Duration::ZERO, &Stop::never())
         .unwrap();
 }
 
@@ -192,7 +192,7 @@ fn stop_reports_no_version_beyond_the_cache() {
     let events = event("ADDED", "n", "b", "12") + &event("MODIFIED", "n", "b", "13");
     let script = ScriptedListerWatcher::new([list("10", "n"), Answer::open(events)]);
     let informer = SharedIndexInformer::new(Arc::new(script), options(InformerQueue::DeltaFifo));
-    let (stop, reflector) = (Stop::new(), informer.clone());
+    let (stop, reflector) = (Stopper::new(), informer.clone());
     let stops = stop.clone();
     let index = informer.add_index("stops", move |object: &DynamicObject| {
         match object.resource_version() {
@@ -271,7 +271,7 @@ fn wait_for_object_outside_the_namespaces_is_an_error() {
             .unwrap();
     });
     // The error comes at once, even after the informer has ended.
-    assert_eq!(outside("red", &Stop::new()), text);
+    assert_eq!(outside("red", &Stop::never()), text);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_informer::object::{Accessor, KeyError};
 use k8s_informer::queue::{DeltaFifo, Deltas, ProcessError, Queue, RealFifo, WaitError, Watermark};
 use k8s_informer::store::{Indexers, ReflectorStore, Transform};
-use k8s_informer::{Deleted, Indexer, Stop};
+use k8s_informer::{Deleted, Indexer, Stop, Stopper};
 
 use super::things::with_timeout;
 
@@ -124,7 +124,9 @@ fn w10_older_version_does_not_take_the_watermark_back() {
         queue.bookmark("19").unwrap();
         pop_all(queue);
         assert_eq!(processed.current(), "20");
-        processed.wait("15", Duration::ZERO, &Stop::new()).unwrap();
+        processed
+            .wait("15", Duration::ZERO, &Stop::never())
+            .unwrap();
         queue.replace(Vec::new(), "7").unwrap();
         queue.bookmark("8").unwrap();
         pop_all(queue);
@@ -354,7 +356,7 @@ fn wait_ends_at_the_version_or_a_later_one() {
                     let started = started.clone();
                     scope.spawn(move || {
                         started.send(()).unwrap();
-                        processed.wait(version, Duration::MAX, &Stop::new())
+                        processed.wait(version, Duration::MAX, &Stop::never())
                     })
                 });
                 (0..3).for_each(|_| starts.recv().unwrap());
@@ -365,7 +367,9 @@ fn wait_ends_at_the_version_or_a_later_one() {
                     .into_iter()
                     .for_each(|wait| wait.join().unwrap().unwrap());
             });
-            processed.wait("10", Duration::ZERO, &Stop::new()).unwrap();
+            processed
+                .wait("10", Duration::ZERO, &Stop::never())
+                .unwrap();
         });
     });
 }
@@ -373,7 +377,7 @@ fn wait_ends_at_the_version_or_a_later_one() {
 #[test]
 fn wait_ends_at_its_timeout_and_on_stop() {
     with_timeout(|| {
-        let (watermark, stop) = (Watermark::new(), Stop::new());
+        let (watermark, stop) = (Watermark::new(), Stopper::new());
         let late = watermark.wait("5", Duration::from_millis(1), &stop);
         assert_eq!(
             late,
@@ -400,7 +404,7 @@ fn wait_ends_at_its_timeout_and_on_stop() {
 #[test]
 fn incomparable_versions_end_a_wait_immediately() {
     with_timeout(|| {
-        let (watermark, stop) = (Watermark::new(), Stop::new());
+        let (watermark, stop) = (Watermark::new(), Stopper::new());
         let not_comparable = |version: &str| {
             Err(WaitError::NotComparable {
                 version: version.to_owned(),

@@ -8,7 +8,7 @@ use k8s_informer::reflector::{
 };
 use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::time::Backoff;
-use k8s_informer::{Deleted, DynamicObject, Error, Stop};
+use k8s_informer::{Deleted, DynamicObject, Error, Stop, Stopper};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use parking_lot::Mutex;
 
@@ -106,7 +106,7 @@ fn stop_interrupts_requests_bodies_and_backoff() {
 #[test]
 fn lister_watcher_panic_is_recorded_and_retried() {
     let calls = Mutex::new(0);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let done = stop.clone();
     let panics = ListWatch::new(
         move |_: &ListOptions, _: &Stop| -> Result<Body, Error> {
@@ -131,7 +131,7 @@ fn lister_watcher_panic_is_recorded_and_retried() {
 
 #[test]
 fn panic_in_description_does_not_end_the_reflector() {
-    struct Indescribable(Stop);
+    struct Indescribable(Stopper);
     impl ListerWatcher for Indescribable {
         fn list(&self, _: &ListOptions, _: &Stop) -> Result<Body, Error> {
             Ok(Body::from("garbage"))
@@ -144,7 +144,7 @@ fn panic_in_description_does_not_end_the_reflector() {
             panic!("oh no")
         }
     }
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let options = ReflectorOptions::default();
     let it = Indescribable(stop.clone());
     let reflector = Reflector::new(Arc::new(it), Arc::new(Recorder::default()), options);
@@ -205,7 +205,7 @@ fn status_shows_list_progress_from_remaining_item_count() {
 
 #[test]
 fn panic_in_supports_watch_list_falls_back_to_lists() {
-    struct PanickingListerWatcher(Stop);
+    struct PanickingListerWatcher(Stopper);
     impl ListerWatcher for PanickingListerWatcher {
         fn list(&self, _: &ListOptions, _: &Stop) -> Result<Body, Error> {
             Ok(Body::from(
@@ -221,7 +221,7 @@ fn panic_in_supports_watch_list_falls_back_to_lists() {
             panic!("oh no")
         }
     }
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let it = Arc::new(PanickingListerWatcher(stop.clone()));
     let reflector = Reflector::new(
         it,

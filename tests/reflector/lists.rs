@@ -11,7 +11,7 @@ use k8s_informer::reflector::{
     Body, ListOptions, ListWatch, Reflector, ReflectorOptions, ReflectorState,
 };
 use k8s_informer::time::Backoff;
-use k8s_informer::{DynamicObject, Error, Indexer, Object, Stop};
+use k8s_informer::{DynamicObject, Error, Indexer, Object, Stop, Stopper};
 use k8s_informer_testing::{Answer, Request, ScriptedListerWatcher};
 
 use crate::reflector::support::{
@@ -781,7 +781,7 @@ fn l14_table_is_rejected_as_list() {
 fn channel_body_delivers_messages_and_ends_with_senders_or_stop() {
     let (sender, receiver) = unbounded();
     // The body keeps its `Stop` alive.
-    let mut body = Body::from_channel(receiver, &Stop::new());
+    let mut body = Body::from_channel(receiver, &Stop::never());
     let mut buffer = [0; 2];
     let now = Some(Duration::ZERO);
     let silence = body.read_within(&mut buffer, now).unwrap_err();
@@ -797,7 +797,7 @@ fn channel_body_delivers_messages_and_ends_with_senders_or_stop() {
     drop(sender);
     assert_eq!(read(), "", "the end of the body");
 
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let (sender, receiver) = unbounded();
     let mut body = Body::from_channel(receiver, &stop);
     let (reading, ended) = (stop.clone(), thread::spawn(move || body.read(&mut [0; 2])));
@@ -825,7 +825,7 @@ fn l16_list_is_requested_and_read_on_reflector_thread() {
         },
         |_: &ListOptions, _: &Stop| Err(Error::other("enough")),
     );
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let (store, enough) = (Arc::new(Recorder::default()), stop.clone());
     let mut options = ReflectorOptions::default();
     options.watch_error_handler = Some(Arc::new(move |_: &Error| enough.stop()));

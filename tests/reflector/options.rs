@@ -8,7 +8,7 @@ use k8s_informer::informer::SharedIndexInformerOptions;
 use k8s_informer::object::{GroupVersionKind, GroupVersionResource};
 use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions};
 use k8s_informer::time::Backoff;
-use k8s_informer::{DynamicObject, Error, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{DynamicObject, Error, SharedIndexInformer, SharedInformerFactory, Stopper};
 use k8s_informer_testing::Answer;
 
 use crate::reflector::support::{Recorder, SECOND, SILENCE, Server, TICK, TIMEOUT, list, refused};
@@ -34,7 +34,7 @@ fn for_each_constructor<A: IntoIterator<Item = Answer>>(
         options.backoff = Backoff::new(SECOND, 2.0, 30 * SECOND, 0.0);
         options.watch_list = false;
         set(&mut options);
-        (server, options, Stop::new())
+        (server, options, Stopper::new())
     };
 
     let (server, options, stop) = make();
@@ -72,7 +72,7 @@ fn for_each_constructor<A: IntoIterator<Item = Answer>>(
 }
 
 /// Stops the reflector even if a check panics.
-struct StopOnDrop<'a>(&'a Stop);
+struct StopOnDrop<'a>(&'a Stopper);
 
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {

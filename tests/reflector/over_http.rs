@@ -15,7 +15,7 @@ use k8s_informer::reflector::{
 use k8s_informer::time::Backoff;
 use k8s_informer::{
     Client, Config, DynamicObject, Error, Indexer, Object, SharedIndexInformer,
-    SharedInformerFactory, Stop,
+    SharedInformerFactory, Stop, Stopper,
 };
 use k8s_informer_testing::{ApiServer, Fault, Verb};
 use serde_json::json;
@@ -68,7 +68,7 @@ fn wl11_watch_list_yields_same_objects_as_list() {
         let mut options = options();
         options.watch_list = watch_list;
         server.clear_requests();
-        let (factory, stop) = (factory(&server, options), Stop::new());
+        let (factory, stop) = (factory(&server, options), Stopper::new());
         let pods = factory.dynamic(pods());
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
@@ -149,7 +149,7 @@ fn l8_oversized_request_falls_back_to_most_recent_list() {
         let options = options();
         let store = Arc::new(Indexer::<DynamicObject>::for_objects());
         let reflector = Reflector::new(Arc::new(first_watch), store.clone(), options);
-        let stop = Stop::new();
+        let stop = Stopper::new();
         thread::scope(|scope| {
             scope.spawn(|| reflector.run(&stop));
             let (deadline, version) = (
@@ -190,7 +190,7 @@ fn w4_informer_with_stalled_watch_receives_later_events() {
         let mut options = options();
         options.watch_list = watch_list;
         options.watch_idle_timeout = Some(Duration::from_millis(300));
-        let (factory, stop) = (factory(&server, options), Stop::new());
+        let (factory, stop) = (factory(&server, options), Stopper::new());
         let pods = factory.dynamic(pods());
         let (sender, receiver) = mpsc::channel();
         pods.add_event_handler(|handler| {
@@ -227,7 +227,7 @@ fn w4_informer_with_stalled_watch_receives_later_events() {
 /// the objects.
 fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
     let mut objects = BTreeMap::new();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let factories: Vec<_> = (0..3)
         .map(|index| {
             let mut options = options();
@@ -360,7 +360,7 @@ fn sh5_rejected_selector_error_has_the_server_message() {
         ..SharedIndexInformerOptions::default()
     };
     let pods = SharedIndexInformer::<DynamicObject>::new(Arc::new(source), informer_options);
-    let (stop, running) = (Stop::new(), pods.clone());
+    let (stop, running) = (Stopper::new(), pods.clone());
     let run = {
         let stop = stop.clone();
         thread::spawn(move || running.run(&stop))

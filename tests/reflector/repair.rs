@@ -9,7 +9,7 @@ use k8s_informer::reflector::{
     Body, ListOptions, ListerWatcher, Reflector, ReflectorOptions, ReflectorStatus, TimedRead,
 };
 use k8s_informer::time::{Backoff, Clock};
-use k8s_informer::{Error, Indexer, Object, Stop};
+use k8s_informer::{Error, Indexer, Object, Stop, Stopper};
 use k8s_informer_testing::Answer;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
@@ -52,7 +52,7 @@ fn end(version: &str) -> String {
 /// read timeouts below a minute in seconds, and the status.
 fn run(server: &Server, requests: usize) -> (Vec<String>, Vec<u64>, ReflectorStatus) {
     /// Stops the reflector even if the test panics.
-    struct StopOnDrop(Stop);
+    struct StopOnDrop(Stopper);
     impl Drop for StopOnDrop {
         fn drop(&mut self) {
             self.0.stop();
@@ -63,7 +63,7 @@ fn run(server: &Server, requests: usize) -> (Vec<String>, Vec<u64>, ReflectorSta
     options.backoff = Backoff::new(SECOND, 2.0, 30 * SECOND, 0.0);
     let store = Arc::new(Indexer::<ConfigMap>::for_objects());
     let reflector = Reflector::new(Arc::new(server.clone()), store, options);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let sent = thread::scope(|scope| {
         scope.spawn(|| reflector.run(&stop));
         let _stop_on_drop = StopOnDrop(stop.clone());
@@ -209,7 +209,7 @@ struct TimedState {
     /// When lists were requested.
     lists: Mutex<Vec<Duration>>,
     end: Duration,
-    stop: Stop,
+    stop: Stopper,
 }
 
 impl Timed {
@@ -226,7 +226,7 @@ impl Timed {
             elapsed: Mutex::default(),
             lists: Mutex::default(),
             end: MINUTE * minutes,
-            stop: Stop::new(),
+            stop: Stopper::new(),
         }));
         let mut options = ReflectorOptions::default();
         options.clock = Arc::new(server.clone());

@@ -7,7 +7,7 @@ use std::thread;
 use k8s_informer::informer::SharedIndexInformerOptions;
 use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::{ReflectorOptions, ReflectorStatus, Shard};
-use k8s_informer::{DynamicObject, Indexer, Object, SharedIndexInformer, Stop};
+use k8s_informer::{DynamicObject, Indexer, Object, SharedIndexInformer, Stopper};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 
 use crate::reflector::support::{
@@ -275,7 +275,7 @@ fn changes_of_children(script: ScriptedListerWatcher) -> Vec<String> {
                 .on_delete(move |gone| deleted.send(text("-", gone.object().unwrap())).unwrap())
         })
         .unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::scope(|scope| {
         scope.spawn(|| informer.run(&stop));
         let changes = changes.iter();

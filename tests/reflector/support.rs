@@ -14,7 +14,7 @@ use k8s_informer::reflector::{
 };
 use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::time::Backoff;
-use k8s_informer::{Deleted, DynamicObject, Error, Object, Stop};
+use k8s_informer::{Deleted, DynamicObject, Error, Object, Stop, Stopper};
 use k8s_informer_testing::{Answer, FakeClock, Request, ScriptedListerWatcher};
 use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
@@ -336,7 +336,7 @@ pub(crate) struct Running {
     pub(crate) reflector: Arc<Reflector<DynamicObject>>,
     /// The errors that the watch error handler received.
     pub(crate) errors: Arc<Mutex<Vec<Error>>>,
-    pub(crate) stop: Stop,
+    pub(crate) stop: Stopper,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -382,7 +382,7 @@ impl Running {
             store.clone(),
             options,
         ));
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let thread = thread::spawn({
             let (reflector, stop) = (Arc::clone(&reflector), stop.clone());
             move || reflector.run(&stop)
@@ -508,7 +508,7 @@ where
     options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
     set(&mut options);
     let reflector = Reflector::new(Arc::new(script.clone()), Arc::<S>::clone(store), options);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     thread::scope(|scope| {
         scope.spawn(|| reflector.run(&stop));
         let read = script.until_read(bodies, TIMEOUT);

@@ -2,7 +2,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::Stop;
+use k8s_informer::Stopper;
 use k8s_informer::workqueue::WorkQueue;
 
 use super::support::*;
@@ -282,7 +282,7 @@ fn q9_order_is_touched_only_when_a_queued_item_is_readded() {
 #[test]
 fn stop_ends_the_wait_of_one_worker_only() {
     with_timeout(|| {
-        let (queue, stop) = (Arc::new(WorkQueue::new()), Stop::new());
+        let (queue, stop) = (Arc::new(WorkQueue::new()), Stopper::new());
         queue.add("a");
         assert_eq!(queue.take_or_stop(&stop).as_deref(), Some(&"a"));
         let worker = thread::spawn({

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use k8s_informer::Stop;
+use k8s_informer::Stopper;
 use k8s_informer::workqueue::{DelayingQueue, WorkQueue};
 
 use super::support::*;
@@ -113,7 +113,7 @@ fn q5_no_concurrent_processing_and_no_missed_change() {
 fn stopped_worker_leaves_no_item_behind() {
     with_timeout(|| {
         for _ in 0..300 {
-            let (queue, stop) = (Arc::new(WorkQueue::new()), Stop::new());
+            let (queue, stop) = (Arc::new(WorkQueue::new()), Stopper::new());
             let got = Arc::new(AtomicUsize::new(0));
             let stopped = thread::spawn({
                 let (queue, stop, got) = (Arc::clone(&queue), stop.clone(), Arc::clone(&got));

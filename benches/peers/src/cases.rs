@@ -160,7 +160,7 @@ impl Case {
         let run = Run {
             config,
             settings: &settings,
-            stop: &Stop::new(),
+            stop: &Stop::never(),
             observer: &mut Parent,
         };
         let r#type = match self.object {

@@ -258,7 +258,7 @@ fn case(object: &str, url: &str) -> Result<(), Box<dyn Error>> {
     let run = Run {
         config: Config::new(url),
         settings: &settings,
-        stop: &Stop::new(),
+        stop: &Stop::never(),
         observer: &mut Parent,
     };
     let report = match object {

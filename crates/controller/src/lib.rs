@@ -22,7 +22,7 @@
 //!
 //! ```
 //! use k8s_informer::informer::Source;
-//! use k8s_informer::{Client, Config, Object, Stop};
+//! use k8s_informer::{Client, Config, Object, Stopper};
 //! use k8s_informer_controller::{Controller, Next};
 //! use k8s_informer_testing::ApiServer;
 //! use k8s_openapi::api::apps::v1::Deployment;
@@ -42,7 +42,7 @@
 //!         Ok(Next::Done)
 //!     })?;
 //!
-//! let stop = Stop::new();
+//! let stop = Stopper::new();
 //! let running = std::thread::spawn({ let (controller, stop) = (controller.clone(), stop.clone()); move || controller.run(&stop) });
 //! server.create("/apis/apps/v1/namespaces/default/deployments", json!({"metadata": {"name": "web"}}))?;
 //! let is_create = |request: &k8s_informer_testing::RequestRecord| request.path().ends_with("/default/configmaps");

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::error::Status;
-use k8s_informer::{Done, Error, Stop};
+use k8s_informer::stop::DoneSetter;
+use k8s_informer::{Error, Stop, Stopper};
 use k8s_informer_controller::leader_election::{
     Ended, LeaderElector, Leading, Lease, Lock, Record,
 };
@@ -108,6 +109,7 @@ type Election = (
     Arc<Mutex<LocalLease>>,
     FakeClock,
     Receiver<Leading>,
+    Stopper,
     thread::JoinHandle<Ended<()>>,
 );
 
@@ -120,15 +122,17 @@ fn run_election(name: &'static str) -> Election {
     };
     let elector = LeaderElector::builder(lock).clock(Arc::new(clock.clone()));
     let elector = elector.build().unwrap();
+    let stop = Stopper::new();
+    let signal = stop.signal();
     let run = thread::spawn(move || {
         let work = move |leading: Leading| {
             let stop = leading.stop().clone();
             leads.send(leading).unwrap();
             stop.wait();
         };
-        elector.run(&Stop::new(), work).unwrap()
+        elector.run(&signal, work).unwrap()
     });
-    (state, clock, leading, run)
+    (state, clock, leading, stop, run)
 }
 
 /// Waits until a leader pauses. Its watchdog waits at two requests and at the start of the term.
@@ -137,8 +141,8 @@ fn settle(clock: &FakeClock) {
 }
 
 /// A hook that blocks until the second value is set. The first one is set when it is called.
-fn gate() -> (Done, Done, impl Fn() + Send + Sync) {
-    let (entered, open) = (Done::new("entered"), Done::new("open"));
+fn gate() -> (DoneSetter, DoneSetter, impl Fn() + Send + Sync) {
+    let (entered, open) = (DoneSetter::new("entered"), DoneSetter::new("open"));
     let hook = {
         let (entered, open) = (entered.clone(), open.clone());
         move || {
@@ -153,7 +157,7 @@ fn gate() -> (Done, Done, impl Fn() + Send + Sync) {
 fn logger_that_blocks_does_not_delay_the_loss_of_a_lease() {
     let (entered, open, hook) = gate();
     on_log("no renewal of slow-failure today", hook);
-    let (state, clock, leading, run) = run_election("slow-failure");
+    let (state, clock, leading, _, run) = run_election("slow-failure");
     let leading = leading.recv_timeout(SOON).unwrap();
     settle(&clock);
     state.lock().unwrap().is_broken = true;
@@ -172,7 +176,7 @@ fn logger_that_blocks_does_not_delay_the_loss_of_a_lease() {
 fn logger_that_blocks_does_not_delay_the_stop_of_lost_work() {
     let (entered, open, hook) = gate();
     on_log("election slow-loss: the Lease is lost", hook);
-    let (state, clock, leading, run) = run_election("slow-loss");
+    let (state, clock, leading, _, run) = run_election("slow-loss");
     let leading = leading.recv_timeout(SOON).unwrap();
     settle(&clock);
     {
@@ -193,7 +197,7 @@ fn logger_that_blocks_does_not_delay_the_stop_of_lost_work() {
 fn work_does_not_start_after_a_logger_has_blocked_too_long() {
     let (entered, open, hook) = gate();
     on_log("election slow-start: a leads", hook);
-    let (_, clock, leading, run) = run_election("slow-start");
+    let (_, clock, leading, stop, run) = run_election("slow-start");
     assert!(entered.wait_timeout(SOON));
     clock.advance(Duration::from_secs(10));
     open.set();
@@ -201,14 +205,14 @@ fn work_does_not_start_after_a_logger_has_blocked_too_long() {
     let leading = leading.recv_timeout(SOON).unwrap();
     assert_eq!(leading.token().transitions, 1);
     leading.ensure().unwrap();
-    leading.stop().stop();
-    assert_eq!(run.join().unwrap(), Ended::Finished(()));
+    stop.stop();
+    assert_eq!(run.join().unwrap(), Ended::Stopped(Some(())));
 }
 
 #[test]
 fn logger_that_panics_does_not_keep_the_work_running() {
     on_log("no renewal of no-logger today", || panic!("no line today"));
-    let (state, clock, leading, run) = run_election("no-logger");
+    let (state, clock, leading, _, run) = run_election("no-logger");
     let leading = leading.recv_timeout(SOON).unwrap();
     settle(&clock);
     state.lock().unwrap().is_broken = true;

@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 /// let clock = FakeClock::new();
 /// let sleeper = std::thread::spawn({
 ///     let clock = clock.clone();
-///     move || clock.wait(Duration::from_secs(600), &Stop::new())
+///     move || clock.wait(Duration::from_secs(600), &Stop::never())
 /// });
 /// assert!(clock.until_waits(1, Duration::from_secs(10)));
 /// clock.advance(Duration::from_secs(600));

@@ -21,7 +21,7 @@ use parking_lot::{Condvar, Mutex};
 /// same source.
 ///
 /// ```
-/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stopper};
 /// use k8s_informer_testing::FakeControllerSource;
 /// use serde_json::json;
 /// use std::sync::Arc;
@@ -32,7 +32,7 @@ use parking_lot::{Condvar, Mutex};
 /// let (sender, events) = std::sync::mpsc::channel();
 /// informer.add_event_handler(|handler| handler.on_delete(move |gone| sender.send(gone.key()).unwrap()))?;
 ///
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| informer.run(&stop));
 ///     informer.synced().wait();

@@ -186,9 +186,9 @@
 //! server.create(maps, json!({ "metadata": { "name": "a" }, "data": { "x": "1" } }))?;
 //! let api = Client::new(Config::new(server.url()))?.api::<ConfigMap>(Some("default"));
 //! let wanted = Patch::apply("me", json!({ "metadata": { "name": "a" }, "data": { "x": "2" } }));
-//! let error = api.patch("a", &wanted, &Stop::new()).unwrap_err();
+//! let error = api.patch("a", &wanted, &Stop::never()).unwrap_err();
 //! assert!(error.to_string().contains(r#"conflict with "k8s-informer-testing" using v1: .data.x"#));
-//! api.patch("a", &wanted.force(), &Stop::new())?;
+//! api.patch("a", &wanted.force(), &Stop::never())?;
 //! assert_eq!(server.get(&format!("{maps}/a"))?["data"]["x"], "2");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

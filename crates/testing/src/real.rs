@@ -17,7 +17,7 @@ use k8s_informer::client::api::Patch;
 use k8s_informer::client::{Client, Config, Impersonation, Request};
 use k8s_informer::error::Error;
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::{Stop, Stopper};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ const TICK: Duration = Duration::from_millis(20);
 ///     return Ok(()); // This test needs KUBEBUILDER_ASSETS.
 /// }
 /// let server = RealApiServer::start()?;
-/// let (path, stop) = ("/api/v1/namespaces/default/configmaps", Stop::new());
+/// let (path, stop) = ("/api/v1/namespaces/default/configmaps", Stop::never());
 /// let map = json!({"metadata": {"name": "a"}});
 /// server.client().request(&Request::post(path).json(&map)?, &stop)?;
 ///
@@ -114,8 +114,8 @@ pub struct RealApiServer {
 ///     .start()?;
 /// let client = |token| Client::new(server.config().token(token));
 /// let list = Request::get("/api/v1/namespaces");
-/// client("of-a-program")?.request(&list, &Stop::new())?;
-/// assert!(client("of-a-guest")?.request(&list, &Stop::new()).unwrap_err().is_forbidden());
+/// client("of-a-program")?.request(&list, &Stop::never())?;
+/// assert!(client("of-a-guest")?.request(&list, &Stop::never()).unwrap_err().is_forbidden());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -184,7 +184,7 @@ impl RealApiServer {
         let marker = format!("/rules-{:x}", random());
         let mut rules = rules.to_vec();
         rules.push(json!({ "nonResourceURLs": [marker], "verbs": ["get"] }));
-        let (group, stop) = ("rbac.authorization.k8s.io", Stop::new());
+        let (group, stop) = ("rbac.authorization.k8s.io", Stopper::new());
         let object = |kind: &str| json!({ "apiGroup": group, "kind": kind, "name": user });
         let role = json!({ "rules": rules });
         let binding = json!({ "roleRef": object("ClusterRole"), "subjects": [object("User")] });
@@ -264,7 +264,7 @@ impl RealApiServer {
             // The server creates its certificate at its first start. It writes the key last.
             if self.folder.join("apiserver.key").exists() {
                 let client = Client::new(self.config()).map_err(io::Error::other)?;
-                if client.request(&ready, &Stop::new()).is_ok() {
+                if client.request(&ready, &Stop::never()).is_ok() {
                     self.client.get_or_init(|| client);
                     return Ok(());
                 }
@@ -460,7 +460,7 @@ fn create_private(folder: &Path) -> io::Result<()> {
 /// Returns an error at the time limit. Other errors than a refusal, such as those of a connection,
 /// say nothing about the rights of the user, and are returned at once.
 fn wait_until_allowed(client: &Client, path: &str, timeout: Duration) -> Result<(), Error> {
-    let (request, stop) = (Request::get(path), Stop::new());
+    let (request, stop) = (Request::get(path), Stopper::new());
     let deadline = Instant::now() + timeout;
     loop {
         match client.request(&request, &stop) {

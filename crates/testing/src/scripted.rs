@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 ///
 /// ```
 /// use k8s_informer::reflector::{Reflector, ReflectorOptions};
-/// use k8s_informer::{DynamicObject, Indexer, Stop};
+/// use k8s_informer::{DynamicObject, Indexer, Stopper};
 /// use k8s_informer_testing::{Answer, Request, ScriptedListerWatcher};
 /// use std::sync::Arc;
 /// use std::time::Duration;
@@ -28,7 +28,7 @@ use parking_lot::{Condvar, Mutex};
 /// ]);
 /// let store = Arc::new(Indexer::<DynamicObject>::for_objects());
 /// let reflector = Reflector::new(Arc::new(script.clone()), store.clone(), ReflectorOptions::default());
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| reflector.run(&stop));
 ///     assert!(script.until_read(2, Duration::from_secs(10)));

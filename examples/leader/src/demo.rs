@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Client, Config, Stop};
+use k8s_informer::{Client, Config, Stopper};
 use k8s_informer_controller::leader_election::LeaseLock;
 use k8s_informer_testing::ApiServer;
 
@@ -64,7 +64,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
 
 /// Runs one of the processes: a candidate that stops when its standard input ends.
 pub(crate) fn candidate(identity: &str, server: &str) -> Result<(), Box<dyn Error>> {
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let input_ended = stop.clone();
     thread::spawn(move || {
         // An error also ends the input.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_informer::handler::ResourceEventHandler;
-use k8s_informer::{Deleted, Stop};
+use k8s_informer::{Deleted, Stopper};
 
 use super::latency::Samples;
 
@@ -17,7 +17,7 @@ pub(crate) struct Count {
     /// it.
     remaining: Arc<AtomicUsize>,
     /// Stopped when the last handler reaches its limit.
-    limit_reached: Stop,
+    limit_reached: Stopper,
 }
 
 pub(crate) struct EventLog {
@@ -44,7 +44,7 @@ impl Count {
     pub(crate) fn several(
         handlers: usize,
         limit: Option<u64>,
-        limit_reached: &Stop,
+        limit_reached: &Stopper,
     ) -> Vec<Arc<Self>> {
         let remaining = Arc::new(AtomicUsize::new(handlers));
         let limit = limit.unwrap_or(u64::MAX);

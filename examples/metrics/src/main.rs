@@ -87,7 +87,8 @@ impl Options {
 }
 
 fn run(options: Options) -> Result<(), Box<dyn Error>> {
-    let stop = Stop::on_signals()?;
+    // A child, because the demo ends on its own.
+    let stop = Stop::on_signals()?.child();
     let server = if options.live {
         None
     } else {

@@ -22,7 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 use env_logger::Env;
-use k8s_informer::{Client, Config, Stop};
+use k8s_informer::{Client, Config, Stop, Stopper};
 use k8s_informer_testing::ApiServer;
 use serde_json::json;
 
@@ -117,7 +117,7 @@ fn demo() -> Result<(), Box<dyn Error>> {
         let _ = sender.send(line);
     };
     let pods = agent::watch_node(Client::new(Config::new(server.url()))?, "worker-1", report)?;
-    pods.wait_for_sync(&Stop::new(), None)?;
+    pods.wait_for_sync(&Stop::never(), None)?;
     println!("{} of 3 Pods are on worker-1", pods.lister().list().len());
     server.create(PODS, pod("job-x", "worker-2", "Running"))?;
     server.create(PODS, pod("job-y", "worker-1", "Running"))?;
@@ -131,7 +131,7 @@ fn demo() -> Result<(), Box<dyn Error>> {
     let (address, health, stop) = (
         listener.local_addr()?,
         Health::new(STUCK_AFTER),
-        Stop::new(),
+        Stopper::new(),
     );
     let reply = thread::scope(|scope| {
         scope.spawn(|| health::serve(&listener, &stop, |path| health.reply(path, &pods)));

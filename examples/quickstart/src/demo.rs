@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use k8s_informer::client::Request;
 use k8s_informer::handler::ResourceEventHandler;
-use k8s_informer::{Client, Config, Deleted, Object, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, Deleted, Object, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_testing::ApiServer;
 use serde_json::json;
 
@@ -25,7 +25,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     let server = ApiServer::start()?;
     let client = Client::new(Config::new(server.url()))?;
     println!("API server inside this program: {}\n", server.url());
-    let stop = Stop::new();
+    let stop = Stopper::new();
     create(&client, "early-0", "worker-1", &stop)?;
 
     // An informer is a cache, here with one index, that notifies handlers. Each of the two handlers

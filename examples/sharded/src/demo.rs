@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use k8s_informer::reflector::Shard;
-use k8s_informer::{Client, Config, Stop};
+use k8s_informer::{Client, Config, Stopper};
 use k8s_informer_controller::{ControllerError, Manager};
 use k8s_informer_testing::ApiServer;
 use k8s_openapi::api::batch::v1::Job;
@@ -32,7 +32,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
 
 /// Runs the demo with replicas that have the rights of `config`.
 pub(crate) fn play(admin: &Client, config: &Config) -> Result<(), Box<dyn Error>> {
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let maps = NAMESPACES.map(|of| admin.api::<ConfigMap>(Some(of)));
     let create_tasks = |name| {
         let task = json!({"metadata": {"name": name, "labels": {(LABEL): ""}}});
@@ -99,7 +99,7 @@ pub(crate) fn play(admin: &Client, config: &Config) -> Result<(), Box<dyn Error>
 struct Replica {
     name: &'static str,
     manager: Manager,
-    stop: Stop,
+    stop: Stopper,
     thread: JoinHandle<Result<(), ControllerError>>,
 }
 
@@ -121,7 +121,7 @@ impl Replica {
         // The receiver is dropped if the demo fails.
         let report = move |task, is_new| drop(to.send((name, task, is_new)));
         let manager = operator::build(builder, "default", 2, report)?;
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let (of, until) = (manager.clone(), stop.clone());
         let thread = thread::spawn(move || of.run(&until));
         Ok(Self {

@@ -51,7 +51,7 @@ fn spare_replica_takes_over_with_the_rights_of_the_manifest() {
     for namespace in demo::NAMESPACES {
         let namespace = json!({"metadata": {"name": namespace}});
         let namespaces = server.client().api::<Namespace>(None);
-        namespaces.create(&namespace, &Stop::new()).unwrap();
+        namespaces.create(&namespace, &Stop::never()).unwrap();
     }
     demo::play(server.client(), &config).unwrap();
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::{Client, Config, DynamicObject, Object, Stop};
+use k8s_informer::{Client, Config, DynamicObject, Object, Stop, Stopper};
 use k8s_informer_testing::{ApiServer, RealApiServer};
 use serde_json::{Value, json};
 
@@ -158,7 +158,7 @@ fn apply_manifest(client: &Client, stop: &Stop) -> Value {
 }
 
 fn run(name: &str, client: &Client, has_schemas: bool) {
-    let (folder, stop) = (Folder::new(name), Stop::new());
+    let (folder, stop) = (Folder::new(name), Stopper::new());
     let kubeconfig = apply_manifest(client, &stop);
     fs::write(folder.0.join("kubeconfig"), kubeconfig.to_string()).unwrap();
     let mut replicas: Vec<_> = (0..3)

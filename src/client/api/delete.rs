@@ -135,7 +135,7 @@ impl<T> Api<T> {
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
-    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
     /// for (name, app) in [("a", "web"), ("b", "db"), ("c", "web")] {
     ///     maps.create(&json!({"metadata": {"name": name, "labels": {"app": app}}}), &stop)?;
     /// }

@@ -19,7 +19,7 @@ use std::ops::{Deref, DerefMut};
 ///
 /// let server = ApiServer::start()?;
 /// let client = Client::new(Config::new(server.url()))?;
-/// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+/// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
 /// let mut map: Fetched<ConfigMap> = maps.create(&serde_json::json!({"metadata": {"name": "a"}}), &stop)?;
 /// map.data.get_or_insert_default().insert("colour".into(), "red".into());
 /// let replaced: ConfigMap = maps.replace(&map, &stop)?.into_inner();
@@ -53,7 +53,7 @@ impl<T> Fetched<T> {
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;
-    /// # let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// # let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
     /// let patch = Patch::apply("my-controller", serde_json::json!({"metadata": {"name": "a"}}));
     /// assert!(maps.patch("a", &patch, &stop)?.is_created());
     /// assert!(!maps.patch("a", &patch, &stop)?.is_created());

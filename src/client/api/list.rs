@@ -87,7 +87,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
-    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
     /// for (name, app) in [("a", "web"), ("b", "db"), ("c", "web")] {
     ///     maps.create(&json!({"metadata": {"name": name, "labels": {"app": app}}}), &stop)?;
     /// }
@@ -151,7 +151,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
-    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
     /// for name in ["a", "b", "c"] {
     ///     maps.create(&json!({"metadata": {"name": name}}), &stop)?;
     /// }

@@ -89,7 +89,7 @@ use crate::stop::Stop;
 ///
 /// let server = ApiServer::start()?;
 /// let client = Client::new(Config::new(server.url()))?;
-/// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+/// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
 ///
 /// maps.create(&json!({"metadata": {"name": "settings"}, "data": {"colour": "red"}}), &stop)?;
 /// let error = maps.create(&json!({"metadata": {"name": "settings"}}), &stop).unwrap_err();
@@ -199,7 +199,7 @@ impl<T> Api<T> {
     ///
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;
-    /// # let stop = Stop::new();
+    /// # let stop = Stop::never();
     /// let versions = Arc::new(Versions::default());
     /// let maps = client.api::<ConfigMap>(Some("default")).observed_by(versions.clone());
     /// let map = maps.create(&serde_json::json!({"metadata": {"name": "settings"}}), &stop)?;
@@ -477,7 +477,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;
-    /// # let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// # let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
     /// # maps.create(&serde_json::json!({"metadata": {"name": "settings"}}), &stop)?;
     /// let map = maps.modify("settings", |map| map.immutable = Some(true), &stop)?;
     /// assert_eq!(map.immutable, Some(true));

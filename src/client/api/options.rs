@@ -78,7 +78,7 @@ impl<T> Api<T> {
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;
-    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
     /// let map = maps.dry_run().create(&serde_json::json!({"metadata": {"name": "a"}}), &stop)?;
     /// assert_eq!(map.name(), "a");
     /// assert!(maps.get("a", &stop).unwrap_err().is_not_found());
@@ -101,7 +101,7 @@ impl<T> Api<T> {
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;
-    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
     /// maps.field_manager("my-tool").create(&serde_json::json!({"metadata": {"name": "a"}}), &stop)?;
     /// assert_eq!(server.requests()[0].param("fieldManager"), Some("my-tool"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -120,7 +120,7 @@ impl<T> Api<T> {
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;
-    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
     /// let misspelt = serde_json::json!({"metadata": {"name": "a"}, "date": {"x": "1"}});
     /// let error = maps.field_validation(FieldValidation::Strict).create(&misspelt, &stop).unwrap_err();
     /// assert!(error.is_bad_request() && error.to_string().contains("unknown field \"date\""));

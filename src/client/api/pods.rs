@@ -20,7 +20,7 @@ impl<T> Api<T> {
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
-    /// let (pods, stop) = (client.api::<Pod>(Some("default")), Stop::new());
+    /// let (pods, stop) = (client.api::<Pod>(Some("default")), Stop::never());
     /// server.create("/api/v1/namespaces/default/pods", json!({"metadata": {"name": "a"}}))?;
     ///
     /// // As if a budget forbade the eviction.

@@ -22,7 +22,7 @@ const JITTER: f64 = 0.1;
 /// use k8s_informer::error::Status;
 ///
 /// let mut tries = 0;
-/// let result = retry_on_conflict(&Stop::new(), || {
+/// let result = retry_on_conflict(&Stop::never(), || {
 ///     tries += 1;
 ///     let status = r#"{"status": "Failure", "reason": "Conflict", "code": 409}"#;
 ///     if tries < 3 { Err(Error::from_status(serde_json::from_str(status).unwrap())) } else { Ok("done") }

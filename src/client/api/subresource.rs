@@ -41,7 +41,7 @@ impl<T> Api<T> {
     /// let server = ApiServer::builder().resource(widgets).start()?;
     /// let client = Client::new(Config::new(server.url()))?;
     /// let resource = GroupVersionResource::new("example.com", "v1", "widgets");
-    /// let (widgets, stop) = (client.dynamic_api(&resource, Some("default")), Stop::new());
+    /// let (widgets, stop) = (client.dynamic_api(&resource, Some("default")), Stop::never());
     /// let widget = json!({
     ///     "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"size": 3},
     /// });
@@ -73,7 +73,7 @@ impl<T> Api<T> {
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
-    /// let (deployments, stop) = (client.api::<Deployment>(Some("default")), Stop::new());
+    /// let (deployments, stop) = (client.api::<Deployment>(Some("default")), Stop::never());
     /// let labels = json!({"app": "web"});
     /// let web = json!({
     ///     "metadata": {"name": "web"},
@@ -91,7 +91,7 @@ impl<T> Api<T> {
     /// use k8s_informer::{Client, DynamicObject, Stop};
     /// use k8s_openapi::api::core::v1::ServiceAccount;
     ///
-    /// let (client, stop) = (Client::try_default()?, Stop::new());
+    /// let (client, stop) = (Client::try_default()?, Stop::never());
     /// let request = serde_json::json!({
     ///     "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600},
     /// });

@@ -62,7 +62,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
-    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
     /// let has_data = |map: Option<&ConfigMap>| map.is_some_and(|map| map.data.is_some());
     /// let minute = Duration::from_secs(60);
     /// let map = std::thread::scope(|scope| {
@@ -129,7 +129,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
-    /// let (jobs, stop) = (client.api::<Job>(Some("default")), Stop::new());
+    /// let (jobs, stop) = (client.api::<Job>(Some("default")), Stop::never());
     /// jobs.create(&json!({"metadata": {"name": "backup"}}), &stop)?;
     /// let status = json!({"conditions": [{"type": "Complete", "status": "True"}]});
     /// jobs.status().patch("backup", &Patch::merge(json!({"status": status})), &stop)?;
@@ -215,7 +215,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
-    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
     /// let held = json!({"metadata": {"name": "settings", "finalizers": ["example.com/hold"]}});
     /// let map = maps.create(&held, &stop)?;
     /// maps.delete("settings", &DeleteOptions::same_object(&*map), &stop)?;

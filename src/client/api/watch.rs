@@ -65,7 +65,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
-    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
     /// let list = maps.list(&ListOptions::default(), &stop)?;
     ///
     /// let mut options = ListOptions::default();
@@ -197,7 +197,7 @@ impl<T> WatchEvents<T> {
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;
     /// # let maps = client.api::<ConfigMap>(Some("default"));
-    /// let events = maps.watch(&ListOptions::default(), &Stop::new())?;
+    /// let events = maps.watch(&ListOptions::default(), &Stop::never())?;
     /// let mut events = events.idle_timeout(Duration::from_millis(20));
     /// assert!(events.next().unwrap().unwrap_err().is_timeout());
     /// assert!(events.next().is_none());

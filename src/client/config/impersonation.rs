@@ -16,7 +16,7 @@
 /// let jane = Impersonation::user("jane").group("developers").extra("scopes", "view");
 /// let client = Client::new(Config::new(server.url()).token("admin's").impersonate(jane))?;
 /// let secrets = client.api::<Secret>(Some("default"));
-/// let error = secrets.list(&ListOptions::default(), &Stop::new()).unwrap_err();
+/// let error = secrets.list(&ListOptions::default(), &Stop::never()).unwrap_err();
 /// assert!(error.is_forbidden() && error.to_string().contains("User \"jane\" cannot list"), "{error}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -265,9 +265,9 @@ impl Config {
     /// let file = std::env::temp_dir().join(format!("k8s-informer-token-{}", std::process::id()));
     /// std::fs::write(&file, "first")?;
     /// let client = Client::new(Config::new(server.url()).token_file(&file))?;
-    /// assert!(client.request(&Request::get("/version"), &Stop::new()).unwrap_err().is_unauthorized());
+    /// assert!(client.request(&Request::get("/version"), &Stop::never()).unwrap_err().is_unauthorized());
     /// std::fs::write(&file, "second")?; // Rotated, as by a kubelet.
-    /// client.request(&Request::get("/version"), &Stop::new())?;
+    /// client.request(&Request::get("/version"), &Stop::never())?;
     /// # std::fs::remove_file(&file)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -298,7 +298,7 @@ impl Config {
     ///
     /// let plugin = ExecConfig::new("no-such-plugin").args(["get-token"]).install_hint("apt install it");
     /// let client = Client::new(Config::new("https://127.0.0.1:6443").exec(plugin))?; // Runs nothing yet.
-    /// let error = client.request(&Request::get("/version"), &Stop::new()).unwrap_err();
+    /// let error = client.request(&Request::get("/version"), &Stop::never()).unwrap_err();
     /// assert!(error.is_credentials() && error.to_string().ends_with("apt install it"), "{error}");
     /// # Ok::<(), k8s_informer::Error>(())
     /// ```
@@ -447,7 +447,7 @@ impl Config {
     ///     let _ = sender.send(warning.clone());
     /// });
     /// let maps = Client::new(config)?.api::<ConfigMap>(Some("default"));
-    /// maps.create(&serde_json::json!({"metadata": {"name": "a"}, "date": {}}), &Stop::new())?;
+    /// maps.create(&serde_json::json!({"metadata": {"name": "a"}, "date": {}}), &Stop::never())?;
     /// let warning = warnings.recv()?;
     /// assert_eq!((warning.code, &*warning.text), (299, "unknown field \"date\""));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -17,7 +17,7 @@ use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 ///
 /// let server = ApiServer::start()?;
 /// let client = Client::new(Config::new(server.url()))?;
-/// let discovery = client.discovery(&Stop::new())?;
+/// let discovery = client.discovery(&Stop::never())?;
 ///
 /// let deployments = GroupVersionResource::new("apps", "v1", "deployments");
 /// let kind = &discovery.by_resource(&deployments).unwrap().kind;
@@ -46,7 +46,7 @@ pub struct Discovery {
 /// use k8s_informer_testing::ApiServer;
 ///
 /// let server = ApiServer::start()?;
-/// let deployments = Client::new(Config::new(server.url()))?.discover("deploy", &Stop::new())?;
+/// let deployments = Client::new(Config::new(server.url()))?.discover("deploy", &Stop::never())?;
 /// assert_eq!((&*deployments.singular, &*deployments.kind.kind), ("deployment", "Deployment"));
 /// assert!(deployments.scope == Scope::Namespaced && deployments.has_verb("deletecollection"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -34,7 +34,7 @@ impl Discovery {
     /// use k8s_informer_testing::ApiServer;
     ///
     /// let server = ApiServer::start()?;
-    /// let discovery = Client::new(Config::new(server.url()))?.discovery(&Stop::new())?;
+    /// let discovery = Client::new(Config::new(server.url()))?.discovery(&Stop::never())?;
     /// for name in ["deploy", "deployment", "Deployment.apps", "deployments.v1.apps"] {
     ///     assert_eq!(discovery.find(name)?.resource.to_string(), "deployments.v1.apps");
     /// }

@@ -20,7 +20,7 @@ use crate::base::sync::Mutex;
 use crate::error::Error;
 use crate::log;
 use crate::object::{GroupVersionKind, GroupVersionResource};
-use crate::stop::{Done, Stop};
+use crate::stop::{DoneSetter, Stop};
 
 /// Requests the aggregated form, in which one response contains all groups. Servers older than
 /// Kubernetes 1.30 return another form, which is an error.
@@ -61,7 +61,7 @@ pub(super) struct Cache {
 /// A fetch, shared by all threads that wait for its result.
 struct Fetch {
     number: u64,
-    done: Done,
+    done: DoneSetter,
     result: OnceLock<Result<Arc<Discovery>, Error>>,
 }
 
@@ -112,7 +112,7 @@ impl Client {
     /// let server = ApiServer::start()?;
     /// let map = serde_json::json!({"metadata": {"name": "settings"}});
     /// server.create("/api/v1/namespaces/default/configmaps", map)?;
-    /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::new());
+    /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::never());
     ///
     /// let maps = client.discover("cm", &stop)?;
     /// assert_eq!((&*maps.resource.resource, &*maps.kind.kind), ("configmaps", "ConfigMap"));
@@ -140,7 +140,7 @@ impl Client {
     /// use k8s_informer_testing::ApiServer;
     ///
     /// let server = ApiServer::start()?;
-    /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::new());
+    /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::never());
     /// // Applies a manifest, like `kubectl apply`.
     /// let manifest = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}"#;
     /// let object: DynamicObject = serde_json::from_str(manifest)?;
@@ -212,7 +212,7 @@ impl Client {
     /// use serde_json::json;
     ///
     /// let server = ApiServer::start()?;
-    /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::new());
+    /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::never());
     /// assert!(client.discovery(&stop)?.find("widgets").is_err());
     ///
     /// let widgets = json!({"metadata": {"name": "widgets.example.com"}, "spec": {
@@ -327,7 +327,7 @@ impl Client {
                         cache.last_started += 1;
                         let fetch = Fetch {
                             number: cache.last_started,
-                            done: Done::new("discovery"),
+                            done: DoneSetter::new("discovery"),
                             result: OnceLock::new(),
                         };
                         (cache.pending.insert(Arc::new(fetch)).clone(), true)

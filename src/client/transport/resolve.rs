@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::authority::without_brackets;
 use crate::base::derive::debug_fields;
 use crate::base::sync::Mutex;
-use crate::stop::{Done, Stop};
+use crate::stop::{DoneSetter, Stop};
 
 type Addresses = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 
@@ -19,7 +19,7 @@ struct Lookup {
     port: u16,
     /// Set once, before `done`.
     addresses: OnceLock<Addresses>,
-    done: Done,
+    done: DoneSetter,
 }
 
 /// Resolves names. Remembers only the latest lookup, because a client has one server and so usually
@@ -48,7 +48,7 @@ impl NameResolver {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         lookup
             .done
-            .wait_until(deadline, &stop.cloned().unwrap_or_default());
+            .wait_until(deadline, &stop.cloned().unwrap_or_else(Stop::never));
         match lookup.addresses.get() {
             Some(Ok(addresses)) => Ok(addresses.clone()),
             Some(Err((kind, message))) => Err(io::Error::new(*kind, message.clone())),
@@ -73,7 +73,7 @@ impl NameResolver {
             host: host.to_owned(),
             port,
             addresses: OnceLock::new(),
-            done: Done::new("name resolution"),
+            done: DoneSetter::new("name resolution"),
         });
         let pending_lookup = lookup.clone();
         thread::Builder::new()
@@ -102,6 +102,7 @@ debug_fields!(NameResolver:);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stop::Stopper;
 
     #[test]
     fn ip_address_is_resolved_without_lookup() {
@@ -115,7 +116,7 @@ mod tests {
     #[test]
     fn host_name_is_resolved() {
         let addresses = NameResolver::default()
-            .resolve("localhost", 80, None, Some(&Stop::new()))
+            .resolve("localhost", 80, None, Some(&Stop::never()))
             .unwrap();
         assert!(
             addresses.iter().all(|address| address.ip().is_loopback()),
@@ -131,13 +132,13 @@ mod tests {
             host: "api".to_owned(),
             port: 443,
             addresses: OnceLock::new(),
-            done: Done::new("name resolution"),
+            done: DoneSetter::new("name resolution"),
         }));
         let error = names
             .resolve("api", 443, Some(Duration::from_millis(1)), None)
             .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        let stop = Stop::new();
+        let stop = Stopper::new();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| names.resolve("api", 443, None, Some(&stop)));
             stop.stop();

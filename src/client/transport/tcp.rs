@@ -123,7 +123,7 @@ fn connect(
     }
     let options = SockRef::from(&socket.stream);
     if connects_need_slices() {
-        let stop = call.map(|call| call.stop().clone()).unwrap_or_default();
+        let stop = call.map_or_else(Stop::never, |call| call.stop().clone());
         connect_in_slices(&socket.stream, address, timeout, &stop)?;
     } else {
         // Without a limit as well, because a shutdown does not end a `connect` that comes after it.
@@ -224,7 +224,7 @@ impl TcpTransport {
     /// The stop of the call that wrote last.
     fn stop(&self) -> Stop {
         let call = self.call.upgrade();
-        call.map(|call| call.stop().clone()).unwrap_or_default()
+        call.map_or_else(Stop::never, |call| call.stop().clone())
     }
 
     /// Blocks until there is input, or the connection ends. Returns whether this was before `limit`.
@@ -369,6 +369,7 @@ mod tests {
 
     use super::*;
     use crate::client::transport::cancel::Running;
+    use crate::stop::Stopper;
 
     /// The time limit for a test that hangs.
     const SOON: Duration = Duration::from_secs(5);
@@ -462,7 +463,7 @@ mod tests {
         };
         // The second stop comes before the connect.
         for (count, wait) in [(2, Duration::from_millis(50)), (1, Duration::ZERO)] {
-            let stop = Stop::new();
+            let stop = Stopper::new();
             let running = Running::begin(&stop, false, false);
             let (sender, failed) = channel();
             if wait.is_zero() {
@@ -490,14 +491,14 @@ mod tests {
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let mut stream = connect(address, None, &Stop::new()).unwrap();
+        let mut stream = connect(address, None, &Stop::never()).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         peer.write_all(b"x").unwrap();
         // The stream is in blocking mode again.
         assert_eq!(stream.read(&mut [0]).unwrap(), 1);
 
         let (_refusing, refusing) = refusing();
-        let error = connect(refusing, None, &Stop::new()).unwrap_err();
+        let error = connect(refusing, None, &Stop::never()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
 
         let Some((full, _queued, silent)) = silent() else {
@@ -505,12 +506,12 @@ mod tests {
         };
         let mut full = Some(full);
         for limit in [1, 120].map(Duration::from_millis) {
-            let (start, result) = (Instant::now(), connect(silent, Some(limit), &Stop::new()));
+            let (start, result) = (Instant::now(), connect(silent, Some(limit), &Stop::never()));
             assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
             assert!(start.elapsed() >= limit);
         }
         for end in ["stopped", "accepted", "refused"] {
-            let stop = Stop::new();
+            let stop = Stopper::new();
             let (sender, result) = channel();
             let connecting = std::thread::spawn({
                 let stop = stop.clone();
@@ -541,13 +542,13 @@ mod tests {
             let writer = Arc::clone(&socket);
             std::thread::scope(|scope| {
                 let writing = scope
-                    .spawn(|| write_in_slices(&writer.stream, &bytes, Some(limit), &Stop::new()));
+                    .spawn(|| write_in_slices(&writer.stream, &bytes, Some(limit), &Stop::never()));
                 if !reads {
                     assert_eq!(writing.join().unwrap().unwrap(), None);
                     return;
                 }
                 // The peer reads after the writer has waited.
-                Stop::new().wait_timeout(2 * SLICE);
+                Stop::never().wait_timeout(2 * SLICE);
                 let mut read = vec![0; bytes.len()];
                 peer.read_exact(&mut read).unwrap();
                 assert!(read == bytes);
@@ -609,7 +610,7 @@ mod tests {
             per_read: None,
             per_write: None,
         };
-        let running = Running::begin(&Stop::new(), false, false);
+        let running = Running::begin(&Stop::never(), false, false);
         running.enter(|| transport.transmit_output(0, no_limit).unwrap());
         for wait in [Duration::ZERO, Duration::from_millis(1)] {
             running.deadline().set(Some(Instant::now() + wait));

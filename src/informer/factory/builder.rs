@@ -32,7 +32,7 @@ use crate::store::Transform;
 ///     .scope(InformerScope::all().namespace("default").label_selector("app=web".parse()?))
 ///     .build();
 /// let maps = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
-/// let stop = Stop::new();
+/// let stop = Stop::never();
 /// factory.start(&stop)?;
 /// factory.wait_for_cache_sync(&stop)?;
 /// let names: Vec<_> = maps.lister().list().iter().map(|map| map.name().to_owned()).collect();
@@ -112,7 +112,7 @@ impl SharedInformerFactoryBuilder {
     ///
     /// ```
     /// use k8s_informer::store::Transform;
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
@@ -124,7 +124,7 @@ impl SharedInformerFactoryBuilder {
     ///     .transform(Transform::in_place(|map: &mut ConfigMap| map.data = None))
     ///     .build();
     /// let maps = factory.informer::<ConfigMap>();
-    /// let stop = Stop::new();
+    /// let stop = Stopper::new();
     /// factory.start(&stop)?;
     /// factory.wait_for_cache_sync(&stop)?;
     /// assert_eq!(maps.lister().list()[0].data, None);

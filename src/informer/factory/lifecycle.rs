@@ -16,7 +16,7 @@ use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
 use crate::log;
 use crate::object::Object;
-use crate::stop::{Done, Stop};
+use crate::stop::{Done, DoneSetter, Stop, Stopper};
 
 impl SharedInformerFactory {
     /// Starts every informer that has not been started, each on its own thread. Returns without
@@ -69,7 +69,7 @@ impl SharedInformerFactory {
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let (pods, namespaces) = (factory.informer::<Pod>(), factory.informer::<Namespace>());
-    /// let mut drivers = factory.drivers(&Stop::new())?;
+    /// let mut drivers = factory.drivers(&Stop::never())?;
     /// while !pods.has_synced() || !namespaces.has_synced() {
     ///     step_all(&mut drivers, Duration::from_millis(10));
     /// }
@@ -125,7 +125,7 @@ impl SharedInformerFactory {
         let name = &entry.informer.state().name;
         let run = Run {
             stop: stop.child(),
-            ended: Done::new(&**name),
+            ended: DoneSetter::new(&**name),
         };
         let (informer, Run { stop, ended }) = (Arc::clone(&entry.informer), run.clone());
         let factory = Arc::downgrade(&self.factory);
@@ -181,14 +181,14 @@ impl SharedInformerFactory {
     /// the others.
     ///
     /// ```
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::{Node, Pod};
     ///
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// factory.informer::<Pod>();
-    /// let stop = Stop::new();
+    /// let stop = Stopper::new();
     /// let error = factory.wait_for_cache_sync(&stop).unwrap_err();
     /// assert_eq!(error.to_string(), "call `start` first; not started: pods");
     /// factory.start(&stop)?;
@@ -229,7 +229,7 @@ impl SharedInformerFactory {
     /// server.fail_next(Fault::status(403).always());
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// factory.informer::<Pod>();
-    /// let stop = Stop::new();
+    /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// let error = factory.wait_for_cache_sync_with(&stop, Duration::from_millis(300)).unwrap_err();
     /// assert!(error.timed_out());
@@ -258,7 +258,7 @@ impl SharedInformerFactory {
     ///
     /// ```
     /// use k8s_informer::informer::SyncOptions;
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
     /// use k8s_informer_testing::{ApiServer, Fault};
     /// use k8s_openapi::api::core::v1::{Pod, Secret};
     ///
@@ -266,7 +266,7 @@ impl SharedInformerFactory {
     /// server.fail_next(Fault::status(403).resource("secrets").always());
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let (pods, secrets) = (factory.informer::<Pod>(), factory.informer::<Secret>());
-    /// let stop = Stop::new();
+    /// let stop = Stopper::new();
     /// factory.start(&stop)?;
     /// factory.wait_for_cache_sync_of([pods.synced()], &stop, SyncOptions::new())?;
     /// assert!(pods.has_synced() && !secrets.has_synced());
@@ -303,8 +303,8 @@ impl SharedInformerFactory {
             });
             let awaited = |entry: &Entry| Awaited {
                 informer: Arc::clone(&entry.informer),
-                synced: entry.informer.state().synced.clone(),
-                stop: entry.run.as_ref().map(|run| run.stop.clone()),
+                synced: entry.informer.state().synced.signal(),
+                stop: entry.run.as_ref().map(|run| run.stop.signal()),
             };
             entries.map(awaited).collect()
         };
@@ -334,14 +334,14 @@ impl SharedInformerFactory {
     /// waiting.
     ///
     /// ```
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::{Namespace, Pod};
     ///
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let (pods, namespaces) = (factory.informer::<Pod>(), factory.informer::<Namespace>());
-    /// let stop = Stop::new();
+    /// let stop = Stopper::new();
     /// factory.start(&stop)?;
     /// assert!(factory.stop_informer(&pods));
     /// assert!((pods.is_stopped(), namespaces.is_stopped()) == (true, false));
@@ -364,7 +364,7 @@ impl SharedInformerFactory {
         match informers.find(owner).filter(|entry| !entry.is_ending) {
             Some(entry) if entry.run.is_none() => {
                 entry.check()?;
-                self.start_one(entry, &Stop::new())
+                self.start_one(entry, &Stop::never())
             }
             Some(_) => Ok(()),
             // `stop_informer` has removed the informer since the observation requested it.
@@ -445,7 +445,7 @@ impl SharedInformerFactory {
     ///     begin.send(()).unwrap();
     ///     finished.recv().ok();
     /// }))?;
-    /// factory.start(&Stop::new())?;
+    /// factory.start(&Stop::never())?;
     /// begun.recv()?; // The callback blocks.
     /// let error = factory.shutdown_timeout(Duration::from_secs(1)).unwrap_err();
     /// assert_eq!(error.to_string(), "timed out after 1s; threads still running: handler-1 run");
@@ -502,7 +502,7 @@ impl SharedInformerFactory {
         started: Vec<(Arc<dyn AnyInformer>, Run)>,
         deadline: Option<Instant>,
     ) -> Vec<String> {
-        let never = Stop::new();
+        let never = Stopper::new();
         let mut stuck = Vec::new();
         for (informer, run) in started {
             if !run.ended.wait_until(deadline, &never) {
@@ -534,7 +534,7 @@ impl Entry {
         let state = self.informer.state();
         let run = Run {
             stop: stop.child(),
-            ended: Done::new(&*state.name),
+            ended: DoneSetter::new(&*state.name),
         };
         run.ended.set();
         let drivers = self.informer.drivers(&run.stop)?;
@@ -663,12 +663,12 @@ mod tests {
             run: None,
         });
         let handler = informer.add_event_handler(|handler| handler).unwrap();
-        factory.start(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
         let soon = Duration::from_secs(60);
         assert!(informer.ended().wait_timeout(soon) && handler.ended().wait_timeout(soon));
         assert!(informer.is_stopped());
         let error = factory
-            .wait_for_cache_sync_with(&Stop::new(), soon)
+            .wait_for_cache_sync_with(&Stop::never(), soon)
             .unwrap_err();
         assert!(!error.timed_out(), "{error}");
         assert!(factory.stop_informer(&informer) && factory.shutdown());

@@ -26,7 +26,7 @@ use crate::log;
 use crate::metrics::{InformerMetrics, MetricsProvider};
 use crate::object::{DynamicObject, GroupVersionResource, Object, Resource};
 use crate::reflector::{ListerWatcherSource, ReflectorOptions};
-use crate::stop::{Done, Stop};
+use crate::stop::{DoneSetter, Stop, Stopper};
 use crate::store::Indexers;
 
 pub use builder::SharedInformerFactoryBuilder;
@@ -40,7 +40,7 @@ pub use observe::{Observation, Observe, observe};
 /// started, without waiting for them.
 ///
 /// ```
-/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stopper};
 /// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::ConfigMap;
 ///
@@ -49,7 +49,7 @@ pub use observe::{Observation, Observe, observe};
 /// let factory = SharedInformerFactory::builder(client).namespace("kube-system").build();
 /// let maps = factory.informer::<ConfigMap>();
 ///
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// factory.start(&stop)?;
 /// factory.wait_for_cache_sync(&stop)?;
 /// assert!(maps.lister().list().is_empty());
@@ -159,8 +159,8 @@ impl Entry {
 #[derive(Clone)]
 struct Run {
     /// Ends the run.
-    stop: Stop,
-    ended: Done,
+    stop: Stopper,
+    ended: DoneSetter,
 }
 
 impl SharedInformerFactory {
@@ -244,7 +244,7 @@ impl SharedInformerFactory {
     ///
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
-    /// let stop = Stop::new();
+    /// let stop = Stop::never();
     /// let deployments = factory.dynamic(factory.find_resource("deploy", &stop)?);
     /// assert_eq!(deployments.name(), "deployments.apps");
     ///

@@ -244,7 +244,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     /// let (sender, names) = std::sync::mpsc::channel();
     /// let (namespaces, mut drivers) = observe::<Namespace>(Client::new(Config::new(server.url()))?)
     ///     .on_added(move |namespace| sender.send(namespace.name().to_owned()).unwrap())
-    ///     .drivers(&Stop::new())?;
+    ///     .drivers(&Stop::never())?;
     /// while !namespaces.synced().is_done() {
     ///     step_all(&mut drivers, Duration::from_millis(10));
     /// }
@@ -369,7 +369,7 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     /// pods.informer().add_index("node", |pod| {
     ///     pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect()
     /// })?;
-    /// pods.wait_for_sync(&Stop::new(), None)?;
+    /// pods.wait_for_sync(&Stop::never(), None)?;
     /// assert_eq!(pods.lister().by_index("node", "one")?.len(), 1);
     /// assert_eq!(pods.stats().delivered, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -24,7 +24,7 @@ use crate::stop::{Stop, Subscription};
 ///
 /// ```
 /// use k8s_informer::handler::ChannelHandler;
-/// use k8s_informer::{DynamicObject, Notification, Object, SharedIndexInformer, Stop};
+/// use k8s_informer::{DynamicObject, Notification, Object, SharedIndexInformer, Stopper};
 /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::Arc;
 ///
@@ -34,7 +34,7 @@ use crate::stop::{Stop, Subscription};
 /// let (handler, events) = ChannelHandler::new(0);
 /// informer.add_handler(handler)?;
 ///
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// let running = std::thread::spawn({ let stop = stop.clone(); move || informer.run(&stop) });
 /// let patience = k8s_informer::crossbeam_channel::after(std::time::Duration::from_secs(60));
 /// k8s_informer::crossbeam_channel::select! {

@@ -21,7 +21,7 @@ use crate::stop::Stop;
 ///
 /// ```
 /// use k8s_informer::handler::{FilteringHandler, HandlerFuncs};
-/// use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
+/// use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stopper};
 /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::{Arc, mpsc};
 ///
@@ -39,7 +39,7 @@ use crate::stop::Stop;
 /// let is_web = |object: &DynamicObject| object.label("app") == Some("web");
 /// informer.add_handler(FilteringHandler::new(is_web, web))?;
 ///
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| informer.run(&stop));
 ///     assert_eq!(lines.iter().take(2).collect::<Vec<_>>(), ["+ a", "- a"]);

@@ -22,7 +22,7 @@ use crate::base::sync::Mutex;
 use crate::base::threads::{LateOwner, Owner, StackSizes, Threads};
 use crate::entry::Entry;
 use crate::reflector::ReclaimQueue;
-use crate::stop::{Done, Stop};
+use crate::stop::{Done, DoneSetter, Stopper};
 use crate::time::Clock;
 
 pub use buffer::HandlerBuffer;
@@ -169,9 +169,9 @@ pub(super) struct Handler {
     tracker: SyncTracker,
     counters: Counters,
     /// Set when the listener is dropped. With an inline delivery, also by the stop of the informer.
-    removed: Stop,
+    removed: Stopper,
     /// Set after the last call of the handler.
-    pub(super) ended: Done,
+    pub(super) ended: DoneSetter,
     /// An owner of the thread that calls the handler, while it does. The informer is a second owner
     /// of this thread.
     pub(super) owner: Owner,
@@ -183,11 +183,11 @@ impl Handler {
         let owner = Owner::new();
         Self {
             // With threads, the process loop may set it during a call.
-            tracker: SyncTracker::new(Done::set_by_late(inline, &*name)),
+            tracker: SyncTracker::new(DoneSetter::set_by_late(inline, &*name)),
             counters: Counters::default(),
-            removed: Stop::new(),
+            removed: Stopper::new(),
             // Not set during a call. Inline, not even during a call of another handler.
-            ended: Done::set_by_either(owner, inline, &*name),
+            ended: DoneSetter::set_by_either(owner, inline, &*name),
             owner,
             name,
             informer,

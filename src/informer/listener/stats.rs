@@ -6,7 +6,7 @@ use crate::base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// not pass on.
 ///
 /// ```
-/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stopper};
 /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::Arc;
 ///
@@ -14,7 +14,7 @@ use crate::base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// let script = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
 /// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
 /// let handler = informer.add_event_handler(|handler| handler.on_add(|_, _| panic!("not this one")))?;
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| informer.run(&stop));
 ///     handler.synced().wait();

@@ -1,11 +1,11 @@
 use crate::base::sync::Mutex;
-use crate::stop::Done;
+use crate::stop::{Done, DoneSetter};
 
 /// Detects when a handler has processed the initial list: the whole list has been added, and no
 /// call for one of its objects is pending. client-go's `SingleFileTracker` (T1).
 #[derive(Debug)]
 pub(super) struct SyncTracker {
-    synced: Done,
+    synced: DoneSetter,
     /// An innermost lock. It is released before `synced` is set, because that runs callbacks.
     state: Mutex<State>,
 }
@@ -19,7 +19,7 @@ struct State {
 
 impl SyncTracker {
     /// Creates a tracker that sets `synced`.
-    pub(super) fn new(synced: Done) -> Self {
+    pub(super) fn new(synced: DoneSetter) -> Self {
         Self {
             synced,
             state: Mutex::default(),
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn t1_synced_when_upstream_synced_and_none_pending() {
-        let tracker = SyncTracker::new(Done::new("handler"));
+        let tracker = SyncTracker::new(DoneSetter::new("handler"));
         tracker.start(2);
         tracker.finished();
         tracker.set_upstream_synced();
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn t1_t3_empty_list_syncs_with_upstream_and_stays_synced() {
-        let tracker = SyncTracker::new(Done::new("handler"));
+        let tracker = SyncTracker::new(DoneSetter::new("handler"));
         assert!(!tracker.synced().is_done());
         tracker.set_upstream_synced();
         tracker.start(1);

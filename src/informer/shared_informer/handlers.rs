@@ -216,7 +216,7 @@ impl<T: Object> SharedIndexInformer<T> {
         }
         let (ended, owner) = (registration.ended(), registration.handler.owner);
         // Another thread may be in the handler's destructor, so also a callback of the informer waits.
-        let wait = || ended.wait_until(None, &Stop::new());
+        let wait = || ended.wait_until(None, &Stop::never());
         if ended.is_done() || Owner::wait_for(&[owner], wait).is_some() {
             return true;
         }

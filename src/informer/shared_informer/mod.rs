@@ -25,7 +25,7 @@ use crate::metrics;
 use crate::object::{Accessor, Object};
 use crate::queue::Watermark;
 use crate::reflector::{ListerWatcher, Shard, WatchErrorHandler};
-use crate::stop::Done;
+use crate::stop::{Done, DoneSetter};
 use crate::store::{Indexer, Transform};
 
 /// A cache that holds all objects of a kind and follows the API server. Any number of handlers
@@ -41,7 +41,7 @@ use crate::store::{Indexer, Transform};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop};
+/// use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop, Stopper};
 /// use k8s_informer::reflector::{Body, ListOptions, ListWatch};
 ///
 /// let pods = ListWatch::new(
@@ -56,7 +56,7 @@ use crate::store::{Indexer, Transform};
 /// let handler = informer.add_event_handler(|handler| handler
 ///     .on_add(move |pod, _| sender.send(pod.name().to_owned()).unwrap()))?;
 ///
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// let running = std::thread::spawn({ let (informer, stop) = (informer.clone(), stop.clone()); move || informer.run(&stop) });
 /// handler.synced().wait();
 /// assert_eq!(names.recv(), Ok("a".to_owned()));
@@ -82,7 +82,7 @@ struct Shared<T> {
     /// What others read of the pipeline of each source; set at the start.
     running: OnceLock<Vec<Running<T>>>,
     /// Set when `running` is set.
-    started: Done,
+    started: DoneSetter,
     /// Whether the run has ended or is about to. Written under the lock of `lifecycle`. Read
     /// without it where the exact moment does not matter.
     stopped: AtomicBool,
@@ -175,7 +175,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// unreadable and left out.
     ///
     /// ```
-    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stopper};
     /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use std::sync::Arc;
     ///
@@ -188,7 +188,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     ///     [("blue".to_owned(), list("blue") as _), ("green".to_owned(), list("green") as _)],
     ///     Default::default(),
     /// );
-    /// let stop = Stop::new();
+    /// let stop = Stopper::new();
     /// std::thread::scope(|scope| {
     ///     scope.spawn(|| informer.run(&stop));
     ///     informer.synced().wait();
@@ -249,7 +249,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                     options,
                 }),
                 running: OnceLock::new(),
-                started: Done::new(&*name),
+                started: DoneSetter::new(&*name),
                 stopped: AtomicBool::new(false),
                 block_deltas: Mutex::new(()),
                 next_handler: AtomicU64::new(1),
@@ -298,7 +298,7 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// ```
     /// use k8s_informer::store::Transform;
-    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stopper};
     /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use std::sync::Arc;
     ///
@@ -310,7 +310,7 @@ impl<T: Object> SharedIndexInformer<T> {
     ///     object.edit(|fields| drop(fields.remove("spec")))
     /// });
     /// informer.set_transform(strip())?;
-    /// let stop = Stop::new();
+    /// let stop = Stopper::new();
     /// std::thread::scope(|scope| {
     ///     scope.spawn(|| informer.run(&stop));
     ///     informer.synced().wait();
@@ -339,7 +339,7 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// ```
     /// use k8s_informer::reflector::Shard;
-    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stopper};
     /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
     /// use std::sync::Arc;
     ///
@@ -348,7 +348,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// let script = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
     /// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
     /// informer.set_shard(Shard::new(0, 2)?)?;
-    /// let stop = Stop::new();
+    /// let stop = Stopper::new();
     /// std::thread::scope(|scope| {
     ///     scope.spawn(|| informer.run(&stop));
     ///     informer.synced().wait();

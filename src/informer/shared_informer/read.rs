@@ -183,7 +183,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     ///
     /// let script = Arc::new(ScriptedListerWatcher::new([]));
     /// let informer = SharedIndexInformer::<DynamicObject>::new(script, Default::default());
-    /// let error = informer.wait_for_sync(&Stop::new(), Duration::from_millis(1)).unwrap_err();
+    /// let error = informer.wait_for_sync(&Stop::never(), Duration::from_millis(1)).unwrap_err();
     /// assert_eq!(error.to_string(), "timed out after 1ms; not synced: scripted objects (not started)");
     /// ```
     ///

@@ -21,7 +21,7 @@ use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
 use crate::queue::{Delta, Deltas, ProcessError, Queue};
 use crate::reflector::{InformerHooks, Outlook, Reflector};
-use crate::stop::{Stop, Subscription};
+use crate::stop::{Stop, Stopper, Subscription};
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// Runs the informer: lists, watches, fills the cache and calls the handlers. Blocks until
@@ -216,7 +216,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
 /// A run of an informer. The informer ends when this is dropped, also after a panic.
 pub(super) struct Run<T: Send + Sync + 'static> {
     /// Ends the run: a child of the user's signal.
-    pub(super) stop: Stop,
+    pub(super) stop: Stopper,
     _subscriptions: (
         Vec<Subscription>,
         Option<Subscription>,
@@ -410,7 +410,7 @@ impl<T: Send + Sync + 'static> Drop for Undelivered<'_, T> {
 fn run_all<T: Object>(
     pipelines: Vec<Pipeline<T>>,
     delivery: Delivery,
-    stop: &Stop,
+    stop: &Stopper,
 ) -> Result<(), InformerError> {
     let mut pipelines = pipelines.into_iter();
     let Some(first) = pipelines.next() else {

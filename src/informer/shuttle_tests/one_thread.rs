@@ -15,7 +15,7 @@ use crate::informer::shared_processor::SharedProcessor;
 use crate::informer::{InformerError, SharedIndexInformer, SharedIndexInformerOptions};
 use crate::object::{Object, meta_namespace_key};
 use crate::reflector::{Body, ListWatch, ListerWatcher};
-use crate::stop::Stop;
+use crate::stop::{Stop, Stopper};
 use crate::wire::ListOptions;
 
 /// The share of the usual number of schedules, because each run is long.
@@ -26,8 +26,8 @@ const SHARE: f64 = 0.3;
 #[test]
 fn fair_lock_has_one_owner_until_the_stop() {
     check(|| {
-        let stop = Stop::new();
-        let lock = Arc::new(FairLock::new(stop.clone()));
+        let stop = Stopper::new();
+        let lock = Arc::new(FairLock::new(stop.signal()));
         let (inside, keeps) = (Arc::new(Mutex::new(0)), any(2) == 0);
         let threads: Vec<_> = (0..3)
             .map(|_| {
@@ -252,7 +252,7 @@ fn i12_late_handler_on_one_thread_gets_all_objects() {
         let is_silent = any(2) == 0;
         let (informer, stop, early, late) = (
             informer(is_silent),
-            Stop::new(),
+            Stopper::new(),
             Recorder::new(),
             Recorder::new(),
         );
@@ -303,7 +303,7 @@ fn i8_i14_stop_on_one_thread_ends_run_and_handlers() {
     }
 
     check_times(SHARE, || {
-        let (informer, stop) = (informer(any(2) == 0), Stop::new());
+        let (informer, stop) = (informer(any(2) == 0), Stopper::new());
         let early = Recorder::new();
         add(&informer, &early).unwrap();
         let running = thread::spawn({

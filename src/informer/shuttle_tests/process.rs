@@ -13,7 +13,7 @@ use crate::informer::handler::Notification;
 use crate::informer::process::{CachePart, Notify, Order, Reports, batch_of};
 use crate::object::{Accessor, Deleted, Object};
 use crate::queue::{Deltas, PopError, ProcessError, Queue};
-use crate::stop::Done;
+use crate::stop::DoneSetter;
 use crate::store::{Indexer, Indexers, KnownObjects};
 use crate::time::RealClock;
 
@@ -242,7 +242,7 @@ fn d3_deletion_during_failed_deletion_is_delivered() {
         let queue = build(InformerQueue::default(), &store);
         store.add(Thing::new("a", 1)).unwrap();
         queue.delete(Deleted::Final(Thing::new("a", 2))).unwrap();
-        let fails = Done::new("the first deletion is being processed");
+        let fails = DoneSetter::new("the first deletion is being processed");
         let consumer = thread::spawn({
             let (queue, store, fails) = (Arc::clone(&queue), Arc::clone(&store), fails.clone());
             move || {

@@ -17,7 +17,7 @@ use crate::informer::{
 };
 use crate::object::Object;
 use crate::reflector::{Body, ListWatch};
-use crate::stop::Stop;
+use crate::stop::{Stop, Stopper};
 use crate::wire::ListOptions;
 
 /// The share of the usual number of schedules, because each run is long.
@@ -110,7 +110,7 @@ fn add(
 fn i12_handler_added_at_any_point_gets_all_objects() {
     check_times(SHARE, || {
         let (informer, stop, early, late) =
-            (informer(), Stop::new(), Recorder::new(), Recorder::new());
+            (informer(), Stopper::new(), Recorder::new(), Recorder::new());
         let first = informer.add_handler(early.clone()).unwrap();
         let adding = add(&informer, &late);
         let running = run(&informer, &stop);
@@ -133,7 +133,7 @@ fn i12_handler_added_at_any_point_gets_all_objects() {
 fn i8_i14_stop_at_any_point_ends_run_and_handlers() {
     check_times(SHARE, || {
         let (informer, stop, early, late) =
-            (informer(), Stop::new(), Recorder::new(), Recorder::new());
+            (informer(), Stopper::new(), Recorder::new(), Recorder::new());
         let first = informer.add_handler(early.clone()).unwrap();
         let running = run(&informer, &stop);
         let adding = add(&informer, &late);
@@ -182,7 +182,7 @@ fn error_callback_may_wait_for_events_read_before() {
     check_times(SHARE, || {
         let (informer, stop, recorder) = (
             informer_of::<Thing>(EVENTS_AND_GARBAGE, any(2) == 0),
-            Stop::new(),
+            Stopper::new(),
             Recorder::new(),
         );
         informer.add_handler(recorder.clone()).unwrap();
@@ -240,7 +240,7 @@ impl Drop for Calling {
 #[test]
 fn destructors_may_add_and_remove_handlers() {
     check_times(SHARE / 2.0, || {
-        let (informer, stop) = (informer_of::<Calling>(EVENTS, any(2) == 0), Stop::new());
+        let (informer, stop) = (informer_of::<Calling>(EVENTS, any(2) == 0), Stopper::new());
         CALLED.set(Some(informer.clone()));
         let has_handler = any(2) == 0;
         if has_handler {

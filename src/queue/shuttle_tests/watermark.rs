@@ -8,7 +8,7 @@ use super::Item;
 use crate::base::sync::{Mutex, any, check, join_all, thread};
 use crate::object::{Accessor, KeyError};
 use crate::queue::{DeltaFifo, PopError, Queue, RealFifo, Requeue, WaitError, Watermark};
-use crate::stop::Stop;
+use crate::stop::{Stop, Stopper};
 
 /// No timeout, so a missed wakeup blocks forever.
 const FOREVER: Duration = Duration::MAX;
@@ -30,7 +30,7 @@ fn assert_wait_returns_after_earlier_changes(queue: Arc<dyn Queue<Item>>, reserv
         let wanted = 1 + any(ITEMS.len());
         thread::spawn(move || {
             watermark
-                .wait(VERSIONS[wanted], FOREVER, &Stop::new())
+                .wait(VERSIONS[wanted], FOREVER, &Stop::never())
                 .unwrap();
             let before = watermark.current();
             let processed = processed.lock().clone();
@@ -112,7 +112,7 @@ fn bookmark_version_wakes_waiting_thread() {
     check(|| {
         let queue: Arc<dyn Queue<Item>> = Arc::new(DeltaFifo::new(accessor()));
         let watermark = queue.processed().unwrap();
-        let waiter = thread::spawn(move || watermark.wait("3", FOREVER, &Stop::new()));
+        let waiter = thread::spawn(move || watermark.wait("3", FOREVER, &Stop::never()));
         let consumer = thread::spawn({
             let queue = Arc::clone(&queue);
             move || queue.pop(&mut |_, _| Ok(())).map(drop).unwrap()
@@ -129,7 +129,7 @@ fn bookmark_version_wakes_waiting_thread() {
 fn each_wait_ends_at_its_own_version() {
     check(|| {
         let watermark = Watermark::new();
-        let (stop, never) = (Stop::new(), Stop::new());
+        let (stop, never) = (Stopper::new(), Stopper::new());
         let wait = |version: &'static str, stop: &Stop| {
             let (watermark, stop) = (watermark.clone(), stop.clone());
             thread::spawn(move || watermark.wait(version, FOREVER, &stop))
@@ -160,7 +160,7 @@ fn each_wait_ends_at_its_own_version() {
 #[test]
 fn stop_at_any_point_ends_watermark_waits() {
     check(|| {
-        let (watermark, stop) = (Watermark::new(), Stop::new());
+        let (watermark, stop) = (Watermark::new(), Stopper::new());
         let waits = [(); 2].map(|()| {
             let (watermark, stop) = (watermark.clone(), stop.clone());
             thread::spawn(move || watermark.wait("2", FOREVER, &stop))

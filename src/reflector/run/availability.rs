@@ -1,5 +1,5 @@
 use crate::base::sync::Mutex;
-use crate::stop::Stop;
+use crate::stop::Stopper;
 
 /// Whether the thread of a feed can soon return to its owner, for other threads that need that.
 #[derive(Default)]
@@ -18,7 +18,7 @@ enum State {
     /// The same, and another thread relies on it.
     Requested,
     /// Waits for changes or for the next attempt. The stop ends this.
-    Waiting(Stop),
+    Waiting(Stopper),
 }
 
 impl Availability {
@@ -47,7 +47,7 @@ impl Availability {
     }
 
     /// The feed is about to wait. Returns whether it must return to its owner first.
-    pub(super) fn set_waiting(&self, interrupt: Stop) -> bool {
+    pub(super) fn set_waiting(&self, interrupt: Stopper) -> bool {
         self.leave_work(State::Waiting(interrupt))
     }
 

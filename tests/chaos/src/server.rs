@@ -52,7 +52,7 @@ impl Server {
         let etcd = Client::new(Config::new(real.etcd_url()).no_proxy()).expect("a client of etcd");
         if let Ok(expected) = std::env::var("EXPECTED_KUBERNETES") {
             let version = Request::get("/version");
-            let version = real.client().request(&version, &Stop::new());
+            let version = real.client().request(&version, &Stop::never());
             let version: Value = version.expect("a version").json().expect("JSON");
             let version = version["gitVersion"].as_str().unwrap_or_default();
             assert!(version.starts_with(&format!("v{expected}.")), "{version}");
@@ -146,7 +146,11 @@ impl Server {
     fn etcd(&self, path: &str, body: &Value) -> Option<Value> {
         let request = Request::post(path).json(body).ok()?.retries(0);
         let request = request.response_timeout(Duration::from_secs(10));
-        self.etcd.request(&request, &Stop::new()).ok()?.json().ok()
+        self.etcd
+            .request(&request, &Stop::never())
+            .ok()?
+            .json()
+            .ok()
     }
 }
 
@@ -159,7 +163,7 @@ pub(crate) fn send(client: &Client, request: &Request) -> Result<Value, Error> {
     let deadline = Instant::now() + REQUEST;
     loop {
         let request = request.clone().retries(0);
-        let response = client.request(&request, &Stop::new());
+        let response = client.request(&request, &Stop::never());
         let error = match response.and_then(|response| response.json()) {
             Ok(object) => return Ok(object),
             Err(error) => error,

@@ -420,7 +420,7 @@ impl<T: Object + DeserializeOwned> Informer<T> {
         this.add_handler(random);
         this.add_handler(random);
         match this.plan.runs {
-            Runs::Threads | Runs::OneThread => this.factory.start(&Stop::new()).expect("threads"),
+            Runs::Threads | Runs::OneThread => this.factory.start(&Stop::never()).expect("threads"),
             Runs::Drivers => this.drive(),
         }
         Box::new(this)
@@ -428,7 +428,7 @@ impl<T: Object + DeserializeOwned> Informer<T> {
 
     /// Steps the drivers on a thread of the program, until the factory is shut down.
     fn drive(&self) {
-        let mut drivers = self.factory.drivers(&Stop::new()).expect("drivers");
+        let mut drivers = self.factory.drivers(&Stop::never()).expect("drivers");
         let steps = move || while step_all(&mut drivers, STEP) != Progress::Ended {};
         let mut stepping = self.stepping.lock().unwrap_or_else(PoisonError::into_inner);
         *stepping = Some(thread::spawn(steps));

@@ -9,7 +9,7 @@ use std::thread;
 use k8s_informer::client::Request;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
-use k8s_informer::{Client, Config, Stop};
+use k8s_informer::{Client, Config, Stop, Stopper};
 
 use crate::client::server::{Reply, SOON, Server, ServerEvent, first_chunk, read_request, reply};
 
@@ -19,7 +19,7 @@ fn client(server: &Server) -> Client {
 
 fn get(client: &Client) {
     client
-        .request(&Request::get("/"), &Stop::new())
+        .request(&Request::get("/"), &Stop::never())
         .unwrap()
         .bytes()
         .unwrap();
@@ -42,7 +42,7 @@ fn connection_is_reused_after_reads_writes_and_failures() {
         })
     });
     let client = client(&server);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let pods = client.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
     for _ in 0..3 {
         pods.list(&ListOptions::default(), &stop)
@@ -77,11 +77,11 @@ fn connection_with_unread_or_large_body_is_not_reused() {
     let client = client(&server);
     // Drop the response unread. If its connection were reused, the client would take the unread
     // rest for the next response.
-    drop(client.request(&Request::get("/"), &Stop::new()).unwrap());
+    drop(client.request(&Request::get("/"), &Stop::never()).unwrap());
     get(&client);
     assert_eq!(server.accepted(), 2);
     client
-        .request(&Request::get("/").body_limit(2), &Stop::new())
+        .request(&Request::get("/").body_limit(2), &Stop::never())
         .unwrap()
         .bytes()
         .unwrap_err();
@@ -113,7 +113,7 @@ fn request_succeeds_if_idle_connection_was_closed() {
         Request::delete("/"),
     ] {
         client
-            .request(&request, &Stop::new())
+            .request(&request, &Stop::never())
             .unwrap()
             .bytes()
             .unwrap();
@@ -159,7 +159,9 @@ fn concurrent_requests_use_separate_pooled_connections() {
             thread::spawn(move || {
                 for n in 0..50 {
                     let path = format!("/{worker}/{n}");
-                    let response = client.request(&Request::get(&path), &Stop::new()).unwrap();
+                    let response = client
+                        .request(&Request::get(&path), &Stop::never())
+                        .unwrap();
                     assert_eq!(
                         response.bytes().unwrap(),
                         path.as_bytes(),

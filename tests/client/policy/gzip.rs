@@ -11,7 +11,7 @@ use k8s_informer::client::Request;
 use k8s_informer::metrics::ClientMetrics;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListerWatcherSource, ReflectorOptions};
-use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop, Stopper};
 
 use crate::client::server::{Reply, SOON, Server, reply};
 
@@ -57,7 +57,7 @@ fn client(server: &Server) -> Client {
 fn list(client: &Client) -> Result<String, Error> {
     let body = client
         .lister_watcher(&pods(), None)
-        .list(&ListOptions::default(), &Stop::new())?;
+        .list(&ListOptions::default(), &Stop::never())?;
     Ok(io::read_to_string(body)?)
 }
 
@@ -76,7 +76,7 @@ fn only_list_requests_accept_gzip() {
     let client = client(&server);
     list(&client).unwrap();
     assert_eq!(accept_encoding(), "gzip");
-    let (options, stop) = (ListOptions::default(), Stop::new());
+    let (options, stop) = (ListOptions::default(), Stopper::new());
     io::read_to_string(
         client
             .metadata_lister_watcher(&pods(), None)
@@ -201,7 +201,7 @@ fn compressed_error_of_list_is_decoded() {
     );
     // This request does not accept gzip, so the compressed `Status` is not read.
     let error = client(&server)
-        .request(&Request::get("/"), &Stop::new())
+        .request(&Request::get("/"), &Stop::never())
         .unwrap_err();
     assert!(
         error.is_forbidden() && error.to_string().contains("403 and no message"),
@@ -214,7 +214,7 @@ fn unrequested_gzip_is_rejected() {
     let bytes = compressed(&gzip(LIST.as_bytes()));
     let server = Server::start(move |_| Reply::Write(bytes.clone()));
     let client = client(&server);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let pods = client.lister_watcher(&pods(), None);
     for error in [
         pods.watch(&ListOptions::default(), &stop).unwrap_err(),
@@ -236,7 +236,7 @@ fn silent_gzip_body_times_out_on_each_read() {
     let server = Server::start(move |_| Reply::WriteAndHang(head.clone()));
     let config = Config::new(server.url()).response_timeout(Duration::from_millis(50));
     let lists = Client::new(config).unwrap().lister_watcher(&pods(), None);
-    let mut body = lists.list(&ListOptions::default(), &Stop::new()).unwrap();
+    let mut body = lists.list(&ListOptions::default(), &Stop::never()).unwrap();
     for _ in 0..2 {
         let error = io::copy(&mut body, &mut io::sink()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error:?}");
@@ -249,7 +249,7 @@ fn stop_ends_hanging_gzip_body() {
     let head = chunked(&body[..50], 50);
     let head = head[..head.len() - 5].to_vec();
     let server = Server::start(move |_| Reply::WriteAndHang(head.clone()));
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let lists = client(&server).lister_watcher(&pods(), None);
     let mut body = lists.list(&ListOptions::default(), &stop).unwrap();
     let reading = std::thread::spawn(move || io::copy(&mut body, &mut io::sink()).unwrap_err());
@@ -333,7 +333,7 @@ fn gzip_bomb_in_one_object_ends_at_the_object_limit() {
         .reflector_options(options)
         .build();
     factory.dynamic(pods());
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     let error = reported.recv_timeout(SOON).unwrap();
     assert!(error.is_decode(), "{error:?}");
     let bytes = decompressed.recv_timeout(SOON).unwrap();

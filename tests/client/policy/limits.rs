@@ -9,7 +9,7 @@ use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, DeleteOptions};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
-use k8s_informer::{Client, Config, DynamicObject, Error, Stop};
+use k8s_informer::{Client, Config, DynamicObject, Error, Stop, Stopper};
 
 use crate::client::server::{Reply, SOON, Server, first_chunk, read_request, reply};
 
@@ -19,7 +19,7 @@ const BODY: &str = r#"{"a":"bc"}"#;
 fn bytes(config: Config, request: &Request) -> Result<Vec<u8>, Error> {
     Client::new(config)
         .unwrap()
-        .request(request, &Stop::new())?
+        .request(request, &Stop::never())?
         .bytes()
 }
 
@@ -77,14 +77,14 @@ fn too_large_content_length_is_rejected_at_once() {
 fn chunked_body_is_read_up_to_the_limit() {
     let server = Server::start(|_| Reply::WriteAndHang(first_chunk(BODY)));
     let client = Client::new(Config::new(server.url()).body_limit(4)).unwrap();
-    let response = client.request(&Request::get("/"), &Stop::new()).unwrap();
+    let response = client.request(&Request::get("/"), &Stop::never()).unwrap();
     let error = response.json::<serde_json::Value>().unwrap_err();
     assert!(
         error.is_decode() && error.to_string().ends_with("larger than 4 bytes"),
         "{error}"
     );
     // A stream has no limit.
-    let response = client.request(&Request::get("/"), &Stop::new()).unwrap();
+    let response = client.request(&Request::get("/"), &Stop::never()).unwrap();
     let mut text = [0; BODY.len()];
     response.into_body().read_exact(&mut text).unwrap();
     assert_eq!(text, BODY.as_bytes());
@@ -106,10 +106,10 @@ fn api_uses_body_limit_of_its_client() {
             .dynamic_api(&pods, Some("default"))
     };
     api(Config::new(server.url()))
-        .get("a", &Stop::new())
+        .get("a", &Stop::never())
         .unwrap();
     let error = api(Config::new(server.url()).body_limit(9))
-        .get("a", &Stop::new())
+        .get("a", &Stop::never())
         .unwrap_err();
     assert!(
         error.is_decode() && error.to_string().contains("larger than 9 bytes"),
@@ -128,7 +128,7 @@ fn pod_list(server: &Server, config: impl FnOnce(Config) -> Config) -> Api<Dynam
 fn api_list_above_the_body_limit_is_rejected() {
     const PAGE: &str =
         r#"{"kind":"PodList","metadata":{"continue":"x"},"items":[{"metadata":{"name":"a"}}]}"#;
-    let (all, stop) = (ListOptions::default(), Stop::new());
+    let (all, stop) = (ListOptions::default(), Stopper::new());
     let whole = Server::answering(PAGE);
     let chunked = Server::start(|_| Reply::WriteAndHang(first_chunk(PAGE)));
     for server in [&whole, &chunked] {
@@ -191,7 +191,7 @@ fn slow_body_ends_at_the_response_timeout() {
     let client = Client::new(Config::new(list).response_timeout(limit)).unwrap();
     let get = {
         let client = client.clone();
-        move || client.request(&Request::get("/"), &Stop::new())
+        move || client.request(&Request::get("/"), &Stop::never())
     };
     let api: Api<DynamicObject> = client.dynamic_api(&pods, Some("n"));
     let (all, none) = (ListOptions::default(), DeleteOptions::default());
@@ -260,7 +260,7 @@ fn slow_body_ends_at_the_response_timeout() {
     ];
     for (what, call) in calls {
         let (sender, done) = channel();
-        thread::spawn(move || sender.send(call(&Stop::new())));
+        thread::spawn(move || sender.send(call(&Stop::never())));
         let error = done
             .recv_timeout(SOON)
             .unwrap_or_else(|_| panic!("{what} did not end"))

@@ -79,17 +79,17 @@ fn request_metrics_are_recorded_when_sent_and_when_read() {
     let (recorded, clock) = (RecordedMetrics::of(&server), FakeClock::new());
     let client = client(&server, &recorded, &clock);
     let response = client
-        .request(&Request::post("/").body("body"), &Stop::new())
+        .request(&Request::post("/").body("body"), &Stop::never())
         .unwrap();
     assert_eq!(recorded.take(), ["POST sent 4", "POST 200"]);
     clock.advance(Duration::from_secs(3));
     response.bytes().unwrap();
     assert_eq!(recorded.take(), ["POST 3s", "POST got 8"]);
     // One response is dropped before anything is read, the other after a part is read.
-    drop(client.request(&Request::get("/"), &Stop::new()).unwrap());
+    drop(client.request(&Request::get("/"), &Stop::never()).unwrap());
     assert_eq!(recorded.take(), ["GET sent 0", "GET 200", "GET 0ns"]);
     let mut body = client
-        .request(&Request::get("/"), &Stop::new())
+        .request(&Request::get("/"), &Stop::never())
         .unwrap()
         .into_body();
     body.read_exact(&mut [0; 3]).unwrap();
@@ -109,14 +109,14 @@ fn failed_requests_are_counted_by_code_or_as_error() {
     let (recorded, clock) = (RecordedMetrics::of(&server), FakeClock::new());
     let client = client(&server, &recorded, &clock);
     client
-        .request(&Request::get("/"), &Stop::new())
+        .request(&Request::get("/"), &Stop::never())
         .unwrap_err();
     assert_eq!(
         recorded.take(),
         ["GET sent 0", "GET 404", "GET 0ns", "GET got 7"]
     );
     client
-        .request(&Request::put("/"), &Stop::new())
+        .request(&Request::put("/"), &Stop::never())
         .unwrap_err();
     assert_eq!(recorded.take(), ["PUT sent 0", "PUT <error>", "PUT 0ns"]);
 }
@@ -132,7 +132,7 @@ fn retried_request_counts_twice_with_total_latency() {
     let client = client(&server, &recorded, &clock);
     let waiting = thread::spawn(move || {
         client
-            .request(&Request::delete("/"), &Stop::new())
+            .request(&Request::delete("/"), &Stop::never())
             .unwrap()
             .bytes()
             .unwrap();
@@ -160,12 +160,12 @@ fn watch_records_only_its_status_code() {
     let (recorded, clock) = (RecordedMetrics::of(&server), FakeClock::new());
     let pods = client(&server, &recorded, &clock)
         .lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
-    pods.watch(&ListOptions::default(), &Stop::new())
+    pods.watch(&ListOptions::default(), &Stop::never())
         .unwrap()
         .read_to_end(&mut Vec::new())
         .unwrap();
     assert_eq!(recorded.take(), ["GET 200"]);
-    pods.list(&ListOptions::default(), &Stop::new())
+    pods.list(&ListOptions::default(), &Stop::never())
         .unwrap()
         .read_to_end(&mut Vec::new())
         .unwrap();
@@ -184,14 +184,14 @@ fn rate_limit_wait_is_recorded_for_each_request() {
         .clock(Arc::new(clock.clone()));
     let client = Client::new(config.rate_limit(4.0, 1)).unwrap();
     client
-        .request(&Request::get("/"), &Stop::new())
+        .request(&Request::get("/"), &Stop::never())
         .unwrap()
         .bytes()
         .unwrap();
     assert_eq!(recorded.take()[0], "GET waited 0ns");
     let waiting = thread::spawn(move || {
         client
-            .request(&Request::get("/"), &Stop::new())
+            .request(&Request::get("/"), &Stop::never())
             .unwrap()
             .bytes()
             .unwrap();
@@ -222,7 +222,7 @@ fn metrics_panic_does_not_fail_the_request() {
     let client = client(&server, &recorded, &FakeClock::new());
     for _ in 0..2 {
         client
-            .request(&Request::get("/"), &Stop::new())
+            .request(&Request::get("/"), &Stop::never())
             .unwrap()
             .bytes()
             .unwrap();

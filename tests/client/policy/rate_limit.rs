@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_informer::client::Request;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
-use k8s_informer::{Client, Config, Stop};
+use k8s_informer::{Client, Config, Stop, Stopper};
 use k8s_informer_testing::FakeClock;
 
 use super::{client_with_clock, logged};
@@ -18,7 +18,7 @@ fn limited(clock: &FakeClock, server: &Server, qps: f64, burst: usize) -> Client
 
 fn get(client: &Client) {
     client
-        .request(&Request::get("/path"), &Stop::new())
+        .request(&Request::get("/path"), &Stop::never())
         .unwrap()
         .bytes()
         .unwrap();
@@ -101,7 +101,7 @@ fn stop_ends_rate_limit_wait_without_sending() {
     let clock = FakeClock::new();
     let client = limited(&clock, &server, 1.0, 1);
     get(&client);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let waiting = thread::spawn({
         let (client, stop) = (client.clone(), stop.clone());
         move || client.request(&Request::get("/"), &stop).unwrap_err()
@@ -139,9 +139,9 @@ fn lists_watches_and_retries_count_against_limit() {
     let clock = FakeClock::new();
     let client = limited(&clock, &server, 1.0, 4);
     let pods = client.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
-    pods.list(&ListOptions::default(), &Stop::new()).unwrap();
-    pods.watch(&ListOptions::default(), &Stop::new()).unwrap();
-    client.request(&Request::post("/"), &Stop::new()).unwrap();
+    pods.list(&ListOptions::default(), &Stop::never()).unwrap();
+    pods.watch(&ListOptions::default(), &Stop::never()).unwrap();
+    client.request(&Request::post("/"), &Stop::never()).unwrap();
     let waiting = thread::spawn(move || get(&client));
     // The first wait (0 s) is for `Retry-After: 0`, the second (1 s) is for the rate limit.
     assert!(clock.until_waits(2, SOON), "{:?}", clock.waits());

@@ -3,7 +3,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::client::Request;
-use k8s_informer::{Config, Error, Stop};
+use k8s_informer::{Config, Error, Stop, Stopper};
 use k8s_informer_testing::FakeClock;
 
 use super::client_with_clock;
@@ -24,7 +24,7 @@ fn busy(times: usize, status: &'static str, headers: &'static str, body: &'stati
 fn send(server: &Server, request: Request) -> (Result<(), Error>, Vec<Duration>) {
     let clock = FakeClock::new();
     let client = client_with_clock(&clock, server);
-    let done = Stop::new();
+    let done = Stopper::new();
     let advancing = thread::spawn({
         let (clock, done) = (clock.clone(), done.clone());
         move || {
@@ -39,7 +39,7 @@ fn send(server: &Server, request: Request) -> (Result<(), Error>, Vec<Duration>)
         }
     });
     let result = client
-        .request(&request, &Stop::new())
+        .request(&request, &Stop::never())
         .and_then(|response| response.bytes().map(drop));
     done.stop();
     advancing.join().unwrap();
@@ -183,7 +183,7 @@ fn stop_ends_retry_wait() {
     let server = busy(usize::MAX, BUSY, "Retry-After: 1\r\n", "");
     let clock = FakeClock::new();
     let client = client_with_clock(&clock, &server);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let waiting = thread::spawn({
         let stop = stop.clone();
         move || client.request(&Request::get("/"), &stop).unwrap_err()
@@ -196,7 +196,7 @@ fn stop_ends_retry_wait() {
     // With the real clock, a stop also ends the wait.
     let server = busy(usize::MAX, BUSY, "Retry-After: 60\r\n", "");
     let client = k8s_informer::Client::new(Config::new(server.url())).unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let waiting = thread::spawn({
         let stop = stop.clone();
         move || client.request(&Request::get("/"), &stop).unwrap_err()

@@ -12,7 +12,7 @@ const DEPRECATED: &str = "Warning: 299 - \"v1 ComponentStatus is deprecated in v
 
 fn get(client: &Client, path: &str) {
     client
-        .request(&Request::get(path), &Stop::new())
+        .request(&Request::get(path), &Stop::never())
         .unwrap()
         .bytes()
         .unwrap();
@@ -111,13 +111,13 @@ fn warnings_of_failures_lists_and_watches_are_delivered() {
     });
     let (client, recorded) = recording_client(&server);
     client
-        .request(&Request::post("/"), &Stop::new())
+        .request(&Request::post("/"), &Stop::never())
         .unwrap_err();
     assert_eq!(recorded.lock().unwrap().len(), 1);
     let pods = client.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
-    pods.list(&ListOptions::default(), &Stop::new()).unwrap();
+    pods.list(&ListOptions::default(), &Stop::never()).unwrap();
     assert_eq!(recorded.lock().unwrap().len(), 2);
-    pods.watch(&ListOptions::default(), &Stop::new()).unwrap();
+    pods.watch(&ListOptions::default(), &Stop::never()).unwrap();
     assert_eq!(recorded.lock().unwrap().len(), 3);
 }
 

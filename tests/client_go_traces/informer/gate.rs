@@ -36,7 +36,7 @@ impl Gated {
         self.world.change(|state| state.waits_to_pop = true);
         // Do not stop waiting at the informer's stop: the queue closes a moment after it.
         self.world
-            .wait_until(&Stop::new(), State::may_pop, |state| {
+            .wait_until(&Stop::never(), State::may_pop, |state| {
                 state.waits_to_pop = false;
                 match &mut state.gate {
                     Gate::Open => Ok(()),

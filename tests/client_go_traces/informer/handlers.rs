@@ -52,7 +52,7 @@ impl Recorder {
         });
         if is_blocked {
             let is_free = |state: &State| !state.handlers[&self.id].blocked;
-            self.world.wait_until(&Stop::new(), is_free, |state| {
+            self.world.wait_until(&Stop::never(), is_free, |state| {
                 state.handlers.get_mut(&self.id).unwrap().hangs = false;
             });
         }

@@ -192,7 +192,7 @@ impl Replay for Subject {
             "add_indexers" => self.informer.add_indexers(source::indexers(&step["names"])),
             "set_transform" => self.informer.set_transform(Transform::new(Ok::<_, String>)),
             "run_again" => {
-                let again = self.informer.run(&Stop::new());
+                let again = self.informer.run(&Stop::never());
                 assert!(
                     matches!(again, Err(InformerError::AlreadyStarted { .. })),
                     "{again:?}"

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use k8s_informer::handler::HandlerRegistration;
 use k8s_informer::stop::Subscription;
 use k8s_informer::time::Clock;
-use k8s_informer::{Error, Stop};
+use k8s_informer::{Error, Stop, Stopper};
 use serde_json::Value;
 
 /// The maximum time until all threads settle, in real time.
@@ -23,7 +23,7 @@ pub(super) struct World(Arc<Shared>);
 struct Shared {
     start: Instant,
     /// Stops the informer.
-    stop: Stop,
+    stop: Stopper,
     /// The innermost lock. Code that holds it calls only read-only methods of the informer.
     state: Mutex<State>,
     /// Notified on every change of `state`.
@@ -207,14 +207,14 @@ impl World {
         let (state, changed) = (Mutex::default(), Condvar::new());
         Self(Arc::new(Shared {
             start: Instant::now(),
-            stop: Stop::new(),
+            stop: Stopper::new(),
             state,
             changed,
         }))
     }
 
     /// Returns the handle that stops the informer.
-    pub(super) fn stop(&self) -> Stop {
+    pub(super) fn stop(&self) -> Stopper {
         self.0.stop.clone()
     }
 

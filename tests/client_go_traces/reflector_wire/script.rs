@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, ListerWatcher, TimedRead};
-use k8s_informer::{Error, Stop};
+use k8s_informer::{Error, Stop, Stopper};
 use serde_json::{Map, Value, json};
 
 use super::clock::VirtualClock;
@@ -26,7 +26,7 @@ pub(super) struct Script {
     until: usize,
     pub(super) clock: VirtualClock,
     pub(super) recorder: Arc<Recorder>,
-    pub(super) stop: Stop,
+    pub(super) stop: Stopper,
     /// Returns further observations after all effects of a step have arrived. Its argument is the
     /// expected result.
     look: OnceLock<Box<Look>>,
@@ -72,7 +72,7 @@ impl Script {
             until,
             clock: VirtualClock::new(),
             recorder: Arc::new(Recorder::new(config)),
-            stop: Stop::new(),
+            stop: Stopper::new(),
             look: OnceLock::new(),
             run: Mutex::default(),
         });

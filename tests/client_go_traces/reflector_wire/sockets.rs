@@ -19,7 +19,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::Reflector;
 use k8s_informer::store::ReflectorStore;
 use k8s_informer::time::Clock;
-use k8s_informer::{Client, Config, DynamicObject, Stop};
+use k8s_informer::{Client, Config, DynamicObject, Stop, Stopper};
 use serde_json::{Value, json};
 
 use super::observe::{self, Recorder};
@@ -172,7 +172,7 @@ fn run(config: &Value, steps: &[Value], until: usize) -> Vec<Value> {
     let (recorder, clock, stop) = (
         Arc::new(Recorder::new(config)),
         Immediate::default(),
-        Stop::new(),
+        Stopper::new(),
     );
     let store: Arc<dyn ReflectorStore<DynamicObject>> = recorder.clone();
     let options = options(config, Arc::new(clock.clone()), &recorder);

@@ -1,7 +1,7 @@
 //! Access to the server with the credentials of each kubeconfig.
 
 use k8s_informer::reflector::ReflectorState;
-use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn informer_syncs_with_each_kubeconfig_of_the_cluster() {
                 .namespace(&namespace.name)
                 .build();
             let maps = factory.informer::<ConfigMap>();
-            let stop = Stop::new();
+            let stop = Stopper::new();
             factory.start(&stop).unwrap();
             factory
                 .wait_for_cache_sync(&stop)
@@ -44,7 +44,7 @@ fn forbidden_informer_reports_the_error_and_retries() {
         let builder = SharedInformerFactory::builder(client).namespace("default");
         let factory = builder.reflector_options(cluster.options()).build();
         let maps = factory.informer::<ConfigMap>();
-        let stop = Stop::new();
+        let stop = Stopper::new();
         factory.start(&stop).unwrap();
         let error = wait_until("the informer has retried", || {
             let status = maps.status();

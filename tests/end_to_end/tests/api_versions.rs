@@ -3,7 +3,7 @@
 use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, Patch};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::{DynamicObject, Object, Stop};
+use k8s_informer::{DynamicObject, Object, Stopper};
 use serde_json::{Value, json};
 
 use crate::cluster::{merge_patch, on_every_cluster};
@@ -14,7 +14,7 @@ use crate::verbs::ONCE;
 #[test]
 fn versions_of_a_definition_share_their_objects() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("versions");
         let group = format!("{}.example.com", namespace.name);
         let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});

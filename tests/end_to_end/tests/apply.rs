@@ -11,7 +11,7 @@ use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::metrics::ClientMetrics;
 use k8s_informer::object::{FullObjectMeta, GroupVersionResource};
 use k8s_informer::reflector::{FieldPaths, ReflectorOptions};
-use k8s_informer::{Client, Config, DynamicObject, Stop, impl_full_metadata, impl_object};
+use k8s_informer::{Client, Config, DynamicObject, Stop, Stopper, impl_full_metadata, impl_object};
 use k8s_informer_controller::{
     Applied, ApplyOptions, Context, Controller, ControllerBuilder, ControllerError, Failure, Next,
 };
@@ -47,7 +47,7 @@ struct Keeper {
     controller: Controller<ServiceAccount>,
     results: Receiver<Result<Vec<Applied>, Failure>>,
     patches: Arc<Patches>,
-    stop: Stop,
+    stop: Stopper,
     thread: JoinHandle<Result<(), ControllerError>>,
 }
 
@@ -96,7 +96,7 @@ impl Keeper {
             }
             Ok(Next::Done)
         });
-        let (controller, stop) = (controller.unwrap(), Stop::new());
+        let (controller, stop) = (controller.unwrap(), Stopper::new());
         let run = (controller.clone(), stop.clone());
         let thread = thread::spawn(move || {
             let ended = run.0.run(&run.1);
@@ -444,7 +444,7 @@ fn conflict_of_managers_is_an_error_unless_forced() {
         keeper.until(&[Applied::Created]);
         let api = cluster.client().api::<ConfigMap>(Some(&namespace.name));
         let patch = Patch::apply("rival", map(json!({"a": "2"}))).force();
-        api.patch("m", &patch, &Stop::new()).unwrap();
+        api.patch("m", &patch, &Stop::never()).unwrap();
         let failure = loop {
             if let Err(failure) = keeper.next() {
                 break failure;
@@ -518,7 +518,7 @@ fn apply_with_the_uid_of_another_object_is_refused() {
         let namespace = cluster.namespace("apply-uid");
         let (api, stop) = (
             cluster.client().api::<ConfigMap>(Some(&namespace.name)),
-            Stop::new(),
+            Stopper::new(),
         );
         let apply = |uid: &str| {
             let child = json!({"metadata": {"name": "m", "uid": uid}, "data": {"a": "1"}});
@@ -604,7 +604,7 @@ fn object_that_admission_changes_is_applied_once() {
         let probes = cluster.client().api::<ConfigMap>(Some(&namespace.name));
         wait_until("the policy is in effect", || {
             let probe = json!({"metadata": {"generateName": "probe-"}, "data": {"x": "1"}});
-            let probe = probes.create(&probe, &Stop::new()).unwrap().into_inner();
+            let probe = probes.create(&probe, &Stop::never()).unwrap().into_inner();
             probe.data?.get("injected").map(drop)
         });
         let start = || {

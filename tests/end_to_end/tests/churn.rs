@@ -8,7 +8,7 @@ use k8s_informer::client::Request;
 use k8s_informer::informer::InformerScope;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{
-    Client, DynamicObject, Error, ObjectMeta, SharedIndexInformer, Stop, impl_object,
+    Client, DynamicObject, Error, ObjectMeta, SharedIndexInformer, Stopper, impl_object,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
@@ -76,7 +76,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     typed.add_handler(followers[0].clone()).unwrap();
     own.add_handler(followers[1].clone()).unwrap();
     dynamic.add_handler(followers[2].clone()).unwrap();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     for factory in [&factory, &alone] {
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
@@ -348,7 +348,7 @@ impl Script {
 /// Retries a write until it succeeds. If a response was lost, `done` recognizes the error of the
 /// next try, which shows that the write had succeeded.
 fn insist(client: &Client, request: &Request, done: fn(&Error) -> bool) {
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let deadline = Instant::now() + LIMIT;
     for tries in 0.. {
         let error = match client

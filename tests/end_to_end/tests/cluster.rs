@@ -379,7 +379,7 @@ impl Cluster {
             .query("resourceVersionMatch", "NotOlderThan")
             .query("timeoutSeconds", "1");
         wait_until("the server starts or rejects a watch-list", || {
-            match self.client.request(&request, &Stop::new()) {
+            match self.client.request(&request, &Stop::never()) {
                 Ok(_) => Some(true),
                 Err(error) => error.is_invalid().then_some(false),
             }
@@ -555,7 +555,7 @@ impl Cluster {
     }
 
     pub(crate) fn try_send(&self, request: Request) -> Result<Value, Error> {
-        self.client.request(&request, &Stop::new())?.json()
+        self.client.request(&request, &Stop::never())?.json()
     }
 
     /// Waits until lists that accept any version, such as the first one of an informer, show the
@@ -683,7 +683,7 @@ impl Drop for Namespace<'_> {
 fn server_version(client: &Client) -> String {
     let request = Request::get("/version");
     let version: Value = client
-        .request(&request, &Stop::new())
+        .request(&request, &Stop::never())
         .unwrap()
         .json()
         .unwrap();

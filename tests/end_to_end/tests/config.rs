@@ -14,7 +14,7 @@ fn observed_error(cluster: &Cluster, config: Config) -> Error {
     let factory = builder.reflector_options(cluster.options());
     let factory = factory.namespace("default").build();
     let maps = factory.informer::<ConfigMap>();
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     let error = wait_until("the informer has retried", || {
         let status = maps.status();
         let tries = status.lists.max(status.watches);

@@ -16,7 +16,7 @@ use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::{
     FullMetadata, FullObjectMeta, GroupVersionResource, Key, PartialObjectMetadata, Scope,
 };
-use k8s_informer::{Object, Stop, impl_full_metadata, impl_object};
+use k8s_informer::{Object, Stopper, impl_full_metadata, impl_object};
 use k8s_informer_controller::{
     Condition, Conditions, Context, Controller, ControllerError, Failure, Manager, Next,
     generation_changed,
@@ -120,7 +120,7 @@ struct Replica {
     manager: Manager,
     gizmos: Controller<Gizmo>,
     calls: Receiver<String>,
-    stop: Stop,
+    stop: Stopper,
     thread: JoinHandle<Result<(), ControllerError>>,
 }
 
@@ -148,7 +148,7 @@ impl Replica {
                 sender.send(cx.name().to_owned())?;
                 next
             });
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let run = (manager.clone(), stop.clone());
         Self {
             manager,
@@ -308,11 +308,11 @@ fn replicas_create_one_child_per_owner_and_write_once() {
 }
 
 /// A controller without a manager that runs on a thread.
-struct Running(Stop, JoinHandle<Result<(), ControllerError>>);
+struct Running(Stopper, JoinHandle<Result<(), ControllerError>>);
 
 impl Running {
     fn start<T: Object + serde::de::DeserializeOwned>(controller: Controller<T>) -> Self {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let signal = stop.clone();
         Self(stop, thread::spawn(move || controller.run(&signal)))
     }

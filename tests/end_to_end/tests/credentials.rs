@@ -4,7 +4,7 @@ use std::fs;
 
 use k8s_informer::client::Impersonation;
 use k8s_informer::reflector::ReflectorState;
-use k8s_informer::{Client, Config, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, SharedIndexInformer, SharedInformerFactory, Stopper};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use rcgen::{CertificateParams, KeyPair};
@@ -35,7 +35,7 @@ fn token_file_rotation_does_not_break_a_watch() {
         let Some(account) = Account::new(cluster, &namespace) else {
             return println!("skipped: there is no kubeconfig-nobody");
         };
-        let (folder, stop) = (Folder::new(), Stop::new());
+        let (folder, stop) = (Folder::new(), Stopper::new());
         let first = account.token();
         let file = folder.write("token", &first.text);
         let client = Client::new(account.config().token_file(&file)).unwrap();
@@ -96,7 +96,7 @@ fn ca_file_rotation_does_not_break_a_watch() {
             .self_signed(&key)
             .unwrap();
 
-        let (folder, stop) = (Folder::new(), Stop::new());
+        let (folder, stop) = (Folder::new(), Stopper::new());
         let file = folder.write("ca.crt", stranger.pem());
         let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None)
             .unwrap()
@@ -135,7 +135,7 @@ fn ca_file_rotation_does_not_break_a_watch() {
 #[test]
 fn impersonated_user_rights_apply_and_errors_name_the_user() {
     on_every_cluster(BOTH, |cluster| {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let config = || Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
         let jane = Impersonation::user("jane")
             .uid("42")
@@ -184,7 +184,7 @@ fn plugin_token_expiry_does_not_break_a_watch() {
         let Some(account) = Account::new(cluster, &namespace) else {
             return println!("skipped: there is no kubeconfig-nobody");
         };
-        let (plugin, stop) = (Plugin::new("e2e-exec-token"), Stop::new());
+        let (plugin, stop) = (Plugin::new("e2e-exec-token"), Stopper::new());
         let first = account.token();
         plugin.set_credential(&json!({"token": first.text, "expirationTimestamp": PAST}));
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
@@ -233,7 +233,7 @@ fn failing_plugin_is_reported_and_informer_recovers() {
             return println!("skipped: there is no kubeconfig-nobody");
         };
         // The plugin has no credential yet.
-        let (plugin, stop) = (Plugin::new("e2e-exec-fails"), Stop::new());
+        let (plugin, stop) = (Plugin::new("e2e-exec-fails"), Stopper::new());
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
         let (factory, maps) = informer(cluster, &client, &namespace.name);
         factory.start(&stop).unwrap();
@@ -272,7 +272,7 @@ fn plugin_certificate_renewal_does_not_break_a_watch() {
         let Some(account) = Account::new(cluster, &namespace) else {
             return println!("skipped: there is no kubeconfig-nobody");
         };
-        let (plugin, stop) = (Plugin::new("e2e-exec-certificate"), Stop::new());
+        let (plugin, stop) = (Plugin::new("e2e-exec-certificate"), Stopper::new());
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let (chain, key) = (text(chain), text(key));
         let identity = |chain: &str, expires: &str| json!({"clientCertificateData": chain, "clientKeyData": key, "expirationTimestamp": expires});

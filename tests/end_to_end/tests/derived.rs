@@ -7,7 +7,7 @@ use k8s_informer::client::api::Patch;
 use k8s_informer::client::crds::InstallOptions;
 use k8s_informer::informer::Source;
 use k8s_informer::object::{FullMetadata, Referable, Scope};
-use k8s_informer::{Client, Error, Object, Resource, Stop, impl_object};
+use k8s_informer::{Client, Error, Object, Resource, Stop, Stopper, impl_object};
 use k8s_informer_controller::{Context, Failure, Manager, Next};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -76,7 +76,7 @@ impl<'a> Installed<'a> {
     fn new(cluster: &'a Cluster) -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         let _alone = ALONE.lock();
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let options = InstallOptions::new("website").timeout(PATIENCE);
         client
             .install_crds([Website::crd()], &options, &stop)
@@ -87,7 +87,7 @@ impl<'a> Installed<'a> {
 
 impl Drop for Installed<'_> {
     fn drop(&mut self) {
-        let (stop, name) = (Stop::new(), Website::crd_name());
+        let (stop, name) = (Stopper::new(), Website::crd_name());
         let definitions = self.cluster.client().api::<CustomResourceDefinition>(None);
         let _ = definitions.delete(name, &Default::default(), &stop);
         let _ = definitions.wait_for_deletion(name, None, PATIENCE, &stop);
@@ -99,7 +99,7 @@ fn derived_type_is_discovered_cached_and_reconciled() {
     on_every_cluster(ONCE, |cluster| {
         let namespace = cluster.namespace("derived");
         let _installed = Installed::new(cluster);
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let found = client.discover("web", &stop).unwrap();
         assert_eq!(found.resource, Website::group_version_resource());
         assert_eq!(found.kind, Website::group_version_kind());
@@ -130,7 +130,7 @@ fn derived_type_is_discovered_cached_and_reconciled() {
             ready.unwrap();
         });
 
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let map = client
             .api::<ConfigMap>(Some(&namespace.name))
             .get("shop", &stop)
@@ -177,7 +177,7 @@ mod settings {
 fn inherited_type_reads_the_objects_of_its_kind() {
     on_every_cluster(ONCE, |cluster| {
         let namespace = cluster.namespace("inherit");
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let maps = client.api::<ConfigMap>(Some(&namespace.name));
         let map = json!({"metadata": {"name": "a"}, "data": {"mode": "fast"}});
         let created = maps.create(&map, &stop).unwrap();
@@ -199,7 +199,7 @@ fn real_server_checks_schema_and_cel_rule_of_a_derived_type() {
     on_every_cluster(ONCE, |cluster| {
         let namespace = cluster.namespace("rules");
         let _installed = Installed::new(cluster);
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let sites = client.api::<Website>(Some(&namespace.name));
         let create = |name: &str, replicas| {
             let title = "Shop".to_owned();
@@ -225,7 +225,7 @@ fn real_server_checks_schema_and_cel_rule_of_a_derived_type() {
 #[test]
 fn refused_rule_of_a_derived_type_is_reported() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let mut definition = Website::crd();
         definition.metadata.name = Some("websites.refused.example.com".to_owned());
         definition.spec.group = "refused.example.com".to_owned();

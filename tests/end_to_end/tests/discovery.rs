@@ -3,7 +3,7 @@
 use k8s_informer::client::Request;
 use k8s_informer::client::api::Patch;
 use k8s_informer::object::{GroupVersionKind, GroupVersionResource, Scope};
-use k8s_informer::{Client, Config, DynamicObject, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, DynamicObject, SharedInformerFactory, Stop, Stopper};
 use k8s_openapi::api::autoscaling::v1::Scale;
 use serde_json::{Value, json};
 
@@ -96,7 +96,7 @@ impl Drop for Definition<'_> {
 #[test]
 fn short_kind_and_qualified_names_resolve_to_resources() {
     on_every_cluster(BOTH, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let discovery = client.discovery(&stop).unwrap();
         for (name, expected) in [
             ("po", "pods.v1"),
@@ -138,7 +138,7 @@ fn short_kind_and_qualified_names_resolve_to_resources() {
 #[test]
 fn unserved_request_error_says_what_discovery_has() {
     on_every_cluster(&BOTH[..1], |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let core = |plural: &str| GroupVersionResource::new("", "v1", plural);
         let api = |plural: &str, namespace| client.dynamic_api(&core(plural), namespace);
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}});
@@ -181,7 +181,7 @@ fn unserved_request_error_says_what_discovery_has() {
 fn custom_resource_is_discovered_watched_and_scaled() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("discovery");
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let name = format!("gizmos.{}.example.com", namespace.name);
         let error = client.discover(&name, &stop).unwrap_err();
         assert!(error.is_no_match(), "{error:?}");
@@ -285,11 +285,11 @@ fn unprivileged_user_may_use_discovery() {
             return println!("skipped: there is no kubeconfig-nobody");
         };
         let client = Client::new(Config::from_kubeconfig(path, None).unwrap()).unwrap();
-        let found = client.discover("deploy", &Stop::new()).unwrap();
+        let found = client.discover("deploy", &Stop::never()).unwrap();
         assert_eq!(found.resource.resource, "deployments");
         let error = client
             .dynamic_api(&found.resource, Some("default"))
-            .get("a", &Stop::new());
+            .get("a", &Stop::never());
         assert!(error.unwrap_err().is_forbidden());
     });
 }
@@ -302,7 +302,7 @@ fn unavailable_group_does_not_hide_other_groups() {
             return println!("skipped: this server has no API aggregation");
         }
         let namespace = cluster.namespace("down");
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let group = format!("{}.example.com", namespace.name);
         let service = json!({
             "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",

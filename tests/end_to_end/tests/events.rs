@@ -463,7 +463,7 @@ fn watch_of_each_api_shows_writes_of_the_other() {
                 .query("watch", "true")
                 .query("resourceVersion", start.as_str().unwrap())
                 .query("timeoutSeconds", "60");
-            let response = cluster.client().request(&watch, &Stop::new()).unwrap();
+            let response = cluster.client().request(&watch, &Stop::never()).unwrap();
             let lines = BufReader::new(response.into_body()).lines().take(4);
             let events: Vec<Value> = lines
                 .map(|line| serde_json::from_str(&line.unwrap()).unwrap())

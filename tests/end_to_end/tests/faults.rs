@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use k8s_informer::reflector::ReflectorState;
-use k8s_informer::{Error, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{Error, SharedIndexInformer, SharedInformerFactory, Stopper};
 use k8s_informer_testing::{ApiServer, Fault, Verb};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -13,9 +13,15 @@ use crate::cluster::{
 };
 use crate::support::{Follower, PATIENCE, shut_down, wait_until};
 
-fn start(cluster: &Cluster) -> (SharedInformerFactory, SharedIndexInformer<ConfigMap>, Stop) {
+fn start(
+    cluster: &Cluster,
+) -> (
+    SharedInformerFactory,
+    SharedIndexInformer<ConfigMap>,
+    Stopper,
+) {
     let factory = cluster.factory().namespace("default").build();
-    let (maps, stop) = (factory.informer::<ConfigMap>(), Stop::new());
+    let (maps, stop) = (factory.informer::<ConfigMap>(), Stopper::new());
     factory.start(&stop).unwrap();
     (factory, maps, stop)
 }

@@ -9,7 +9,7 @@ use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::{FullMetadata, FullObjectMeta, GroupVersionResource};
-use k8s_informer::{Client, DynamicObject, Error, Object, Stop};
+use k8s_informer::{Client, DynamicObject, Error, Object, Stop, Stopper};
 use k8s_informer_controller::{Controller, Next, remove_finalizers};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ struct Maps {
     client: Client,
     api: Api<ConfigMap>,
     minor: u32,
-    stop: Stop,
+    stop: Stopper,
 }
 
 impl Maps {
@@ -65,7 +65,7 @@ fn on_every_server(purpose: &str, test: impl Fn(&Maps)) {
             api: client.api(Some(&namespace.name)),
             minor: cluster.minor(),
             client,
-            stop: Stop::new(),
+            stop: Stopper::new(),
         });
     });
 }
@@ -284,7 +284,7 @@ fn wr5_former_finalizers_are_renamed_or_cleaned_up() {
                 Ok(Next::Done)
             })
             .unwrap();
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let running = thread::spawn({
             let stop = stop.clone();
             move || controller.run(&stop)
@@ -319,7 +319,7 @@ fn wr5_former_finalizers_are_renamed_or_cleaned_up() {
         let resource = GroupVersionResource::new(group, "v1", "gizmos");
         let scope = InformerScope::all().namespace(&*namespace.name);
         let source = Source::dynamic(resource).scope(scope);
-        let removed = remove_finalizers(&cluster.client(), &source, [NEW], &Stop::new()).unwrap();
+        let removed = remove_finalizers(&cluster.client(), &source, [NEW], &Stop::never()).unwrap();
         assert_eq!((removed.listed, removed.changed), (2, 2));
         let gizmos = cluster.send(Request::get(&*path));
         let finalizers = |name: &str| {

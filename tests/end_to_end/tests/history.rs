@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::reflector::ReflectorState;
-use k8s_informer::{Error, SharedInformerFactory, Stop};
+use k8s_informer::{Error, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_testing::FakeClock;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -25,8 +25,8 @@ fn missed_changes_are_recovered_after_compaction() {
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
-        factory.start(&Stop::new()).unwrap();
-        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(&Stop::never()).unwrap();
         namespace.patch("a", &json!({ "data": { "round": "1" } }));
         follower.wait("the change", |known| {
             known.events.contains(&"~a".to_owned())
@@ -79,7 +79,7 @@ fn l9_pages_after_a_restart_show_the_current_state() {
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
 
-        let stop = Stop::new();
+        let stop = Stopper::new();
         thread::scope(|scope| {
             let _stop_on_drop = StopOnDrop(&stop);
             scope.spawn(|| {
@@ -140,8 +140,8 @@ fn cache_follows_a_server_restored_from_backup() {
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
-        factory.start(&Stop::new()).unwrap();
-        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(&Stop::never()).unwrap();
         for round in 1..=20 {
             namespace.patch(
                 "changed",
@@ -217,7 +217,7 @@ fn silent_restored_server_is_detected_by_idle_timeout() {
             .namespace(&namespace.name)
             .build();
         let maps = factory.informer::<ConfigMap>();
-        factory.start(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
         // After its restart, the server can reject the first list. The informer then backs off.
         wait_until("the informer has synced", || {
             clock.advance(Duration::from_secs(1));

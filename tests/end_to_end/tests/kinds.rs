@@ -1,7 +1,9 @@
 //! Objects of any kind have their `apiVersion` and `kind`, however they arrive.
 
 use k8s_informer::object::{Compact, GroupVersionResource};
-use k8s_informer::{DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{
+    DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, Stop, Stopper,
+};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
@@ -64,10 +66,10 @@ fn api_and_informer_return_equal_objects() {
         let api = cluster
             .client()
             .dynamic_api(&configmaps(), Some(&namespace.name));
-        let read = api.get("a", &Stop::new()).unwrap();
+        let read = api.get("a", &Stop::never()).unwrap();
         assert_eq!(*maps.lister().get(&namespace.name, "a").unwrap(), *read);
         assert!(
-            api.list(&Default::default(), &Stop::new())
+            api.list(&Default::default(), &Stop::never())
                 .unwrap()
                 .items
                 .contains(&read)
@@ -91,7 +93,7 @@ fn compact_objects_equal_dynamic_ones_when_listed_and_watched() {
             follower.wait("the patch", |known| known.events.contains(&"~a".to_owned()));
             follower.wait("the other", |known| known.events.contains(&"+b".to_owned()));
         }
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let api = cluster
             .client()
             .dynamic_api(&configmaps(), Some(&namespace.name));

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::client::Request;
-use k8s_informer::{Client, Config, Stop};
+use k8s_informer::{Client, Config, Stop, Stopper};
 use k8s_informer_controller::leader_election::{
     Ended, LeaderElectionError, LeaderElector, Leading, LeaseLock,
 };
@@ -40,7 +40,7 @@ const RETRY: Duration = Duration::from_secs(2);
 struct Candidate {
     elector: LeaderElector,
     clock: FakeClock,
-    stop: Stop,
+    stop: Stopper,
     started: Receiver<Leading>,
     ended: Receiver<Result<Ended<()>, LeaderElectionError>>,
 }
@@ -52,7 +52,7 @@ impl Candidate {
         let clock = FakeClock::new();
         let elector = LeaderElector::builder(lock).clock(Arc::new(clock.clone()));
         let elector = elector.retry_period(RETRY).build().unwrap();
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let ((starts, started), (ends, ended)) = (channel(), channel());
         thread::spawn({
             let (elector, stop) = (elector.clone(), stop.clone());
@@ -254,7 +254,7 @@ fn candidate_without_the_right_to_watch_polls() {
         leader.leading();
         wait_until("the rights are in effect", || {
             let request = Request::get(path(&namespace));
-            limited.request(&request, &Stop::new()).ok()
+            limited.request(&request, &Stop::never()).ok()
         });
 
         let waiting = Candidate::start(&limited, &namespace.name, "b");
@@ -290,7 +290,7 @@ fn missing_rights_are_named_by_waits() {
         assert!(error.is_forbidden(), "{error}");
         let wait = candidate
             .elector
-            .wait_until_leading(Duration::ZERO, &Stop::new());
+            .wait_until_leading(Duration::ZERO, &Stop::never());
         let (name, url) = (&namespace.name, cluster.url());
         assert_eq!(
             wait.unwrap_err().to_string(),
@@ -321,7 +321,7 @@ fn missing_namespace_is_named_by_waits() {
         assert!(error.is_not_found(), "{error}");
         let wait = candidate
             .elector
-            .wait_until_leading(Duration::ZERO, &Stop::new());
+            .wait_until_leading(Duration::ZERO, &Stop::never());
         let wait = wait.unwrap_err().to_string();
         assert!(
             wait.ends_with(&format!(": {problem} (404 NotFound)")),
@@ -340,7 +340,7 @@ fn stop_ends_a_hanging_request_at_once() {
         // Leaves an open connection.
         let request = Request::get(leases(&namespace));
         client
-            .request(&request, &Stop::new())
+            .request(&request, &Stop::never())
             .unwrap()
             .json::<Value>()
             .unwrap();
@@ -377,7 +377,7 @@ fn candidates_of_the_example_take_turns() {
             let namespace = cluster.namespace("leader");
             let start = |identity: &str| {
                 let lock = LeaseLock::new(&cluster.client(), &namespace.name, "leader");
-                let (lock, stop) = (lock.identity(identity), Stop::new());
+                let (lock, stop) = (lock.identity(identity), Stopper::new());
                 let run = thread::spawn({
                     let stop = stop.clone();
                     move || example::run(lock, speed, &stop).map_err(|error| error.to_string())

@@ -9,7 +9,7 @@ use k8s_informer::informer::{InformerQueue, InformerScope, ShutdownError, Source
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::store::Transform;
 use k8s_informer::time::Backoff;
-use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop, Stopper};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn sync_timeout_lists_each_forbidden_informer() {
         let here = InformerScope::all().namespace("default");
         let maps = factory.informer_of(Source::of::<ConfigMap>().scope(here.clone()));
         let (pods, nodes) = (factory.informer::<Pod>(), factory.informer::<Node>());
-        let stop = Stop::new();
+        let stop = Stopper::new();
         factory.start(&stop).unwrap();
         wait_until("all informers are forbidden", || {
             let statuses = [maps.status(), pods.status(), nodes.status()];
@@ -139,7 +139,7 @@ fn fa6_stopping_one_informer_leaves_the_others_running() {
             known.events.contains(&"-b".to_owned())
         });
         shut_down(&factory, "after one informer was stopped alone");
-        assert!(factory.start(&Stop::new()).is_err());
+        assert!(factory.start(&Stop::never()).is_err());
     });
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_informer::client::api::{Api, WatchEvent, WatchEvents};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ResourceVersionMatch};
-use k8s_informer::{Error, Object, Stop};
+use k8s_informer::{Error, Object, Stop, Stopper};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as CoreNamespace, Node};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -56,7 +56,7 @@ fn next<T: Object>(events: &mut WatchEvents<T>, count: usize) -> Vec<String> {
 #[test]
 fn each_object_type_can_be_listed_whole_and_in_pages() {
     fn assert_lists<T: Object + DeserializeOwned>(api: &Api<T>, expected: &[&str]) {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let list = api.list(&all(), &stop).unwrap();
         assert_eq!(names(&list.items), expected);
         assert_eq!(
@@ -90,7 +90,7 @@ fn each_object_type_can_be_listed_whole_and_in_pages() {
         );
     }
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let (namespace, other) = (cluster.namespace("lists"), cluster.namespace("lists"));
         let expected = ["a", "b", "c", "d", "e"];
         for (at, name) in expected.iter().enumerate() {
@@ -188,7 +188,7 @@ fn each_object_type_can_be_listed_whole_and_in_pages() {
 #[test]
 fn pages_show_the_state_of_the_first_page() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("pages");
         let expected: Vec<String> = (0..7).map(|number| format!("m{number}")).collect();
         for name in &expected {
@@ -247,7 +247,7 @@ fn pages_show_the_state_of_the_first_page() {
 #[test]
 fn pages_of_an_expired_state_end_with_an_error() {
     on_the_embedded_server(ONCE, |cluster, server| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("expired");
         for name in ["a", "b", "c"] {
             namespace.create(name, json!({}));
@@ -282,13 +282,13 @@ fn watch_delivers_events_after_the_list_version() {
         version: &str,
         expected: &[&str],
     ) -> WatchEvents<T> {
-        let mut events = api.watch(&from(version), &Stop::new()).unwrap();
+        let mut events = api.watch(&from(version), &Stop::never()).unwrap();
         assert_eq!(reached(&events), version);
         assert_eq!(next(&mut events, expected.len()), expected);
         events
     }
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("watch");
         let api = maps(&client, &namespace);
         namespace.create("before", json!({}));
@@ -348,7 +348,7 @@ fn watch_delivers_events_after_the_list_version() {
 #[test]
 fn watch_without_a_version_starts_with_existing_objects() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("initial");
         let api = maps(&client, &namespace);
         for name in ["a", "b"] {
@@ -378,7 +378,7 @@ fn watch_without_a_version_starts_with_existing_objects() {
 #[test]
 fn watch_list_marks_the_end_of_the_initial_events() {
     on_every_cluster(WATCH_LIST, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("marked");
         let api = maps(&client, &namespace);
         for name in ["a", "b"] {
@@ -407,7 +407,7 @@ fn watch_list_marks_the_end_of_the_initial_events() {
 #[test]
 fn watch_ends_on_timeout_error_or_stop() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("ends");
         let api = maps(&client, &namespace);
         let version = api.list(&all(), &stop).unwrap().resource_version;
@@ -418,7 +418,7 @@ fn watch_ends_on_timeout_error_or_stop() {
         assert_eq!(reached(&events), version);
 
         // A stop ends the wait for the next event.
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let mut events = api.watch(&from(&version), &stop).unwrap();
         let (waiting, waits) = channel();
         let (done, ended) = channel();
@@ -434,7 +434,7 @@ fn watch_ends_on_timeout_error_or_stop() {
         watching.join().unwrap();
 
         // Silence for longer than the idle timeout is an error.
-        let events = api.watch(&from(&version), &Stop::new()).unwrap();
+        let events = api.watch(&from(&version), &Stop::never()).unwrap();
         let mut events = events.idle_timeout(Duration::from_millis(50));
         let error = events.next().unwrap().unwrap_err();
         assert!(error.is_timeout() && events.next().is_none(), "{error:?}");
@@ -444,7 +444,7 @@ fn watch_ends_on_timeout_error_or_stop() {
         let mut old = from("1");
         old.timeout_seconds = Some(1);
         let gone: Result<Vec<_>, Error> = api
-            .watch(&old, &Stop::new())
+            .watch(&old, &Stop::never())
             .and_then(|events| events.collect());
         if let Err(error) = gone {
             assert!(error.is_gone(), "{error:?}");

@@ -66,7 +66,7 @@ pub(crate) fn compact(server: &RealApiServer) {
 fn etcd(server: &RealApiServer, path: &str, body: Value) -> Value {
     let client = Client::new(Config::new(server.etcd_url())).unwrap();
     let request = Request::post(path).json(&body).unwrap();
-    let response = client.request(&request, &Stop::new()).unwrap();
+    let response = client.request(&request, &Stop::never()).unwrap();
     response.json().unwrap()
 }
 

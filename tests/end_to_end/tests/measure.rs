@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use k8s_informer::Stop;
+use k8s_informer::Stopper;
 use k8s_informer::client::Request;
 use k8s_informer::reflector::ReflectorStatus;
 use serde_json::json;
@@ -63,7 +63,7 @@ fn run<'a>(
             json,
         } = arguments;
         assert_eq!(json, line.contains(&"--json"));
-        let (stop, observer) = (Stop::new(), &mut Synced(synced));
+        let (stop, observer) = (Stopper::new(), &mut Synced(synced));
         measure(
             &r#type,
             &resource,

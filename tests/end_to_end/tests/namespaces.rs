@@ -3,7 +3,7 @@
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
-use k8s_informer::{Error, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{Error, SharedIndexInformer, SharedInformerFactory, Stopper};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use std::time::Duration;
@@ -217,7 +217,7 @@ fn forbidden_namespace_does_not_block_the_others() {
             SharedInformerFactory::builder(reader.client()).scope(scope(&[&blue, &green]));
         let factory = builder.reflector_options(cluster.options()).build();
         let maps = factory.informer::<ConfigMap>();
-        let (follower, stop) = (Follower::default(), Stop::new());
+        let (follower, stop) = (Follower::default(), Stopper::new());
         maps.add_handler(follower.clone()).unwrap();
         factory.start(&stop).unwrap();
         follower.wait_for_events(&["+a"]);
@@ -306,7 +306,7 @@ fn wait_for_object_waits_only_for_its_namespace() {
         synced(&factory, &maps);
         let (api, stop) = (
             cluster.client().api::<ConfigMap>(Some(&blue.name)),
-            Stop::new(),
+            Stopper::new(),
         );
         for round in 0..20 {
             let name = format!("map-{round}");

@@ -50,8 +50,8 @@ impl<'a> Scene<'a> {
     }
 
     fn sync(&self) {
-        self.factory.start(&Stop::new()).unwrap();
-        self.factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        self.factory.start(&Stop::never()).unwrap();
+        self.factory.wait_for_cache_sync(&Stop::never()).unwrap();
     }
 
     /// Waits until the follower matches the server, and checks its events.
@@ -207,8 +207,8 @@ fn w15_garbage_line_causes_rewatch_and_repeated_one_relist() {
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
-        factory.start(&Stop::new()).unwrap();
-        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(&Stop::never()).unwrap();
         follower.wait_for_events(&["+a"]);
 
         namespace.create("garbled", json!({}));

@@ -9,7 +9,7 @@ use k8s_informer::client::Request;
 use k8s_informer::client::api::Patch;
 use k8s_informer::informer::Observation;
 use k8s_informer::reflector::ReflectorState;
-use k8s_informer::{Client, Config, Object, Stop};
+use k8s_informer::{Client, Config, Object, Stop, Stopper};
 use k8s_informer_testing::{ApiServer, Fault};
 use serde_json::{Value, json};
 
@@ -117,7 +117,7 @@ fn client_of_the_agent(
 fn probe(health: &Health, pods: &Observation<agent::Pod>, path: &str) -> String {
     let listener = health::listen(0).unwrap();
     let address = (Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()).into();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let response = thread::scope(|scope| {
         scope.spawn(|| health::serve(&listener, &stop, |path| health.reply(path, pods)));
         let response = health::get(address, path);
@@ -149,7 +149,7 @@ fn node_agent_with_own_account_sees_only_pods_of_its_node() {
         create("elsewhere", "two");
 
         let (sender, lines) = mpsc::channel();
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let agent = agent::watch_node(client.clone(), &node("one"), move |line| {
             sender.send(line).unwrap();
         })
@@ -269,7 +269,7 @@ fn liveness_probes_pass_without_a_server() {
     );
 
     server.clear_faults();
-    pods.wait_for_sync(&Stop::new(), PATIENCE)
+    pods.wait_for_sync(&Stop::never(), PATIENCE)
         .unwrap_or_else(|error| panic!("{error}"));
     assert!(probe(&health, &pods, "/readyz").starts_with("200 OK: "));
     server.pause();
@@ -303,7 +303,7 @@ fn readyz_succeeds_while_an_object_is_unreadable() {
         |_| {},
     )
     .unwrap();
-    pods.wait_for_sync(&Stop::new(), PATIENCE)
+    pods.wait_for_sync(&Stop::never(), PATIENCE)
         .unwrap_or_else(|error| panic!("{error}"));
     let health = Health::new(PATIENCE);
     let response = probe(&health, &pods, "/readyz");

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::Stop;
 use k8s_informer::informer::{Progress, step_all};
+use k8s_informer::{Stop, Stopper};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
 
@@ -26,7 +26,7 @@ fn late_handlers_and_reads_interrupt_watch_without_losing_events() {
         let factory = builder.one_thread(true).build();
         let maps = factory.informer::<ConfigMap>();
         let first = synced(&factory, &maps);
-        let stop = Stop::new();
+        let stop = Stopper::new();
 
         // While the watch is silent.
         let late = Follower::default();
@@ -96,7 +96,7 @@ fn drivers_follow_writes_of_several_kinds_on_the_thread_of_the_program() {
         );
         let (early, late) = (Follower::default(), Follower::default());
         maps.add_handler(early.clone()).unwrap();
-        let mut drivers = factory.drivers(&Stop::new()).unwrap();
+        let mut drivers = factory.drivers(&Stop::never()).unwrap();
         let mut step_until = |condition: &dyn Fn() -> bool| {
             let deadline = Instant::now() + PATIENCE;
             while !condition() {

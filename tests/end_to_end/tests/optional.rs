@@ -6,7 +6,7 @@ use std::thread;
 use k8s_informer::client::Request;
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::{DynamicObject, Stop};
+use k8s_informer::{DynamicObject, Stopper};
 use k8s_informer_controller::{Manager, Next};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -51,7 +51,7 @@ fn controller_follows_a_kind_that_comes_and_goes() {
             });
         let controller = controller.unwrap();
         namespace.create("a", json!({}));
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let running = thread::spawn({
             let stop = stop.clone();
             move || manager.run(&stop)

@@ -1,6 +1,6 @@
 //! The screen of `examples/quickstart --live`.
 
-use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
 use k8s_informer_testing::ApiServer;
 use serde_json::json;
 
@@ -142,7 +142,7 @@ fn screen_escapes_control_characters_of_objects() {
     let server = ApiServer::start().unwrap();
     let factory =
         SharedInformerFactory::builder(Client::new(Config::new(server.url())).unwrap()).build();
-    let (pods, stop) = (factory.informer::<pod::Pod>(), Stop::new());
+    let (pods, stop) = (factory.informer::<pod::Pod>(), Stopper::new());
     // Servers validate names. Other fields can contain anything.
     let object = json!({"metadata": {"name": "a"}, "spec": {"containers": []}, "status": {"phase": hostile}});
     server

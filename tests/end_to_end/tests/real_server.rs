@@ -29,7 +29,7 @@ fn is_configured() -> bool {
 }
 
 fn send(client: &Client, request: Request) -> Value {
-    let response = client.request(&request, &Stop::new()).unwrap();
+    let response = client.request(&request, &Stop::never()).unwrap();
     response.json().unwrap()
 }
 
@@ -53,7 +53,7 @@ fn two_servers_have_their_own_data_and_addresses() {
     // The servers do not accept the tokens and certificates of each other.
     let foreign = Client::new(one.config().ca_file(other.folder().join("apiserver.crt"))).unwrap();
     let list = Request::get(MAPS).retries(0);
-    assert!(foreign.request(&list, &Stop::new()).unwrap_err().is_tls());
+    assert!(foreign.request(&list, &Stop::never()).unwrap_err().is_tls());
     let debug = format!("RealApiServer({})", one.folder().display());
     assert_eq!(format!("{one:?}"), debug, "no token");
 }
@@ -78,7 +78,7 @@ fn account_has_exactly_its_current_rules() {
     let secrets = Request::get("/api/v1/namespaces/default/secrets");
     let maps = Request::get(MAPS);
     let refused = |client: &Client, request: &Request| {
-        let error = client.request(request, &Stop::new()).unwrap_err();
+        let error = client.request(request, &Stop::never()).unwrap_err();
         assert!(
             error.is_forbidden() && error.to_string().contains("team:ops"),
             "{error}"
@@ -86,10 +86,10 @@ fn account_has_exactly_its_current_rules() {
     };
     for _ in 0..5 {
         let ops = client(&[rule("configmaps")]);
-        ops.request(&maps, &Stop::new()).unwrap();
+        ops.request(&maps, &Stop::never()).unwrap();
         refused(&ops, &secrets);
         let ops = client(&[rule("secrets")]);
-        ops.request(&secrets, &Stop::new()).unwrap();
+        ops.request(&secrets, &Stop::never()).unwrap();
         refused(&ops, &maps);
     }
     refused(&client(&[]), &maps);
@@ -121,7 +121,7 @@ fn definitions_are_validated_with_their_rules() {
     let options = InstallOptions::new("test");
     server
         .client()
-        .install_crds([definition], &options, &Stop::new())
+        .install_crds([definition], &options, &Stop::never())
         .unwrap();
     let widget = |size: u64| {
         json!({
@@ -132,7 +132,10 @@ fn definitions_are_validated_with_their_rules() {
     let path = "/apis/example.com/v1/namespaces/default/widgets";
     create(server.client(), path, &widget(9));
     let request = Request::post(path).json(&widget(10)).unwrap();
-    let error = server.client().request(&request, &Stop::new()).unwrap_err();
+    let error = server
+        .client()
+        .request(&request, &Stop::never())
+        .unwrap_err();
     assert!(
         error.is_invalid() && error.to_string().contains("too large"),
         "{error}"
@@ -234,7 +237,7 @@ fn killed_test_process_leaves_neither_server_nor_folder() {
         let folder = Path::new(folder);
         assert!(folder.join("etcd-data").exists());
         let etcd = Client::new(Config::new(etcd_url)).unwrap();
-        etcd.request(&Request::get("/version"), &Stop::new())
+        etcd.request(&Request::get("/version"), &Stop::never())
             .unwrap();
         victim.kill().unwrap();
         victim.wait().unwrap();

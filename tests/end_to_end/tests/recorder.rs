@@ -23,7 +23,7 @@ fn events_about(client: &Client, namespace: &str, object: &impl Object) -> Vec<V
         object.name(),
         object.uid()
     );
-    let list = api.list(&options, &Stop::new()).unwrap();
+    let list = api.list(&options, &Stop::never()).unwrap();
     let json = |event: &DynamicObject| serde_json::from_str(event.json()).unwrap();
     list.items.iter().map(json).collect()
 }
@@ -36,7 +36,7 @@ fn recorder(client: &Client) -> EventRecorder {
 fn map(client: &Client, namespace: &Namespace<'_>, name: &str) -> ConfigMap {
     let maps = client.api::<ConfigMap>(Some(&namespace.name));
     let map = json!({"metadata": {"name": name}});
-    maps.create(&map, &Stop::new()).unwrap().into_inner()
+    maps.create(&map, &Stop::never()).unwrap().into_inner()
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn event_of_cluster_scoped_object_is_in_default() {
         let client = cluster.client();
         let namespace = cluster.namespace("scoped");
         let api = client.api::<CoreNamespace>(None);
-        let object = api.get(&namespace.name, &Stop::new()).unwrap();
+        let object = api.get(&namespace.name, &Stop::never()).unwrap();
         let recorder = recorder(&client);
         recorder
             .event(
@@ -198,7 +198,7 @@ fn er6_counts_are_exact_after_a_network_that_hung() {
 
         let events = GroupVersionResource::new("", "v1", "events");
         let api = cluster.client().dynamic_api(&events, Some(&namespace.name));
-        let list = api.list(&ListOptions::default(), &Stop::new()).unwrap();
+        let list = api.list(&ListOptions::default(), &Stop::never()).unwrap();
         assert_eq!(list.items.len(), 51);
         for event in &list.items {
             let event: Value = serde_json::from_str(event.json()).unwrap();
@@ -213,6 +213,6 @@ fn delete(cluster: &Cluster, namespace: &Namespace<'_>, event: &Value) {
     let events = GroupVersionResource::new("", "v1", "events");
     let api = cluster.client().dynamic_api(&events, Some(&namespace.name));
     let name = event["metadata"]["name"].as_str().unwrap();
-    let deleted: Result<_, Error> = api.delete(name, &Default::default(), &Stop::new());
+    let deleted: Result<_, Error> = api.delete(name, &Default::default(), &Stop::never());
     deleted.unwrap();
 }

@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use k8s_informer::Stop;
+use k8s_informer::Stopper;
 use k8s_informer::client::Request;
 use k8s_informer_controller::Manager;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ impl Drop for Definition<'_> {
 }
 
 /// Stops the manager on drop, also if the test fails.
-struct StopOnDrop<'a>(&'a Stop);
+struct StopOnDrop<'a>(&'a Stopper);
 
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
@@ -76,7 +76,7 @@ fn manager_with_a_lease_runs_the_sample_controller() {
             .build()
             .unwrap();
         controller::build(manager.reconcile(controller::NAME)).unwrap();
-        let stop = Stop::new();
+        let stop = Stopper::new();
         thread::scope(|scope| {
             let running = scope.spawn(|| manager.run(&stop).unwrap());
             let _stop_on_drop = StopOnDrop(&stop);

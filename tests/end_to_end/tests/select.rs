@@ -143,7 +143,7 @@ fn invalid_field_selector_is_reported() {
             .field_selector("a");
         let factory = cluster.factory().scope(scope).build();
         let maps = factory.informer::<ConfigMap>();
-        factory.start(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
         let error = wait_until("the status has the error", || {
             let status = maps.status();
             status

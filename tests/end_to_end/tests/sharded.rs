@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_informer::client::Request;
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::reflector::Shard;
-use k8s_informer::{Object, Stop};
+use k8s_informer::{Object, Stopper};
 use k8s_informer_controller::{Failure, Manager, Next, ShardBy};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use parking_lot::Mutex;
@@ -49,7 +49,7 @@ struct Objects<'a> {
 struct Replica {
     manager: Manager,
     count: u32,
-    stop: Stop,
+    stop: Stopper,
     thread: JoinHandle<()>,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Objects<'a> {
             Ok(Next::Done)
         });
         maps.unwrap();
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let thread = thread::spawn({
             let (manager, stop) = (manager.clone(), stop.clone());
             move || manager.run(&stop).unwrap()

@@ -9,7 +9,7 @@ use k8s_informer::client::Request;
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::Shard;
-use k8s_informer::{Object, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{Object, SharedIndexInformer, SharedInformerFactory, Stop, Stopper};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
@@ -168,8 +168,8 @@ fn sh3_custom_resources_and_metadata_are_not_confirmed() {
             factory.informer_of(Source::metadata(resource.clone()).scope(scope.clone()))
         });
         let whole = factory.informer_of(Source::dynamic(gizmos).scope(scope));
-        factory.start(&Stop::new()).unwrap();
-        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(&Stop::never()).unwrap();
         // An informer's status is updated after its list has reached the cache.
         let expected = (!cluster.supports_shards()).then_some(false);
         let sent = |own| if expected.is_none() { own } else { OBJECTS };
@@ -284,7 +284,7 @@ fn sh1_sharding_by_namespace_keeps_namespaces_whole() {
         }
         // An existing cluster may have other users.
         let scope = InformerScope::all().label_selector(format!("run={run}").parse().unwrap());
-        let (factory, stop) = (cluster.factory().build(), Stop::new());
+        let (factory, stop) = (cluster.factory().build(), Stopper::new());
         let informers = shards().map(|shard| {
             factory.informer_of(
                 Source::of::<ConfigMap>().scope(scope.clone().shard(shard.by_namespace())),

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use k8s_informer::reflector::{ReflectorOptions, ReflectorState};
-use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, SharedInformerFactory, Stop, Stopper};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
@@ -22,7 +22,7 @@ fn shutdown_during_a_silent_watch_is_prompt() {
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
-        let stop = Stop::new();
+        let stop = Stopper::new();
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
         // The first event shows that the watch is open.
@@ -47,7 +47,7 @@ fn shutdown_during_backoff_is_prompt() {
         let nothing = factory.dynamic(k8s_informer::object::GroupVersionResource::new(
             "", "v1", "nothings",
         ));
-        factory.start(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
         let error = wait_until("the informer backs off", || {
             let status = nothing.status();
             status
@@ -94,8 +94,8 @@ fn shutdown_after_0_to_60_events_is_prompt() {
                     })
             })
             .unwrap();
-            factory.start(&Stop::new()).unwrap();
-            let done = Stop::new();
+            factory.start(&Stop::never()).unwrap();
+            let done = Stopper::new();
             thread::scope(|scope| {
                 // Writes until the shutdown, so that more events arrive than the test waits for.
                 let writer = scope.spawn(|| {
@@ -128,7 +128,7 @@ fn shutdown_after_stop_in_a_handler_is_prompt() {
             .unwrap();
         let factory = cluster.factory().build();
         let maps = factory.informer::<ConfigMap>();
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let inner = stop.clone();
         maps.add_event_handler(|handler| handler.on_add(move |_, _| inner.stop()))
             .unwrap();
@@ -187,7 +187,7 @@ fn shutdown_while_the_server_is_silent_is_prompt() {
                     // Keep the connection open until the client closes it.
                     let _ = stream.read(&mut [0]);
                 });
-                factory.start(&Stop::new()).unwrap();
+                factory.start(&Stop::never()).unwrap();
                 wait.recv_timeout(PATIENCE).unwrap();
                 shut_down(&factory, part);
             });

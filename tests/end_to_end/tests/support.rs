@@ -14,7 +14,7 @@ use k8s_informer::handler::ResourceEventHandler;
 use k8s_informer::object::meta_namespace_key;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::time::Backoff;
-use k8s_informer::{Deleted, Object, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{Deleted, Object, SharedIndexInformer, SharedInformerFactory, Stopper};
 
 /// Long enough for the slowest machine. A passing test never waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -52,7 +52,7 @@ pub(crate) fn quick() -> ReflectorOptions {
 }
 
 /// Sets a stop on drop, also if the test fails.
-pub(crate) struct StopOnDrop<'a>(pub(crate) &'a Stop);
+pub(crate) struct StopOnDrop<'a>(pub(crate) &'a Stopper);
 
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
@@ -76,7 +76,7 @@ pub(crate) fn synced<T: Object>(
     factory: &SharedInformerFactory,
     informer: &SharedIndexInformer<T>,
 ) -> Follower {
-    let (follower, stop) = (Follower::default(), Stop::new());
+    let (follower, stop) = (Follower::default(), Stopper::new());
     let registration = informer.add_handler(follower.clone()).unwrap();
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync(&stop).unwrap();

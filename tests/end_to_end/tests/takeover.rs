@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
 use k8s_informer::informer::{InformerScope, Source};
-use k8s_informer::{SharedInformerFactory, Stop};
+use k8s_informer::{SharedInformerFactory, Stop, Stopper};
 use k8s_informer_controller::leader_election::{LeaderElector, LeaseLock};
 use k8s_informer_controller::{Controller, Next};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -38,7 +38,7 @@ struct Replica {
     factory: SharedInformerFactory,
     /// The number of children that each call has seen.
     calls: Receiver<usize>,
-    stop: Stop,
+    stop: Stopper,
     thread: JoinHandle<()>,
 }
 
@@ -84,8 +84,8 @@ impl Replica {
                 Ok(Next::Done)
             })
             .unwrap();
-        let stop = Stop::new();
-        factory.start(&Stop::new()).unwrap();
+        let stop = Stopper::new();
+        factory.start(&Stop::never()).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
         let lock = LeaseLock::new(&cluster.client(), &namespace.name, "maps").identity(identity);
         let elector = LeaderElector::builder(lock)

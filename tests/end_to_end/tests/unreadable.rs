@@ -63,8 +63,8 @@ fn undecodable_object_affects_no_other_object() {
         let maps = factory.informer::<Map>();
         let follower = Follower::default();
         let registration = maps.add_handler(follower.clone()).unwrap();
-        factory.start(&Stop::new()).unwrap();
-        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(&Stop::never()).unwrap();
         registration.synced().wait();
 
         // The initial list contains the unreadable object "bad".
@@ -136,8 +136,8 @@ fn list_of_decodable_objects_makes_the_cache_complete() {
         let builder = SharedInformerFactory::builder(interceptor).namespace(&namespace.name);
         let factory = builder.reflector_options(cluster.options()).build();
         let maps = factory.informer::<Map>();
-        factory.start(&Stop::new()).unwrap();
-        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(&Stop::never()).unwrap();
         assert!(!status(&maps, |_| true).complete);
         set_round(&namespace, "bad", "3");
         wait_until("the object is cached", || {

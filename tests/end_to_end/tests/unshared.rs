@@ -6,7 +6,7 @@ use std::thread;
 use k8s_informer::informer::{InformerOptions, new_indexer_informer};
 use k8s_informer::object::{GroupVersionResource, meta_namespace_key};
 use k8s_informer::store::{Indexers, Store};
-use k8s_informer::{Object, Stop};
+use k8s_informer::{Object, Stopper};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
@@ -29,7 +29,7 @@ fn unshared_informer_keeps_its_store_equal_to_the_server() {
         options.reflector = cluster.options();
         options.indexers = Indexers::new().with_namespace();
         let (store, controller) = new_indexer_informer(options);
-        let stop = Stop::new();
+        let stop = Stopper::new();
         thread::scope(|scope| {
             let running = scope.spawn(|| controller.run(&stop));
             let stopping = StopOnDrop(&stop);

@@ -8,7 +8,7 @@ use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, DeleteOptions, FieldValidation, Patch};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
-use k8s_informer::{Client, DynamicObject, Object, ObjectMeta, Stop, impl_object};
+use k8s_informer::{Client, DynamicObject, Object, ObjectMeta, Stopper, impl_object};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ReplicationController};
@@ -54,7 +54,7 @@ pub(crate) fn labelled(selector: &str) -> ListOptions {
 #[test]
 fn dry_run_returns_results_but_stores_nothing() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("dry");
         let (api, dry) = (
             maps(&client, &namespace),
@@ -105,7 +105,7 @@ fn dry_run_returns_results_but_stores_nothing() {
 #[test]
 fn unknown_fields_are_dropped_or_rejected() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("fields");
         let api = client.dynamic_api(&configmaps(), Some(&namespace.name));
         let strict = api.field_validation(FieldValidation::Strict);
@@ -169,7 +169,7 @@ fn unknown_fields_are_dropped_or_rejected() {
 #[test]
 fn writes_use_the_configured_field_manager() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("manager");
         let api = client
             .dynamic_api(&configmaps(), Some(&namespace.name))
@@ -302,7 +302,7 @@ fn managers_follow_creates_updates_patches_and_applies() {
 #[test]
 fn writes_are_managed_by_the_name_of_the_program() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("program");
         let path = std::env::args().next().unwrap();
         let program = Path::new(&path).file_name().unwrap().to_str().unwrap();
@@ -324,7 +324,7 @@ fn writes_are_managed_by_the_name_of_the_program() {
 #[test]
 fn delete_collection_deletes_only_selected_objects() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let (namespace, other) = (cluster.namespace("many"), cluster.namespace("many"));
         let api = maps(&client, &namespace);
         for (name, app) in [("a", "web"), ("b", "web"), ("c", "db"), ("d", "db")] {
@@ -417,7 +417,7 @@ fn template() -> Value {
 #[test]
 fn workloads_with_replicas_can_be_scaled() {
     fn assert_scaling<T: Object + DeserializeOwned>(api: &Api<T>, selector: Value) {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let spec = json!({"replicas": 1, "selector": selector, "serviceName": "web", "template": template()});
         let api = api.field_validation(FieldValidation::Ignore);
         api.create(&json!({"metadata": {"name": "web"}, "spec": spec}), &stop)
@@ -477,7 +477,7 @@ fn workloads_with_replicas_can_be_scaled() {
         spec.and_then(|spec| spec.replicas).unwrap_or_default()
     }
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("scale");
         let space = Some(&*namespace.name);
         let labels = json!({"matchLabels": {"app": "web"}});
@@ -505,7 +505,7 @@ fn pod(name: &str) -> Value {
 #[test]
 fn pod_is_evicted_by_its_name_and_uid() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("evict");
         let pods = client.api::<Pod>(Some(&namespace.name));
         let none = DeleteOptions::default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::queue::WaitError;
-use k8s_informer::{Object, SharedIndexInformer, Stop};
+use k8s_informer::{Object, SharedIndexInformer, Stop, Stopper};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
@@ -28,7 +28,7 @@ fn has_reached(version: &str, expected: &str) -> bool {
 /// Writes to its own keys while other writers write. After each write it waits and finds the write
 /// in the cache.
 fn write_and_check(writer: usize, api: &Api<ConfigMap>, maps: &SharedIndexInformer<ConfigMap>) {
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let namespace = api.namespace().unwrap();
     // The version of each name that this writer wrote.
     let mut written = BTreeMap::new();
@@ -125,7 +125,7 @@ fn version_waits_end_if_the_version_cannot_be_reached() {
                 .namespace(&namespace.name)
                 .build();
             let maps = factory.informer::<ConfigMap>();
-            let (stop, moment) = (Stop::new(), Duration::from_millis(1));
+            let (stop, moment) = (Stopper::new(), Duration::from_millis(1));
             let wait = |version: &str| maps.wait_for_resource_version(version, moment, &stop);
             let timeout = |reached: &str| {
                 Err(WaitError::Timeout {
@@ -156,7 +156,7 @@ fn version_waits_end_if_the_version_cannot_be_reached() {
             // The end of the informer ends all waits.
             thread::scope(|scope| {
                 let waiter = scope.spawn(|| {
-                    maps.wait_for_resource_version("99999999999999999999", PATIENCE, &Stop::new())
+                    maps.wait_for_resource_version("99999999999999999999", PATIENCE, &Stop::never())
                 });
                 shut_down(&factory, "during a wait for a version");
                 let error = waiter.join().unwrap().unwrap_err();

@@ -7,7 +7,7 @@ use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::client::crds::InstallOptions;
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::{DynamicObject, Object, SharedInformerFactory, Stop};
+use k8s_informer::{DynamicObject, Object, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_controller::{Condition, Conditions};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::{Value, json};
@@ -76,7 +76,7 @@ fn installed_definitions_are_served_and_not_written_again() {
     on_every_cluster(ONCE, |cluster| {
         let namespace = cluster.namespace("install");
         let installed = Installed::new(cluster, &namespace.name);
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let both = [
             installed.definition("ships", "Ship"),
             installed.definition("boats", "Boat"),
@@ -120,7 +120,7 @@ fn silent_conversion_webhook_does_not_block_installation() {
     on_every_cluster(ONCE, |cluster| {
         let namespace = cluster.namespace("conversion");
         let installed = Installed::new(cluster, &namespace.name);
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let mut definition = installed.definition("ships", "Ship");
         client
             .install_crds([&definition], &options(), &stop)
@@ -155,7 +155,7 @@ fn conflicting_kind_of_a_definition_is_reported() {
     on_every_cluster(ONCE, |cluster| {
         let namespace = cluster.namespace("conflict");
         let installed = Installed::new(cluster, &namespace.name);
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         client
             .install_crds([installed.definition("ships", "Ship")], &options(), &stop)
             .unwrap();
@@ -185,7 +185,7 @@ fn condition_of_a_custom_resource_is_awaited() {
     on_every_cluster(ONCE, |cluster| {
         let namespace = cluster.namespace("condition");
         let installed = Installed::new(cluster, &namespace.name);
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         client
             .install_crds([installed.definition("ships", "Ship")], &options(), &stop)
             .unwrap();
@@ -221,7 +221,7 @@ fn condition_of_a_custom_resource_is_awaited() {
 fn deletion_with_a_finalizer_and_recreation_are_awaited() {
     on_every_cluster(ONCE, |cluster| {
         let namespace = cluster.namespace("deletion");
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let maps = client.api::<ConfigMap>(Some(&namespace.name));
         let held = json!({"metadata": {"name": "a", "finalizers": ["example.com/hold"]}});
         let first = maps.create(&held, &stop).unwrap();
@@ -256,7 +256,7 @@ fn deletion_with_a_finalizer_and_recreation_are_awaited() {
 fn condition_of_a_pod_is_awaited() {
     on_every_cluster(ONCE, |cluster| {
         let namespace = cluster.namespace("condition");
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let pods = client.api::<Pod>(Some(&namespace.name));
         let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "app", "image": "none"}]}});
         pods.create(&pod, &stop).unwrap();
@@ -285,7 +285,7 @@ fn wait_for_an_unknown_kind_is_refused() {
         let installed = Installed::new(cluster, &namespace.name);
         let ships = installed.api("ships", &namespace.name);
         let error = ships
-            .wait_for_condition("a", "Ready", "True", PATIENCE, &Stop::new())
+            .wait_for_condition("a", "Ready", "True", PATIENCE, &Stop::never())
             .unwrap_err();
         assert!(error.is_refused() && error.last_error.unwrap().is_not_found());
     });

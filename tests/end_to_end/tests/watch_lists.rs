@@ -5,7 +5,7 @@ use std::time::Duration;
 use std::{env, thread};
 
 use k8s_informer::reflector::ReflectorState;
-use k8s_informer::{Object, SharedInformerFactory, Stop};
+use k8s_informer::{Object, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_testing::{Fault, RequestRecord, Verb};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -54,7 +54,7 @@ fn wl2_one_watch_serves_the_first_sync_and_later_events() {
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         let registration = maps.add_handler(follower.clone()).unwrap();
-        let stop = Stop::new();
+        let stop = Stopper::new();
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
         registration.synced().wait();
@@ -114,8 +114,8 @@ fn informer_of_an_empty_namespace_syncs() {
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
-        factory.start(&Stop::new()).unwrap();
-        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(&Stop::never()).unwrap();
         assert!(maps.lister().list().is_empty());
         namespace.create("a", json!({}));
         follower.wait_for_events(&["+a"]);
@@ -134,8 +134,8 @@ fn wl8_server_without_watch_lists_is_listed() {
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
-        factory.start(&Stop::new()).unwrap();
-        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(&Stop::never()).unwrap();
         follower.wait_for_events(&["+a"]);
         namespace.create("trigger", json!({}));
         follower.wait_for_events(&["+a", "+trigger"]);
@@ -175,7 +175,7 @@ fn wl12_missing_bookmark_falls_back_to_list() {
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
-        factory.start(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
         wait_until("the first objects are received", || {
             let status = maps.status();
             (status.received == 2 && status.state == ReflectorState::Listing).then_some(())
@@ -184,7 +184,7 @@ fn wl12_missing_bookmark_falls_back_to_list() {
             maps.lister().list().is_empty(),
             "the cache must stay empty until the list is complete"
         );
-        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        factory.wait_for_cache_sync(&Stop::never()).unwrap();
         assert_eq!(maps.lister().list().len(), 2);
         follower.wait("both", |known| known.events.len() == 2);
         assert_eq!(follower.known().initial, 2);
@@ -257,8 +257,8 @@ fn wl12_watch_lists_of_a_busy_kind_are_not_replaced() {
                 let before = writes.load(Ordering::SeqCst);
                 let factory = cluster.factory().namespace(&namespace.name).build();
                 let maps = factory.informer::<ConfigMap>();
-                factory.start(&Stop::new()).unwrap();
-                factory.wait_for_cache_sync(&Stop::new()).unwrap();
+                factory.start(&Stop::never()).unwrap();
+                factory.wait_for_cache_sync(&Stop::never()).unwrap();
                 wait_until("more writes", || {
                     (writes.load(Ordering::SeqCst) > before + 10).then_some(())
                 });
@@ -321,8 +321,8 @@ fn wl9_broken_initial_events_are_retried_then_listed() {
             let maps = factory.informer::<ConfigMap>();
             let follower = Follower::default();
             let registration = maps.add_handler(follower.clone()).unwrap();
-            factory.start(&Stop::new()).unwrap();
-            factory.wait_for_cache_sync(&Stop::new()).unwrap();
+            factory.start(&Stop::never()).unwrap();
+            factory.wait_for_cache_sync(&Stop::never()).unwrap();
             registration.synced().wait();
             let known = follower.known();
             assert_eq!(
@@ -369,8 +369,8 @@ fn wl7_cache_is_kept_until_the_new_state_is_complete() {
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         let registration = maps.add_handler(follower.clone()).unwrap();
-        factory.start(&Stop::new()).unwrap();
-        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(&Stop::never()).unwrap();
         registration.synced().wait();
 
         proxy.plan([Disturbance::Stall(MIDDLE)]);
@@ -486,8 +486,8 @@ fn wl8_first_watch_list_failure_is_retried_or_listed() {
             let maps = factory.informer::<ConfigMap>();
             let follower = Follower::default();
             let registration = maps.add_handler(follower.clone()).unwrap();
-            factory.start(&Stop::new()).unwrap();
-            factory.wait_for_cache_sync(&Stop::new()).unwrap();
+            factory.start(&Stop::never()).unwrap();
+            factory.wait_for_cache_sync(&Stop::never()).unwrap();
             registration.synced().wait();
             wait_until("the informer watches", || {
                 (maps.status().state == ReflectorState::Watching).then_some(())

@@ -11,7 +11,7 @@ use k8s_informer::informer::SharedIndexInformerOptions;
 use k8s_informer::object::{FullObjectMeta, GroupVersionResource, PartialObjectMetadata};
 use k8s_informer::reflector::{ListOptions, ListerWatcherSource};
 use k8s_informer::{
-    Client, DynamicObject, Object, ObjectMeta, SharedIndexInformer, Stop, impl_object,
+    Client, DynamicObject, Object, ObjectMeta, SharedIndexInformer, Stopper, impl_object,
 };
 use k8s_informer_testing::Verb;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as CoreNamespace, Node, Pod};
@@ -51,7 +51,7 @@ fn data(map: &ConfigMap, key: &str) -> Option<String> {
 #[test]
 fn object_is_created_read_replaced_and_deleted() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("writes");
         let maps = maps(&client, &namespace);
 
@@ -152,7 +152,7 @@ fn object_is_created_read_replaced_and_deleted() {
 #[test]
 fn every_object_type_can_be_written() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("types");
 
         // A struct with one field changes only that field.
@@ -253,7 +253,7 @@ fn every_object_type_can_be_written() {
 #[test]
 fn each_patch_type_is_applied() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("patches");
         let maps = maps(&client, &namespace);
         maps.create(
@@ -323,7 +323,7 @@ fn each_patch_type_is_applied() {
 #[test]
 fn applied_fields_are_owned_by_their_manager() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("apply");
         let maps = maps(&client, &namespace);
         let wanted =
@@ -409,7 +409,7 @@ fn applied_fields_are_owned_by_their_manager() {
 #[test]
 fn status_and_spec_are_written_separately() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("status");
         let pods = client.api::<Pod>(Some(&namespace.name));
         let containers = json!([{"name": "c", "image": "none"}]);
@@ -500,7 +500,7 @@ fn status_and_spec_are_written_separately() {
 #[test]
 fn delete_preconditions_protect_changed_and_recreated_objects() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("delete");
         let maps = maps(&client, &namespace);
         let body = json!({"metadata": {"name": "a"}});
@@ -561,7 +561,7 @@ fn concurrent_modify_calls_lose_no_update() {
     const WRITERS: usize = 4;
     const ROUNDS: usize = 5;
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("modify");
         let maps = maps(&client, &namespace);
         maps.create(
@@ -616,7 +616,7 @@ fn concurrent_modify_calls_lose_no_update() {
 #[test]
 fn terminating_namespace_rejects_creates() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("going");
         client
             .api::<CoreNamespace>(None)
@@ -643,7 +643,7 @@ fn metadata_alone_can_be_listed_and_watched() {
             .collect()
     }
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("metadata");
         namespace.create("a", json!({"x": "1"}));
         let source: &dyn ListerWatcherSource = &client;
@@ -687,7 +687,7 @@ fn metadata_alone_can_be_listed_and_watched() {
 #[test]
 fn metadata_informer_delivers_add_update_and_delete() {
     on_every_cluster(BOTH, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("partial");
         namespace.create("a", json!({"x": "1"}));
         let follower = Follower::default();
@@ -737,7 +737,7 @@ struct Event {
 #[test]
 fn invalid_names_are_rejected_before_sending() {
     on_every_cluster(ONCE, |cluster| {
-        let (client, stop) = (cluster.client(), Stop::new());
+        let (client, stop) = (cluster.client(), Stopper::new());
         let namespace = cluster.namespace("names");
         let maps = maps(&client, &namespace);
         maps.create(&json!({"metadata": {"name": "a"}}), &stop)

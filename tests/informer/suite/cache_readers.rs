@@ -33,7 +33,7 @@ fn handler_gets_even_short_lived_states_of_the_cache() {
     feed.event("ADDED", "a", "3");
     feed.event("DELETED", "a", "4");
     informer
-        .wait_for_resource_version("4", SOON, &Stop::new())
+        .wait_for_resource_version("4", SOON, &Stop::never())
         .unwrap();
     door.open();
     let received: Vec<_> = (0..4)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::handler::HandlerRegistration;
 use k8s_informer::time::Clock;
-use k8s_informer::{Object, SharedIndexInformer, Stop};
+use k8s_informer::{Object, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::FakeClock;
 use parking_lot::Mutex;
 
@@ -143,7 +143,7 @@ fn callback_may_stop_the_informer() {
     let feed = Feed::new("stops");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
-    let (slot, ready) = (Arc::new(Mutex::new(None::<Stop>)), Door::new());
+    let (slot, ready) = (Arc::new(Mutex::new(None::<Stopper>)), Door::new());
     let (stop, at) = (Arc::clone(&slot), ready.clone());
     informer
         .add_event_handler(|handler| {
@@ -172,7 +172,7 @@ fn callback_may_query_informer_and_add_index() {
                 inner
                     .add_index("late", |object| vec![object.name().to_owned()])
                     .unwrap();
-                let again = inner.run(&Stop::new()).is_err();
+                let again = inner.run(&Stop::never()).is_err();
                 let state = (
                     inner.is_stopped(),
                     inner.last_sync_resource_version(),
@@ -245,7 +245,7 @@ fn panicking_stop_callback_does_not_block_others() {
     let feed = Feed::new("stop and panic");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
-    let (stop, (ended, ends)) = (Stop::new(), mpsc::channel());
+    let (stop, (ended, ends)) = (Stopper::new(), mpsc::channel());
     // This callback is registered before the informer's own stop callback.
     let _bad = stop.on_stop(|| panic!("while stopping"));
     std::thread::spawn({
@@ -349,7 +349,7 @@ fn wait_for_an_end_in_a_callback_returns() {
                 let handler = own.lock().clone().unwrap();
                 for ended in [inner.ended(), handler.ended()] {
                     ended.wait();
-                    sender.send(ended.wait_or_stop(&Stop::new())).unwrap();
+                    sender.send(ended.wait_or_stop(&Stop::never())).unwrap();
                 }
             })
         })

@@ -10,7 +10,7 @@ use k8s_informer::object::{Accessor, ResourceVersion};
 use k8s_informer::queue::{DeltaFifo, Deltas, PopError, Process, Queue, RealFifo, Requeue};
 use k8s_informer::store::{ReflectorStore, StoreError, Transform};
 use k8s_informer::time::Backoff;
-use k8s_informer::{Deleted, Done, DynamicObject, Object, SharedIndexInformer, Stop};
+use k8s_informer::{Deleted, Done, DynamicObject, Object, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
@@ -96,7 +96,7 @@ fn c1_stop_before_run_returns_without_requests() {
         |_, _| Ok(()),
     ));
     soon("run", move || {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         stop.stop();
         controller.run(&stop)
     })
@@ -156,14 +156,14 @@ fn c6_second_run_fails() {
     let config = ControllerConfig::new(queue(), Arc::new(feed), |_, _| Ok(()));
     let (controller, running) = run_controller(Controller::new(config));
     assert!(controller.synced().wait_timeout(SOON));
-    let again = controller.run(&Stop::new()).unwrap_err();
+    let again = controller.run(&Stop::never()).unwrap_err();
     assert!(
         matches!(again, InformerError::AlreadyStarted { .. }),
         "{again}"
     );
     assert_eq!(again.to_string(), "c6: already started");
     running.end().unwrap();
-    assert!(controller.run(&Stop::new()).is_err());
+    assert!(controller.run(&Stop::never()).is_err());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListWatch, ListerWatcher, ListerWatcherSource};
 use k8s_informer::store::Transform;
 use k8s_informer::{
-    DynamicObject, Error, Object, SharedIndexInformer, SharedInformerFactory, Stop,
+    DynamicObject, Error, Object, SharedIndexInformer, SharedInformerFactory, Stop, Stopper,
 };
 use k8s_informer_testing::FakeClock;
 use parking_lot::Mutex;
@@ -205,7 +205,7 @@ fn fa6_single_informer_can_be_stopped_and_recreated() {
         factory.dynamic(pods()),
         factory.dynamic(GroupVersionResource::new("", "v1", "nodes")),
     );
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     let stopped = one.clone();
     let (factory, response) = soon("stop", move || {
         let response = factory.stop_informer(&stopped);
@@ -242,7 +242,7 @@ fn fa6_callback_can_stop_informer_and_factory_without_waiting() {
         })
     })
     .unwrap();
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     let response = answers.recv_timeout(SOON).expect("the callback deadlocked");
     assert_eq!(response, (false, false, Err(ShutdownError::FromWithin)));
     // `stop_informer` has removed the informer from the factory, but the informer has not ended. A
@@ -288,7 +288,7 @@ fn assert_shutdown_names_stuck_thread(
     let (_other, _events) = record(&pods);
     let door = Door::new();
     block_thread(&pods, door.clone());
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     door.wait_for_arrivals(1);
     let thread = if one_thread() { name } else { thread };
     wait_until_stuck_threads_are(&factory, &[thread]);
@@ -337,13 +337,13 @@ fn wait_for_sync_ends_with_the_informer() {
     let feed = Feed::new("never listed");
     let factory = factory(&feed);
     let pods = factory.dynamic(pods());
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     feed.fail_list(status(403, "Forbidden", "not yours"));
     until("failed", || pods.status().last_error.is_some());
     let (own, (waits, waited)) = (pods.clone(), mpsc::channel());
     let waiting = std::thread::spawn(move || {
         waits.send(()).unwrap();
-        own.wait_for_sync(&Stop::new(), None)
+        own.wait_for_sync(&Stop::never(), None)
     });
     waited.recv().unwrap();
     assert!(soon("stop", move || factory.stop_informer(&pods)));
@@ -368,11 +368,11 @@ fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
     let handler = pods
         .add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
         .unwrap();
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     feed.fail_list(status(403, "Forbidden", "not yours"));
     until("failed", || pods.status().last_error.is_some());
     let error = factory
-        .wait_for_cache_sync_with(&Stop::new(), INSTANT)
+        .wait_for_cache_sync_with(&Stop::never(), INSTANT)
         .unwrap_err();
     assert!(
         error.timed_out()
@@ -388,7 +388,7 @@ fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
             .to_string()
             .contains("not yours")
     );
-    let stop = Stop::new();
+    let stop = Stopper::new();
     stop.stop();
     assert!(
         !factory
@@ -402,7 +402,7 @@ fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
         door.open();
     }
     factory
-        .wait_for_cache_sync_with(&Stop::new(), SOON)
+        .wait_for_cache_sync_with(&Stop::never(), SOON)
         .unwrap();
     door.wait_for_arrivals(1);
     // On one thread, the door is open.
@@ -414,10 +414,10 @@ fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
         move || factory.shutdown()
     }));
     factory
-        .wait_for_cache_sync_with(&Stop::new(), INSTANT)
+        .wait_for_cache_sync_with(&Stop::never(), INSTANT)
         .expect("the informer stays synced after the shutdown");
     assert!(matches!(
-        factory.start(&Stop::new()),
+        factory.start(&Stop::never()),
         Err(InformerError::Stopped { .. })
     ));
 }
@@ -447,7 +447,7 @@ fn fa1_each_scope_of_a_resource_has_its_own_informer() {
         informers[2].indexer(),
         factory.dynamic(pods()).indexer()
     ));
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     until("all informers sent a request", || {
         feed.requests().len() == 3
     });
@@ -486,7 +486,7 @@ fn factory_callback_may_stop_its_own_informer() {
     let (handler, events) = record(&other);
     feed.list("10", &[("a", "1")]);
     feed.list("10", &[("a", "1")]);
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     assert_eq!(answers.recv_timeout(SOON), Ok(false));
     assert!(one.ended().wait_timeout(SOON));
     assert_eq!(events.next(), "add a@1 initial");
@@ -500,9 +500,9 @@ fn wt1_i5_wait_for_synced_informer_succeeds_after_stop() {
     feed.list("10", &[]);
     let informer = informer(&feed);
     let running = run(&informer);
-    k8s_informer::informer::wait_for_cache_sync(&Stop::new(), [informer.synced()]).unwrap();
+    k8s_informer::informer::wait_for_cache_sync(&Stop::never(), [informer.synced()]).unwrap();
     running.end().unwrap();
-    let stopped = Stop::new();
+    let stopped = Stopper::new();
     stopped.stop();
     k8s_informer::informer::wait_for_cache_sync(&stopped, [informer.synced()]).unwrap();
 }
@@ -523,7 +523,7 @@ fn fa6_factory_frees_a_stopped_informer() {
             })
         })
         .unwrap();
-        factory.start(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
         assert!(pods.synced().wait_timeout(SOON));
         let object = Arc::downgrade(&pods.lister().list()[0]);
         if from_within {
@@ -587,7 +587,7 @@ fn fa6_callbacks_can_stop_each_others_informer_without_hang() {
             inner.stop_informer(&all[(at + 1) % count])
         });
         (0..count).for_each(|_| feed.list("10", &[("a", "1")]));
-        factory.start(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
         let stopped = stopped();
         assert_eq!(
             stopped.iter().filter(|waited| !**waited).count(),
@@ -611,7 +611,7 @@ fn fa5_callbacks_can_shut_down_each_others_factory() {
     });
     for factory in &factories {
         feed.list("10", &[("a", "1")]);
-        factory.start(&Stop::new()).unwrap();
+        factory.start(&Stop::never()).unwrap();
     }
     let shut_down = shut_down();
     assert_eq!(

@@ -11,7 +11,7 @@ use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{
     ListerWatcher, ListerWatcherSource, ReflectorOptions, ReflectorState,
 };
-use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_testing::{ApiServer, FakeClock, Fault, RequestRecord, Verb};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use parking_lot::Mutex;
@@ -97,9 +97,9 @@ fn fa1_same_type_and_resource_share_one_informer() {
 fn fa3_start_runs_unstarted_informers_without_waiting() {
     let source = Source::default();
     let factory = builder(&source).build();
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     let pods = factory.dynamic(gvr("pods"));
-    let (first, second) = (Stop::new(), Stop::new());
+    let (first, second) = (Stopper::new(), Stopper::new());
     factory.start(&first).unwrap();
     let nodes = factory.dynamic(gvr("nodes"));
     assert_eq!(nodes.status().state, ReflectorState::Created);
@@ -107,14 +107,14 @@ fn fa3_start_runs_unstarted_informers_without_waiting() {
     for resource in ["pods", "nodes"] {
         source.feed(resource).list("10", &[("a", "1")]);
     }
-    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    factory.wait_for_cache_sync(&Stop::never()).unwrap();
     // Each informer has the stop that it was started with.
     first.stop();
     until("stopped", || one_thread() || pods.is_stopped());
     assert!(!nodes.is_stopped());
     second.stop();
     until("stopped", || nodes.is_stopped());
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     assert!(factory.shutdown());
 }
 
@@ -123,7 +123,7 @@ fn fa3_start_after_shutdown_fails() {
     let factory = builder(&Source::default()).build();
     let pods = factory.dynamic(gvr("pods"));
     assert!(factory.shutdown());
-    let error = factory.start(&Stop::new()).unwrap_err();
+    let error = factory.start(&Stop::never()).unwrap_err();
     assert!(matches!(error, InformerError::Stopped { .. }));
     assert_eq!(
         error.to_string(),
@@ -138,11 +138,11 @@ fn fa3_start_after_shutdown_fails() {
 fn fa4_informer_requested_after_start_fails_the_wait() {
     let source = Source::default();
     let factory = builder(&source).build();
-    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    factory.wait_for_cache_sync(&Stop::never()).unwrap();
     factory.dynamic(gvr("pods"));
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     source.feed("pods").list("10", &[]);
-    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    factory.wait_for_cache_sync(&Stop::never()).unwrap();
     let late = [gvr("nodes"), gvr("secrets")].map(|resource| factory.dynamic(resource));
     let waits = [
         SyncOptions::new(),
@@ -151,7 +151,7 @@ fn fa4_informer_requested_after_start_fails_the_wait() {
     ];
     for options in waits {
         let error = factory
-            .wait_for_cache_sync_with(&Stop::new(), options)
+            .wait_for_cache_sync_with(&Stop::never(), options)
             .unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -159,15 +159,15 @@ fn fa4_informer_requested_after_start_fails_the_wait() {
         );
         assert!(error.unsynced.iter().all(|one| one.not_started));
     }
-    let error = late[0].wait_for_sync(&Stop::new(), Duration::from_millis(1));
+    let error = late[0].wait_for_sync(&Stop::never(), Duration::from_millis(1));
     let text = "timed out after 1ms; not synced: nodes (not started)";
     assert_eq!(error.unwrap_err().to_string(), text);
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     source.feed("nodes").list("10", &[("a", "1")]);
     // A component that needs one informer waits for this one.
-    late[0].wait_for_sync(&Stop::new(), SOON).unwrap();
+    late[0].wait_for_sync(&Stop::never(), SOON).unwrap();
     source.feed("secrets").list("10", &[]);
-    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    factory.wait_for_cache_sync(&Stop::never()).unwrap();
     assert_eq!(late[0].lister().list().len(), 1);
     assert!(factory.shutdown());
 }
@@ -176,25 +176,25 @@ fn fa4_informer_requested_after_start_fails_the_wait() {
 fn fa4_wait_includes_an_informer_that_the_program_runs() {
     let source = Source::default();
     let factory = builder(&source).build();
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     let informers = ["pods", "nodes"].map(|resource| factory.dynamic(gvr(resource)));
     let _running = informers.each_ref().map(run);
     let is_running = |informer: &Informer| informer.status().state != ReflectorState::Created;
     until("both run", || informers.iter().all(is_running));
     source.feed("pods").list("10", &[("a", "1")]);
-    informers[0].wait_for_sync(&Stop::new(), SOON).unwrap();
-    let error = factory.wait_for_cache_sync_with(&Stop::new(), Duration::from_millis(1));
+    informers[0].wait_for_sync(&Stop::never(), SOON).unwrap();
+    let error = factory.wait_for_cache_sync_with(&Stop::never(), Duration::from_millis(1));
     let text = "timed out after 1ms; not synced: nodes";
     assert_eq!(error.unwrap_err().to_string(), text);
     source.feed("nodes").list("10", &[("b", "1")]);
-    let wait = || factory.wait_for_cache_sync_with(&Stop::new(), SOON);
+    let wait = || factory.wait_for_cache_sync_with(&Stop::never(), SOON);
     wait().unwrap();
     assert_eq!(informers[1].lister().list().len(), 1);
 
     let secrets = factory.dynamic(gvr("secrets"));
     let text = "call `start` first; not started: secrets";
     assert_eq!(wait().unwrap_err().to_string(), text);
-    let stopped = Stop::new();
+    let stopped = Stopper::new();
     stopped.stop();
     secrets.run(&stopped).unwrap();
     let text = "ended before syncing: secrets";
@@ -208,7 +208,7 @@ fn fa4_wt3_stopped_wait_reports_unsynced_informers_and_errors() {
     for resource in ["pods", "nodes", "secrets"] {
         factory.dynamic(gvr(resource));
     }
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     source.feed("pods").list("10", &[]);
     source.feed("secrets").fail_list(status(
         403,
@@ -221,7 +221,7 @@ fn fa4_wt3_stopped_wait_reports_unsynced_informers_and_errors() {
     );
     assert!(pods.synced().wait_timeout(SOON));
     until("failed", || secrets.status().last_error.is_some());
-    let stop = Stop::new();
+    let stop = Stopper::new();
     stop.stop();
     let error = factory.wait_for_cache_sync(&stop).unwrap_err();
     let names: Vec<_> = error
@@ -252,7 +252,7 @@ fn fa4_wt3_stopped_wait_reports_unsynced_informers_and_errors() {
     let waiter = std::thread::spawn({
         let factory = Arc::new(factory);
         let waits = Arc::clone(&factory);
-        let waiter = std::thread::spawn(move || waits.wait_for_cache_sync(&Stop::new()));
+        let waiter = std::thread::spawn(move || waits.wait_for_cache_sync(&Stop::never()));
         move || (factory.shutdown(), waiter.join().unwrap().is_err())
     });
     assert_eq!(
@@ -268,8 +268,8 @@ fn wait_after_start_reports_no_informer_as_not_started() {
     for number in 0..50 {
         factory.dynamic(gvr(&format!("kind{number}")));
     }
-    factory.start(&Stop::new()).unwrap();
-    let stop = Stop::new();
+    factory.start(&Stop::never()).unwrap();
+    let stop = Stopper::new();
     stop.stop();
     let error = factory.wait_for_cache_sync(&stop).unwrap_err();
     assert_eq!(error.unsynced.len(), 50);
@@ -284,7 +284,7 @@ fn fa4_wait_names_informers_that_decode_nothing() {
     for resource in ["pods", "nodes", "secrets"] {
         factory.dynamic(gvr(resource));
     }
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     // Objects of the right type, but without names.
     let nameless = |version: &str| serde_json::json!({"metadata": {"resourceVersion": version}});
     source
@@ -292,7 +292,7 @@ fn fa4_wait_names_informers_that_decode_nothing() {
         .list_of("10", &[nameless("1"), nameless("2")]);
     source.feed("nodes").list("10", &[]);
     let wait =
-        |millis| factory.wait_for_cache_sync_with(&Stop::new(), Duration::from_millis(millis));
+        |millis| factory.wait_for_cache_sync_with(&Stop::never(), Duration::from_millis(millis));
     assert!(factory.dynamic(gvr("pods")).synced().wait_timeout(SOON));
     assert!(factory.dynamic(gvr("nodes")).synced().wait_timeout(SOON));
     let both = wait(1).unwrap_err();
@@ -304,7 +304,7 @@ fn fa4_wait_names_informers_that_decode_nothing() {
     );
     assert!(both.timed_out());
     source.feed("secrets").list("10", &[]);
-    let error = factory.wait_for_cache_sync(&Stop::new()).unwrap_err();
+    let error = factory.wait_for_cache_sync(&Stop::never()).unwrap_err();
     assert_eq!(
         (error.to_string(), error.timed_out()),
         (what.to_owned(), false)
@@ -321,13 +321,13 @@ fn wait_for_object_outside_one_namespace_is_an_error() {
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     };
     let outside = pods
-        .wait_for_object(&in_namespace("db"), SOON, &Stop::new())
+        .wait_for_object(&in_namespace("db"), SOON, &Stop::never())
         .unwrap_err();
     assert_eq!(
         outside.to_string(),
         r#"the informer does not watch the namespace "db"; it watches: web"#
     );
-    let stop = Stop::new();
+    let stop = Stopper::new();
     stop.stop();
     let inside = pods
         .wait_for_object(&in_namespace("web"), SOON, &stop)
@@ -342,7 +342,7 @@ fn fa5_shutdown_stops_and_joins_started_informers() {
     let pods = factory.dynamic(gvr("pods"));
     let (_handler, events) = record(&pods);
     source.feed("pods").list("10", &[("a", "1")]);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync(&stop).unwrap();
     let factory = soon("shutdown", move || {
@@ -365,7 +365,7 @@ fn factory_with_blocked_callback() -> (Arc<SharedInformerFactory>, Informer, Doo
     pods.add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
         .unwrap();
     source.feed("pods").list("10", &[("a", "1")]);
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     door.wait_for_arrivals(1);
     (Arc::new(factory), pods, door)
 }
@@ -404,7 +404,7 @@ fn fa5_callback_shutting_factory_down_does_not_deadlock() {
     })
     .unwrap();
     source.feed("pods").list("10", &[("a", "1")]);
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     assert_eq!(results.recv_timeout(SOON), Ok(false));
     // A shutdown from outside a callback waits for the threads.
     assert!(soon("shutdown", move || factory.shutdown()));
@@ -428,8 +428,8 @@ fn fa8_factory_informer_has_the_namespace_index() {
     source
         .feed("pods")
         .list_of("10", &[metadata("x"), metadata("y")]);
-    factory.start(&Stop::new()).unwrap();
-    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
+    factory.wait_for_cache_sync(&Stop::never()).unwrap();
     assert_eq!(pods.lister().by_index("namespace", "x").unwrap().len(), 1);
     assert_eq!(pods.lister().namespace("y").list()[0].namespace(), "y");
     assert!(factory.shutdown());
@@ -464,8 +464,8 @@ fn fa7_client_serves_typed_and_dynamic_informers() {
         )
         .unwrap();
     let (_handler, events) = record(&dynamic);
-    factory.start(&Stop::new()).unwrap();
-    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
+    factory.wait_for_cache_sync(&Stop::never()).unwrap();
     assert!(events.next().starts_with("add a@"));
     server
         .patch(&format!("{maps}/a"), json!({ "data": { "x": "2" } }))
@@ -499,8 +499,8 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
         .build();
     let informer = factory.dynamic(gvr("configmaps"));
     let (_handler, events) = record(&informer);
-    factory.start(&Stop::new()).unwrap();
-    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
+    factory.wait_for_cache_sync(&Stop::never()).unwrap();
     // A new object gives the watch a version that the server still has in its history.
     server
         .create(maps, json!({ "metadata": { "name": "a" } }))

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
 use k8s_informer::reflector::{Body, ListOptions, ListerWatcher};
-use k8s_informer::{Error, SharedIndexInformer, Stop};
+use k8s_informer::{Error, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::{FakeClock, FakeControllerSource};
 use serde_json::{Value, json};
 
@@ -39,7 +39,9 @@ fn events(watch: Result<Body, Error>, count: usize) -> Vec<String> {
 }
 
 fn listed(source: &FakeControllerSource) -> Value {
-    let body = source.list(&ListOptions::default(), &Stop::new()).unwrap();
+    let body = source
+        .list(&ListOptions::default(), &Stop::never())
+        .unwrap();
     serde_json::from_str(&std::io::read_to_string(body).unwrap()).unwrap()
 }
 
@@ -65,7 +67,7 @@ fn fs1_each_change_gets_next_version_and_is_recorded() {
     // Adding a value that is not an object does not panic. It only increases the version.
     source.add(json!(7));
     assert_eq!(source.resource_version(), 4);
-    let received = events(source.watch(&after("0"), &Stop::new()), 3);
+    let received = events(source.watch(&after("0"), &Stop::never()), 3);
     assert_eq!(received, ["ADDED a@1", "MODIFIED a@2", "DELETED a@3"]);
 }
 
@@ -74,7 +76,7 @@ fn fs2_watch_resumes_from_a_recorded_version() {
     let source = FakeControllerSource::new();
     source.add(thing("a"));
     source.add(thing("b"));
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let watch = source.watch(&after("1"), &stop);
     source.add(thing("c"));
     assert_eq!(events(watch, 2), ["ADDED b@2", "ADDED c@3"]);
@@ -97,7 +99,7 @@ fn fs2_watch_resumes_from_a_recorded_version() {
 #[test]
 fn fs3_dropped_change_skips_open_watches_but_reaches_later_ones() {
     let source = FakeControllerSource::new();
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let open = source.watch(&after("0"), &stop);
     source.add_drop_watch(thing("a"));
     source.modify_drop_watch(thing("a"));
@@ -117,7 +119,7 @@ fn fs4_reset_ends_watches_and_list_error_fails_lists() {
     let source = FakeControllerSource::new();
     source.add(thing("a"));
     source.add(thing("b"));
-    let mut watch = source.watch(&after("2"), &Stop::new()).unwrap();
+    let mut watch = source.watch(&after("2"), &Stop::never()).unwrap();
     source.reset_watch();
     assert_eq!(watch.read(&mut [0; 8]).unwrap(), 0);
     let list = listed(&source);
@@ -130,7 +132,7 @@ fn fs4_reset_ends_watches_and_list_error_fails_lists() {
     );
     source.set_list_error(Some(Error::other("no list today")));
     let error = source
-        .list(&ListOptions::default(), &Stop::new())
+        .list(&ListOptions::default(), &Stop::never())
         .unwrap_err();
     assert!(error.to_string().contains("no list today"));
     source.set_list_error(None);

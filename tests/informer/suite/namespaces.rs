@@ -185,7 +185,7 @@ fn failing_namespace_does_not_stop_updates_of_others() {
     assert!(!two.informer.has_synced() && two.informer.statuses()[0].1.last_error.is_none());
     let error = two
         .informer
-        .wait_for_sync(&Stop::new(), Duration::from_millis(1))
+        .wait_for_sync(&Stop::never(), Duration::from_millis(1))
         .unwrap_err();
     let [unsynced] = &*error.unsynced else {
         panic!("{error}")
@@ -273,9 +273,9 @@ fn scope_of_two_namespaces_needs_no_cluster_wide_rights() {
     );
     assert!(Arc::ptr_eq(informer.indexer(), same.indexer()));
     let (_handler, events) = record(&informer);
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     factory
-        .wait_for_cache_sync_with(&Stop::new(), SOON)
+        .wait_for_cache_sync_with(&Stop::never(), SOON)
         .unwrap();
     assert_eq!(sorted(&events, 2).len(), 2);
     let mut namespaces: Vec<_> = informer

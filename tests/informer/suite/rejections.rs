@@ -334,7 +334,7 @@ fn c7_wait_for_object_that_was_never_stored_is_an_error() {
     feed.event("BOOKMARK", "", "13");
     let wait = |name: &str, version: &str| {
         let object: DynamicObject = serde_json::from_value(object(name, version)).unwrap();
-        informer.wait_for_object(&object, SOON, &Stop::new())
+        informer.wait_for_object(&object, SOON, &Stop::never())
     };
     let error = wait("worse", "12").unwrap_err();
     assert!(matches!(error, WaitError::NotStored { .. }), "{error}");
@@ -343,7 +343,7 @@ fn c7_wait_for_object_that_was_never_stored_is_an_error() {
     assert!(error.to_string().starts_with(text), "{error}");
     wait("absent", "13").unwrap();
     informer
-        .wait_for_resource_version("13", SOON, &Stop::new())
+        .wait_for_resource_version("13", SOON, &Stop::never())
         .unwrap();
     feed.event("DELETED", "worse", "15");
     // The transform rejects the deleted object as well, so its version does not count.
@@ -362,7 +362,7 @@ fn wait_times_out_while_a_change_is_not_processed() {
     feed.list("10", &[]);
     let running = run_synced(&informer);
     let bad: DynamicObject = serde_json::from_value(object("bad", "11")).unwrap();
-    let early = informer.wait_for_object(&bad, SHORT, &Stop::new());
+    let early = informer.wait_for_object(&bad, SHORT, &Stop::never());
     assert!(matches!(early, Err(WaitError::Timeout { .. })), "{early:?}");
     running.end().unwrap();
 }

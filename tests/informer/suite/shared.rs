@@ -5,7 +5,7 @@ use std::thread;
 
 use k8s_informer::informer::{InformerError, wait_for_cache_sync};
 use k8s_informer::object::GroupVersionKind;
-use k8s_informer::{DynamicObject, Object, Stop};
+use k8s_informer::{DynamicObject, Object, Stop, Stopper};
 use k8s_informer_testing::FakeClock;
 use serde_json::json;
 
@@ -21,7 +21,7 @@ fn i1_second_run_fails() {
     let informer = informer(&feed);
     assert!(!informer.is_stopped());
     let running = run_synced(&informer);
-    let again = informer.run(&Stop::new()).unwrap_err();
+    let again = informer.run(&Stop::never()).unwrap_err();
     assert!(
         matches!(again, InformerError::AlreadyStarted { .. }),
         "{again}"
@@ -32,7 +32,7 @@ fn i1_second_run_fails() {
     assert_eq!(events.next(), "add a@11");
     running.end().unwrap();
     assert!(informer.is_stopped());
-    assert!(informer.run(&Stop::new()).is_err());
+    assert!(informer.run(&Stop::never()).is_err());
 }
 
 #[test]
@@ -353,9 +353,9 @@ fn i21_cache_is_readable_before_run() {
 fn wt2_wait_covers_all_informers_and_ends_at_stop() {
     let (one, two) = (Feed::new("one"), Feed::new("two"));
     let (first, second) = (informer(&one), informer(&two));
-    wait_for_cache_sync(&Stop::new(), []).unwrap();
+    wait_for_cache_sync(&Stop::never(), []).unwrap();
     let _running = (run(&first), run(&second));
-    let (waits, stop) = (Stop::new(), Stop::new());
+    let (waits, stop) = (Stopper::new(), Stopper::new());
     let waiter = {
         let (first, second, waits) = (first.clone(), second.clone(), waits.clone());
         thread::spawn(move || wait_for_cache_sync(&waits, [first.synced(), second.synced()]))
@@ -441,7 +441,7 @@ fn i2_lone_change_is_processed_on_the_reflector_thread() {
         .map(|version| {
             feed.event("MODIFIED", "a", &version.to_string());
             let thread = threads.recv_timeout(SOON).unwrap();
-            let (version, stop) = (version.to_string(), Stop::new());
+            let (version, stop) = (version.to_string(), Stopper::new());
             informer
                 .wait_for_resource_version(&version, SOON, &stop)
                 .unwrap();

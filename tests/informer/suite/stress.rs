@@ -201,8 +201,8 @@ fn handlers_follow_server_through_broken_watches_and_lists() {
     ));
     let early = Replica::default();
     informer.add_handler(early.clone()).unwrap();
-    factory.start(&Stop::new()).unwrap();
-    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
+    factory.wait_for_cache_sync(&Stop::never()).unwrap();
     let mut all = vec![early];
     for round in 0..30 {
         for n in 0..10 {

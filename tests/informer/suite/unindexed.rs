@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use k8s_informer::handler::HandlerFuncs;
 use k8s_informer::reflector::{Reflector, ReflectorOptions};
 use k8s_informer::store::{IndexError, IndexFunc, Indexers};
-use k8s_informer::{DynamicObject, Indexer, Object, SharedIndexInformer, Stop};
+use k8s_informer::{DynamicObject, Indexer, Object, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -89,7 +89,7 @@ fn unindexed_object_is_cached_delivered_and_counted() {
         error.starts_with("index function \"picky\" on bad"),
         "{error}"
     );
-    informer.wait_for_sync(&Stop::new(), SOON).unwrap();
+    informer.wait_for_sync(&Stop::never(), SOON).unwrap();
     // Handlers receive all objects, and the cache finds them by key.
     let mut received = events.take(3);
     received.sort();
@@ -241,7 +241,9 @@ fn index_with_a_failing_function_is_not_added() {
     assert!(error.contains("no value for bad"), "{error}");
     feed.event("MODIFIED", "bad", "11");
     let bad = serde_json::from_value(object("bad", "11")).unwrap();
-    informer.wait_for_object(&bad, SOON, &Stop::new()).unwrap();
+    informer
+        .wait_for_object(&bad, SOON, &Stop::never())
+        .unwrap();
     assert!(informer.status().complete);
     assert_eq!(informer.status().unindexed, 0);
     running.end().unwrap();
@@ -372,7 +374,7 @@ fn reflector_keeps_unindexed_objects_in_an_indexer() {
     let mut options = ReflectorOptions::default();
     options.name = "unindexed reflector".to_owned();
     let reflector = Reflector::new(Arc::new(script), Arc::clone(&indexer) as _, options);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     std::thread::scope(|scope| {
         scope.spawn(|| reflector.run(&stop));
         until("both objects", || indexer.len() == 2);

@@ -8,7 +8,7 @@ use k8s_informer::informer::{
     Controller, InformerError, InformerOptions, InformerQueue, new_indexer_informer, new_informer,
 };
 use k8s_informer::store::{IndexFunc, Indexers, Transform};
-use k8s_informer::{DynamicObject, Indexer, Object, ObjectMeta, Stop, impl_object};
+use k8s_informer::{DynamicObject, Indexer, Object, ObjectMeta, Stop, Stopper, impl_object};
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use serde::Deserialize;
 use serde_json::json;
@@ -63,7 +63,7 @@ fn unshared_informer_follows_its_source() {
     assert_eq!(rest, ["add d@20", "gone c@11", "update a@12-12"]);
     running.end().unwrap();
     assert!(matches!(
-        controller.run(&Stop::new()),
+        controller.run(&Stop::never()),
         Err(InformerError::AlreadyStarted { .. })
     ));
 }
@@ -138,7 +138,7 @@ fn c11_unshared_handler_panic_loses_one_call() {
 fn c3_unshared_handler_gets_no_call_after_the_stop() {
     let feed = Feed::new("c3 unshared");
     feed.list("10", &[("a", "1"), ("b", "1")]);
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let (sender, calls) = mpsc::channel();
     let handler = HandlerFuncs::<DynamicObject>::new().on_add({
         let stop = stop.clone();
@@ -214,7 +214,7 @@ fn unshared_handler_gets_no_call_once_the_stop_is_set() {
     // list is processed.
     let feed = Feed::new("slow stop");
     feed.list("10", &[("a", "1"), ("b", "1")]);
-    let (stop, door) = (Stop::new(), Door::new());
+    let (stop, door) = (Stopper::new(), Door::new());
     let at = door.clone();
     let _slow = stop.on_stop(move || at.pass());
     let (sender, calls) = mpsc::channel();

@@ -13,7 +13,7 @@ use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource};
 use k8s_informer::store::{IndexFunc, Indexers};
 use k8s_informer::time::Clock;
 use k8s_informer::{
-    DynamicObject, Object, ObjectMeta, SharedIndexInformer, SharedInformerFactory, Stop,
+    DynamicObject, Object, ObjectMeta, SharedIndexInformer, SharedInformerFactory, Stop, Stopper,
     impl_object,
 };
 use k8s_informer_testing::FakeClock;
@@ -242,11 +242,11 @@ fn destructor_of_a_merged_object_may_add_a_handler() {
 fn destructor_may_call_the_informer_during_its_stop() {
     // The index function stops the informer while a change is processed, which is then delivered to
     // no handler.
-    let stop = Arc::new(Mutex::new(None::<Stop>));
+    let stop = Arc::new(Mutex::new(None::<Stopper>));
     let stops = Arc::clone(&stop);
     let index = IndexFunc::new(move |object: &Calling| {
         if object.resource_version() == "11" {
-            stops.lock().take().inspect(Stop::stop);
+            stops.lock().take().inspect(Stopper::stop);
         }
         Vec::new()
     });
@@ -269,11 +269,11 @@ fn destructor_may_call_the_informer_during_its_stop() {
 
 #[test]
 fn c3_stop_during_a_pop_skips_its_notifications() {
-    let stop = Arc::new(Mutex::new(None::<Stop>));
+    let stop = Arc::new(Mutex::new(None::<Stopper>));
     let stops = Arc::clone(&stop);
     let index = IndexFunc::new(move |object: &DynamicObject| {
         if object.name() == "b" {
-            stops.lock().take().inspect(Stop::stop);
+            stops.lock().take().inspect(Stopper::stop);
         }
         Vec::new()
     });

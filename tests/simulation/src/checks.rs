@@ -7,7 +7,7 @@ use std::time::Duration;
 use simulation::object::ResourceVersion;
 use simulation::queue::WaitError;
 use simulation::reflector::ReflectorState;
-use simulation::{Object, Stop};
+use simulation::{Object, Stopper};
 
 use crate::plan::Fault;
 use crate::run::{Informer, Run, Wait};
@@ -92,7 +92,7 @@ impl Run {
             let state = world.server.writes.get(state).map(|it| it.state.clone());
             (state, world.server.version.to_string())
         };
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let reached = informer.store_resource_version();
         let wait =
             |version: &str| informer.wait_for_resource_version(version, Duration::MAX, &stop);

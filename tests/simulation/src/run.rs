@@ -14,7 +14,7 @@ use simulation::informer::{InformerError, InformerQueue, Progress, SharedIndexIn
 use simulation::object::GroupVersionKind;
 use simulation::reflector::ReflectorState;
 use simulation::store::{IndexFunc, Indexers, Transform};
-use simulation::{SharedIndexInformer, Stop};
+use simulation::{SharedIndexInformer, Stop, Stopper};
 
 use crate::clock::{Time, VirtualClock};
 use crate::log::{self, Metrics};
@@ -52,7 +52,7 @@ pub struct Wait {
 
 pub struct Run {
     pub time: Time,
-    pub stop: Stop,
+    pub stop: Stopper,
     seed: u64,
     world: Mutex<World>,
     informer: Mutex<Option<Informer>>,
@@ -67,7 +67,7 @@ pub fn run(seed: u64, is_verbose: bool) -> Outcome {
     let plan = Plan::new(&mut rng);
     let run = Arc::new(Run {
         time: Time::default(),
-        stop: Stop::new(),
+        stop: Stopper::new(),
         seed,
         world: Mutex::new(World::new(rng, plan)),
         informer: Mutex::default(),

@@ -14,7 +14,7 @@ use super::status::SourceWait;
 use crate::log;
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::error::Error;
-use k8s_informer::stop::{Done, Stop};
+use k8s_informer::stop::{Done, DoneSetter, Stop};
 
 /// The time between two updates of the metric.
 const UPDATE: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ impl Barrier {
         let threads = Threads::new(Owner::new());
         let stop = stop.child();
         let failure = Arc::new(OnceLock::new());
-        let all = Arc::new(SetOnDrop(Done::new("current caches")));
+        let all = Arc::new(SetOnDrop(DoneSetter::new("current caches")));
         let ended = all.0.clone();
         for (at, source) in calls.sources.iter().enumerate() {
             let awaited = match source.presence() {
@@ -171,7 +171,7 @@ impl Barrier {
     }
 }
 
-struct SetOnDrop(Done);
+struct SetOnDrop(DoneSetter);
 
 impl Drop for SetOnDrop {
     fn drop(&mut self) {

@@ -45,7 +45,7 @@ use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, Wo
 /// use k8s_informer::client::api::DeleteOptions;
 /// use k8s_informer::informer::{InformerScope, Source};
 /// use k8s_informer::object::{FullObjectMeta, Key};
-/// use k8s_informer::{Client, Config, Object, Stop, impl_full_metadata, impl_object};
+/// use k8s_informer::{Client, Config, Object, Stopper, impl_full_metadata, impl_object};
 /// use k8s_informer_controller::{Controller, Next, generation_changed, labels_changed};
 /// use k8s_informer_testing::{ApiResource, ApiServer};
 /// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -90,7 +90,7 @@ use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, Wo
 ///         Ok(Next::After(Duration::from_secs(600)))
 ///     })?;
 ///
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// let running = std::thread::spawn({ let (teams, stop) = (teams.clone(), stop.clone()); move || teams.run(&stop) });
 /// let path = "/apis/example.com/v1/namespaces/default/teams";
 /// server.create(path, json!({"metadata": {"name": "sky"}, "spec": {"bucket": "clouds"}}))?;

@@ -21,7 +21,7 @@ use k8s_informer::__private::Meter;
 use k8s_informer::__private::catch;
 use k8s_informer::client::Client;
 use k8s_informer::object::{GroupVersionKind, Key};
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::Stopper;
 use k8s_informer::time::Clock;
 
 /// The calls of a controller, with everything that they share.
@@ -63,12 +63,12 @@ pub(super) struct Call {
     pub(super) key: Key,
     /// The failed calls in a row, plus one.
     pub(super) attempt: usize,
-    pub(super) stop: Stop,
+    pub(super) stop: Stopper,
 }
 
 impl Calls {
     /// Returns the next call for a key.
-    pub(super) fn next(self: &Arc<Self>, key: &Key, stop: Stop) -> Call {
+    pub(super) fn next(self: &Arc<Self>, key: &Key, stop: Stopper) -> Call {
         let failures = self
             .state
             .lock()

@@ -8,7 +8,7 @@ use super::source::AnySource;
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::error::Error;
 use k8s_informer::informer::InformerError;
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::{Stop, Stopper};
 use k8s_informer::time::Backoff;
 
 /// The delays between consistent reads that fail.
@@ -47,14 +47,14 @@ pub(super) fn wait_until_current(
 /// The threads on which caches of a running controller become current.
 pub(super) struct CatchUps {
     threads: Threads,
-    stop: Stop,
+    stop: Stopper,
 }
 
 impl CatchUps {
     pub(super) fn new() -> Self {
         Self {
             threads: Threads::new(Owner::new()),
-            stop: Stop::new(),
+            stop: Stopper::new(),
         }
     }
 

@@ -37,7 +37,7 @@ use k8s_informer::time::Clock;
 /// use k8s_informer::client::api::Patch;
 /// use k8s_informer::informer::Source;
 /// use k8s_informer::object::GroupVersionResource;
-/// use k8s_informer::{Client, Config, Object, Stop};
+/// use k8s_informer::{Client, Config, Object, Stopper};
 /// use k8s_informer_controller::{Controller, Failure, Next};
 /// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -66,7 +66,7 @@ use k8s_informer::time::Clock;
 ///         Ok(Next::Done)
 ///     })?;
 ///
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// let running = std::thread::spawn({ let (maps, stop) = (maps.clone(), stop.clone()); move || maps.run(&stop) });
 /// assert_eq!(results.recv()?, r#"controller "maps", key "default/settings", attempt 2"#);
 /// stop.stop();

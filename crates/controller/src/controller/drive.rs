@@ -16,7 +16,7 @@ use crate::events::EventSink;
 use k8s_informer::handler::HandlerRegistration;
 use k8s_informer::object::Key;
 use k8s_informer::reflector::ReflectorState;
-use k8s_informer::stop::{Done, Stop};
+use k8s_informer::stop::{Done, DoneSetter, Stop};
 use k8s_informer::time::Clock;
 
 /// The real time between two looks at an informer.
@@ -112,7 +112,7 @@ impl Drive {
     fn is_served(&self, at: usize, presence: &Presence, deadline: Instant) -> bool {
         let calls = &self.0.calls;
         let source = &calls.sources[at];
-        let answer = calls.client.rediscover(&Stop::new());
+        let answer = calls.client.rediscover(&Stop::never());
         if Served::of(&answer, source.resource()) != Served::No {
             return true;
         }
@@ -179,7 +179,7 @@ impl Drive {
 
     /// Returns a signal that is set when all timers that are due have run.
     pub fn due_timers_done(&self) -> Done {
-        let done = Done::new("due timers");
+        let done = DoneSetter::new("due timers");
         let set = done.clone();
         let this = Arc::clone(&self.0);
         let then = move || {
@@ -193,7 +193,7 @@ impl Drive {
             }
             false => then(),
         }
-        done
+        done.signal()
     }
 }
 

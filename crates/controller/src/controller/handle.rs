@@ -19,7 +19,7 @@ use k8s_informer::store::Lister;
 ///
 /// ```
 /// use k8s_informer::informer::Source;
-/// use k8s_informer::{Client, Config, Stop};
+/// use k8s_informer::{Client, Config, Stopper};
 /// use k8s_informer_controller::{Controller, Failure, Next};
 /// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -38,7 +38,7 @@ use k8s_informer::store::Lister;
 ///     }
 /// })?;
 ///
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// let running = std::thread::spawn({ let (maps, stop) = (maps.clone(), stop.clone()); move || maps.run(&stop) });
 /// assert_eq!(calls.recv()?, "default/a");
 /// maps.enqueue("default/a");

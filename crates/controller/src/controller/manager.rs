@@ -54,7 +54,7 @@ const ELECTOR_GRACE: Duration = Duration::from_secs(60);
 /// objects.
 ///
 /// ```
-/// use k8s_informer::{Client, Config, Object, Stop};
+/// use k8s_informer::{Client, Config, Object, Stopper};
 /// use k8s_informer_controller::{Manager, Next};
 /// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -72,7 +72,7 @@ const ELECTOR_GRACE: Duration = Duration::from_secs(60);
 ///     Ok(Next::Done)
 /// })?;
 ///
-/// let stop = Stop::new();
+/// let stop = Stopper::new();
 /// let running = std::thread::spawn({ let (manager, stop) = (manager.clone(), stop.clone()); move || manager.run(&stop) });
 /// server.create("/api/v1/namespaces/default/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
 /// assert_eq!(names.recv()?, "a");
@@ -322,7 +322,7 @@ impl Shared {
     }
 
     fn start_informers(&self) -> Result<(), ControllerError> {
-        let started = self.factory.start(&Stop::new());
+        let started = self.factory.start(&Stop::never());
         started.map_err(|source| ControllerError::informer("manager", source))
     }
 
@@ -573,7 +573,7 @@ impl ManagerBuilder {
     /// guide](crate::guide::sharding) compares the divisions, and states what they do not promise.
     ///
     /// ```
-    /// use k8s_informer::{Client, Config, Object, Stop};
+    /// use k8s_informer::{Client, Config, Object, Stopper};
     /// use k8s_informer_controller::{Manager, Next, ShardBy};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -585,7 +585,7 @@ impl ManagerBuilder {
     ///     server.create(&format!("/api/v1/namespaces/{namespace}/configmaps"), json!({"metadata": {"name": "a"}}))?;
     /// }
     /// let (sender, calls) = mpsc::channel();
-    /// let stop = Stop::new();
+    /// let stop = Stopper::new();
     /// std::thread::scope(|scope| {
     ///     for _ in 0..2 {
     ///         let manager = Manager::builder(Client::new(Config::new(server.url()))?)

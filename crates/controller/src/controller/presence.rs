@@ -11,7 +11,7 @@ use k8s_informer::client::discovery::Discovery;
 use k8s_informer::error::Error;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorStatus;
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::{Stop, Stopper};
 
 /// How long discovery must lack a kind, in each answer, until the kind is missing. Several API
 /// servers behind one address learn of a new definition at different times.
@@ -41,7 +41,7 @@ pub(super) struct State {
     /// The next check after the start.
     pub(super) timer: Option<TimerId>,
     /// Ends a wait of the start for the cache of this kind.
-    awaited: Option<Stop>,
+    awaited: Option<Stopper>,
     /// When a probe for readiness first found the lists failing, although the kind exists.
     unready_since: Option<Instant>,
 }
@@ -132,7 +132,7 @@ impl Presence {
             state.awaited.take()
         };
         // After the unlock: a stop calls callbacks.
-        awaited.inspect(Stop::stop);
+        awaited.inspect(Stopper::stop);
     }
 
     /// Changes how far a missing kind is on its way back.
@@ -144,7 +144,7 @@ impl Presence {
 
     /// Returns a signal for a wait of the start: it is set with `stop`, and when the kind turns out
     /// to be missing. `None` if the kind is missing already.
-    pub(super) fn awaits(&self, stop: &Stop) -> Option<Stop> {
+    pub(super) fn awaits(&self, stop: &Stop) -> Option<Stopper> {
         let mut state = self.state.lock();
         let awaited = (state.stage == Stage::Undecided).then(|| stop.child());
         state.awaited.clone_from(&awaited);

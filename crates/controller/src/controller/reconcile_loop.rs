@@ -23,7 +23,7 @@ use crate::metrics::ReconcileResult;
 use k8s_informer::__private::catch;
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::object::Key;
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::{Stop, Stopper};
 use k8s_informer::workqueue::{AddOptions, PriorityQueue};
 
 /// The priority of keys from initial lists and resyncs, as in controller-runtime. Changes have the
@@ -65,7 +65,7 @@ pub(super) struct ReconcileLoop {
     pub(super) timers: Arc<Timers>,
     /// The checks of optional kinds. They send requests, which must not delay other timers.
     pub(super) optional: Timers,
-    pub(super) optional_stop: Stop,
+    pub(super) optional_stop: Stopper,
     pub(super) postponed: Arc<PostponedKeys>,
     pub(super) barrier: Arc<Barrier>,
     /// The caches contain everything that was committed before this time when the first call
@@ -101,7 +101,7 @@ impl ReconcileLoop {
             calls,
             queue,
             timers,
-            optional_stop: Stop::new(),
+            optional_stop: Stopper::new(),
             postponed: Arc::new(postponed),
             barrier: Arc::default(),
             since: OnceLock::new(),
@@ -141,9 +141,13 @@ impl ReconcileLoop {
     /// After the stop, calls in progress can finish. The grace period ends them through `abort`,
     /// which callers may signal earlier. A call that still has not returned after another grace
     /// period is reported as stuck.
-    pub(super) fn run(self: &Arc<Self>, stop: &Stop, abort: &Stop) -> Result<(), ControllerError> {
-        let (workers_stop, timers_stop) = (stop.child(), Stop::new());
-        let workers_ended = Stop::new();
+    pub(super) fn run(
+        self: &Arc<Self>,
+        stop: &Stop,
+        abort: &Stopper,
+    ) -> Result<(), ControllerError> {
+        let (workers_stop, timers_stop) = (stop.child(), Stopper::new());
+        let workers_ended = Stopper::new();
         let (name, workers) = (&self.calls.controller, self.settings.workers);
         self.calls
             .meter
@@ -188,9 +192,9 @@ impl ReconcileLoop {
     fn start(
         self: &Arc<Self>,
         stop: &Stop,
-        abort: &Stop,
-        timers_stop: &Stop,
-        workers_ended: &Stop,
+        abort: &Stopper,
+        timers_stop: &Stopper,
+        workers_ended: &Stopper,
     ) -> std::io::Result<()> {
         let all_ended = Arc::new(SignalOnDrop(workers_ended.clone()));
         let name = &self.calls.controller;
@@ -385,7 +389,7 @@ fn report(call: &Call, failure: &Failure) {
     call.report(level, Topic::Calls, is_retried, problem);
 }
 
-struct SignalOnDrop(Stop);
+struct SignalOnDrop(Stopper);
 
 impl Drop for SignalOnDrop {
     fn drop(&mut self) {

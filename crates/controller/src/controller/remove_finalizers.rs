@@ -58,7 +58,7 @@ const MOST_NAMED: usize = 10;
 ///     server.create(path, json!({"metadata": {"name": name, "finalizers": finalizers}}))?;
 /// }
 /// let client = Client::new(Config::new(server.url()))?;
-/// let (source, stop) = (Source::of::<ConfigMap>(), Stop::new());
+/// let (source, stop) = (Source::of::<ConfigMap>(), Stop::never());
 ///
 /// server.fail_next(Fault::status(500).on(Verb::Patch));
 /// let error = remove_finalizers(&client, &source, ["example.com/bucket"], &stop).unwrap_err();

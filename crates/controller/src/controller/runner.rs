@@ -15,7 +15,7 @@ use crate::leader_election::Leading;
 use crate::log;
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::informer::{InformerError, SharedInformerFactory, SyncError, SyncOptions};
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::{Stop, Stopper};
 
 /// The maximum time to write the last events of a controller that has ended.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
@@ -95,7 +95,7 @@ impl Runner {
         leading: Option<&Leading>,
     ) -> Result<(), ControllerError> {
         // The informers do not end with `stop`: calls in progress need the caches.
-        let started = self.factory.start(&Stop::new());
+        let started = self.factory.start(&Stop::never());
         started.map_err(|source| ControllerError::informer(self.name(), source))?;
         let _ = self.reconcile_loop.since.set(since);
         match self.wait_for_caches(since, stop)? {
@@ -107,7 +107,7 @@ impl Runner {
                 let _ = self.reconcile_loop.calls.leading.set(leading.clone());
                 leading.lost().child()
             }
-            None => Stop::new(),
+            None => Stopper::new(),
         };
         log::info!("controller {:?}: started", self.name());
         let result = self.reconcile_loop.run(stop, &abort);
@@ -211,7 +211,7 @@ enum Caches {
     Stopped,
 }
 
-struct StopOnDrop(Stop);
+struct StopOnDrop(Stopper);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {

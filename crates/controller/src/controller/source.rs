@@ -221,7 +221,7 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
 
     fn wait_for_version(&self, version: &str, timeout: Duration) -> Result<String, WaitError> {
         let informer = &self.informer;
-        informer.wait_for_resource_version(version, timeout, &Stop::new())?;
+        informer.wait_for_resource_version(version, timeout, &Stop::never())?;
         Ok(informer.store_resource_version())
     }
 

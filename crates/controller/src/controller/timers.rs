@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::log;
 use k8s_informer::__private::catch;
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::{Stop, Stopper};
 use k8s_informer::time::Clock;
 
 /// Runs actions when their time comes. [`run`](Self::run) needs a thread of its own.
@@ -28,7 +28,7 @@ struct State {
     next: u64,
     actions: BTreeMap<TimerId, Box<dyn FnOnce() + Send>>,
     /// Ends the current wait of the thread.
-    wake: Stop,
+    wake: Stopper,
 }
 
 impl Timers {
@@ -90,7 +90,7 @@ impl Timers {
                 let next = state.actions.keys().next().map(|&(due, _)| due);
                 (due, next, std::mem::replace(&mut state.wake, wake.clone()))
             };
-            // The destructor of a `Stop` takes other locks.
+            // The destructor of a `Stopper` takes other locks.
             drop(previous);
             let is_idle = due.is_empty();
             for action in due.into_values() {

@@ -13,7 +13,7 @@ use k8s_informer::__private::catch;
 use k8s_informer::__private::named;
 use k8s_informer::__private::sync::{Condvar, Mutex};
 use k8s_informer::error::Error;
-use k8s_informer::stop::{Done, Stop};
+use k8s_informer::stop::{DoneSetter, Stopper};
 use k8s_informer::time::{Backoff, Clock};
 
 /// The longest wait at the request of a server.
@@ -44,9 +44,9 @@ pub(super) struct Shared {
     settled: Condvar,
     sink: Arc<dyn EventSink>,
     clock: Arc<dyn Clock>,
-    stop: Stop,
+    stop: Stopper,
     /// Set when the thread has ended.
-    ended: Done,
+    ended: DoneSetter,
 }
 
 struct Inner {
@@ -64,14 +64,17 @@ struct Inner {
 }
 
 struct Wait {
-    wake: Stop,
+    wake: Stopper,
     /// Whether the thread waits after a failed request, which new events must not shorten.
     is_pause: bool,
 }
 
 enum Step {
     Send(Box<Sending>),
-    Wait { wake: Stop, until: Option<Instant> },
+    Wait {
+        wake: Stopper,
+        until: Option<Instant>,
+    },
     End,
 }
 
@@ -81,7 +84,7 @@ impl Shared {
         state: State,
         sink: Arc<dyn EventSink>,
         clock: Arc<dyn Clock>,
-        stop: Stop,
+        stop: Stopper,
     ) -> Self {
         Self {
             name: format!("event recorder {controller}"),
@@ -98,7 +101,7 @@ impl Shared {
             sink,
             clock,
             stop,
-            ended: Done::new("event recorder"),
+            ended: DoneSetter::new("event recorder"),
         }
     }
 

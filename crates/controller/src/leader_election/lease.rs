@@ -122,7 +122,7 @@ pub struct Lease {
 /// }
 ///
 /// let elector = LeaderElector::builder(Local::default()).build()?;
-/// assert!(matches!(elector.run(&Stop::new(), |_| 7)?, Ended::Finished(7)));
+/// assert!(matches!(elector.run(&Stop::never(), |_| 7)?, Ended::Finished(7)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Lock: Send + Sync + 'static {

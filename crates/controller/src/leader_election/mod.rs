@@ -23,7 +23,7 @@
 //! let elector = LeaderElector::builder(lock).build()?;
 //!
 //! // Blocks until this process leads, and then until the work has ended.
-//! let ended = elector.run(&Stop::new(), |leading| {
+//! let ended = elector.run(&Stop::never(), |leading| {
 //!     leading.ensure().map(|()| leading.token().transitions)
 //! })?;
 //! assert!(matches!(ended, Ended::Finished(Ok(0))));

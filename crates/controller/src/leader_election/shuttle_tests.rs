@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::{Ended, LeaderElector, LeaderElectorBuilder, Leading, Lease, Lock, Record};
 use k8s_informer::__private::sync::{Condvar, Mutex, any, check, join_all, thread};
 use k8s_informer::error::{Error, Status};
-use k8s_informer::stop::{Done, Stop};
+use k8s_informer::stop::{DoneSetter, Stop, Stopper};
 use k8s_informer::time::Clock;
 
 /// The default retry period.
@@ -23,7 +23,7 @@ struct TestClock {
     _dropped: Arc<SetOnDrop>,
 }
 
-struct SetOnDrop(Done);
+struct SetOnDrop(DoneSetter);
 
 impl Drop for SetOnDrop {
     fn drop(&mut self) {
@@ -32,7 +32,7 @@ impl Drop for SetOnDrop {
 }
 
 impl TestClock {
-    fn new(dropped: &Done) -> Self {
+    fn new(dropped: &DoneSetter) -> Self {
         Self {
             start: Instant::now(),
             shared: Arc::default(),
@@ -85,9 +85,9 @@ struct Server {
     /// Whether a create returns an error if its stop has been set.
     loses_responses: bool,
     /// Updates block until it is set, whatever their stop.
-    updates: Option<Done>,
+    updates: Option<DoneSetter>,
     /// The first read blocks until its stop is set, and then sets this.
-    hangs: Option<Done>,
+    hangs: Option<DoneSetter>,
 }
 
 #[derive(Default)]
@@ -194,7 +194,10 @@ impl Lock for MemoryLock {
     }
 
     fn update(&self, record: &Record, last: &Lease, _: &Stop) -> Result<Lease, Error> {
-        self.server.updates.iter().for_each(Done::wait);
+        self.server
+            .updates
+            .iter()
+            .for_each(|updates| updates.wait());
         let state = self.server.state.lock();
         match &state.lease {
             Some(lease) if lease.resource_version == last.resource_version => {
@@ -253,8 +256,8 @@ fn has_ended(leading: &Leading) -> bool {
 #[test]
 fn stop_races_with_end_of_work_and_renewals() {
     check(|| {
-        let (server, stop) = (Arc::new(Server::default()), Stop::new());
-        let (threads, calls) = (Done::new("threads"), Done::new("calls"));
+        let (server, stop) = (Arc::new(Server::default()), Stopper::new());
+        let (threads, calls) = (DoneSetter::new("threads"), DoneSetter::new("calls"));
         let (clock, leaders) = (TestClock::new(&threads), Arc::new(Mutex::new(Vec::new())));
         let callback = {
             let (leaders, calls) = (Arc::clone(&leaders), SetOnDrop(calls.clone()));
@@ -320,7 +323,7 @@ fn stop_races_with_end_of_work_and_renewals() {
 #[test]
 fn stop_races_with_the_response_to_an_acquisition() {
     check(|| {
-        let (stop, threads) = (Stop::new(), Done::new("threads"));
+        let (stop, threads) = (Stopper::new(), DoneSetter::new("threads"));
         let server = Arc::new(Server {
             loses_responses: true,
             ..Server::default()
@@ -344,11 +347,11 @@ fn stop_races_with_the_response_to_an_acquisition() {
 #[test]
 fn ensure_fails_for_good_once_the_lease_is_lost() {
     check(|| {
-        let (server, threads) = (Arc::new(Server::default()), Done::new("threads"));
+        let (server, threads) = (Arc::new(Server::default()), DoneSetter::new("threads"));
         let clock = TestClock::new(&threads);
         let elector = build(candidate(&server, &clock, "me"));
         let is_taken = any(2) == 0;
-        let result = elector.run(&Stop::new(), {
+        let result = elector.run(&Stop::never(), {
             let server = Arc::clone(&server);
             move |leading| {
                 let guard = thread::spawn({
@@ -392,7 +395,7 @@ fn ensure_fails_for_good_once_the_lease_is_lost() {
 #[test]
 fn watchdog_ends_the_work_while_a_renewal_blocks() {
     check(|| {
-        let (threads, updates) = (Done::new("threads"), Done::new("updates"));
+        let (threads, updates) = (DoneSetter::new("threads"), DoneSetter::new("updates"));
         let server = Arc::new(Server {
             updates: Some(updates.clone()),
             ..Server::default()
@@ -400,8 +403,8 @@ fn watchdog_ends_the_work_while_a_renewal_blocks() {
         let clock = TestClock::new(&threads);
         let elector = build(candidate(&server, &clock, "me"));
         let step = if any(2) == 0 { RETRY } else { LOST };
-        let result = elector.run(&Stop::new(), move |leading| {
-            let called = Done::new("called");
+        let result = elector.run(&Stop::never(), move |leading| {
+            let called = DoneSetter::new("called");
             let _callback = leading.lost().on_stop({
                 let (stop, called) = (leading.stop().clone(), called.clone());
                 move || {
@@ -434,12 +437,12 @@ fn watchdog_ends_the_work_while_a_renewal_blocks() {
 #[test]
 fn watchdog_ends_a_request_at_its_deadline() {
     check(|| {
-        let (threads, ended) = (Done::new("threads"), Done::new("ended"));
+        let (threads, ended) = (DoneSetter::new("threads"), DoneSetter::new("ended"));
         let server = Arc::new(Server {
             hangs: Some(ended.clone()),
             ..Server::default()
         });
-        let (clock, stop) = (TestClock::new(&threads), Stop::new());
+        let (clock, stop) = (TestClock::new(&threads), Stopper::new());
         let elector = build(candidate(&server, &clock, "me"));
         let step = if any(2) == 0 { RETRY } else { LOST };
         let time = thread::spawn({
@@ -467,18 +470,18 @@ fn watchdog_ends_a_request_at_its_deadline() {
 #[test]
 fn two_electors_never_lead_at_the_same_time() {
     check(|| {
-        let (server, threads) = (Arc::new(Server::default()), Done::new("threads"));
+        let (server, threads) = (Arc::new(Server::default()), DoneSetter::new("threads"));
         let clock = TestClock::new(&threads);
         let terms = Arc::new(Mutex::new(Vec::<Leading>::new()));
         let runs = ["a", "b"].map(|identity| {
             let elector = build(candidate(&server, &clock, identity));
             let waiter = thread::spawn({
                 let elector = elector.clone();
-                move || assert!(elector.wait_until_leading(None, &Stop::new()).is_ok())
+                move || assert!(elector.wait_until_leading(None, &Stop::never()).is_ok())
             });
             let (server, terms) = (Arc::clone(&server), Arc::clone(&terms));
             thread::spawn(move || {
-                let result = elector.run(&Stop::new(), move |leading| {
+                let result = elector.run(&Stop::never(), move |leading| {
                     server.work(|| {
                         terms.lock().push(leading.clone());
                         let ensure_alone = || {

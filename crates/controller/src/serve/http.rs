@@ -24,7 +24,7 @@ pub(crate) use self::response::Response;
 use crate::log;
 use k8s_informer::__private::catch;
 use k8s_informer::__private::{Owner, Threads};
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::Stopper;
 use parking_lot::{Condvar, Mutex};
 
 /// The maximum number of connections. Each has a thread, and can have a response in memory.
@@ -60,7 +60,7 @@ impl HttpServer {
         let shared = Arc::new(Shared {
             routes,
             address: listener.local_addr()?,
-            stop: Stop::new(),
+            stop: Stopper::new(),
             owner,
             threads: Threads::new(owner),
             state: Mutex::default(),
@@ -141,7 +141,7 @@ pub(crate) fn with_host(address: &str) -> String {
 struct Shared {
     routes: Arc<dyn Routes>,
     address: SocketAddr,
-    stop: Stop,
+    stop: Stopper,
     owner: Owner,
     threads: Threads,
     /// No other lock is taken under this lock.
@@ -283,7 +283,7 @@ mod tests {
 
     use super::*;
     use k8s_informer::__private::sync::thread;
-    use k8s_informer::stop::Done;
+    use k8s_informer::stop::DoneSetter;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -539,7 +539,7 @@ mod tests {
             client.write_all(b"GET / HT").unwrap();
         }
 
-        let ended = Done::new("shutdown has returned");
+        let ended = DoneSetter::new("shutdown has returned");
         thread::scope(|scope| {
             scope.spawn(|| {
                 server.shutdown();
@@ -569,7 +569,7 @@ mod tests {
     #[test]
     fn shutdown_in_a_route_does_not_wait_for_itself() {
         let this = Arc::new(OnceLock::<HttpServer>::new());
-        let (site, ended) = (Arc::clone(&this), Done::new("shutdown has returned"));
+        let (site, ended) = (Arc::clone(&this), DoneSetter::new("shutdown has returned"));
         let signal = ended.clone();
         let server = start(move |_| {
             if let Some(server) = site.get() {

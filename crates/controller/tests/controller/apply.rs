@@ -261,7 +261,7 @@ fn fight_is_logged_once_with_the_other_managers() {
         .api::<ConfigMap>(Some("default"));
     let rival = |manager, data| {
         let child = json!({"metadata": {"name": "m"}, "data": data});
-        api.patch("m", &Patch::apply(manager, child).force(), &Stop::new())
+        api.patch("m", &Patch::apply(manager, child).force(), &Stop::never())
             .unwrap();
     };
     rival("bystander", json!({"b": "1"}));
@@ -319,7 +319,7 @@ fn conflict_of_managers_is_a_warning_in_the_log() {
     let rival = json!({"metadata": {"name": "m"}, "data": {"a": "2"}});
     let rival = Patch::apply("log-rival", rival).force();
     let api = client.api::<ConfigMap>(Some("default"));
-    api.patch("m", &rival, &Stop::new()).unwrap();
+    api.patch("m", &rival, &Stop::never()).unwrap();
     test.step().unwrap();
     let failure = results.recv().unwrap().unwrap_err();
     assert!(!failure.is_terminal(), "{failure}");
@@ -646,7 +646,7 @@ fn two_resources_of_one_kind_are_refused_at_the_start() {
         .owns(dynamic("templates"))
         .owns(dynamic("processedtemplates"));
     let controller = builder.by(|_, _| Ok(Next::Done)).unwrap();
-    let error = controller.run(&Stop::new()).unwrap_err();
+    let error = controller.run(&Stop::never()).unwrap_err();
     assert!(matches!(error, ControllerError::Invalid { .. }), "{error}");
     let text = error.to_string();
     for expected in [

@@ -142,7 +142,7 @@ fn owned_needs_the_kind_of_a_dynamic_resource() {
 }
 
 /// Sets a flag when it is dropped.
-struct Dropped(Stop);
+struct Dropped(Stopper);
 
 impl Drop for Dropped {
     fn drop(&mut self) {
@@ -154,7 +154,7 @@ impl Drop for Dropped {
 fn dropped_controller_leaves_no_handler_in_its_factory() {
     let cluster = Cluster::new();
     let factory = SharedInformerFactory::builder(cluster.client.clone()).build();
-    let dropped = Stop::new();
+    let dropped = Stopper::new();
     let guard = Dropped(dropped.clone());
     let controller = cluster
         .controller::<Deployment>("unused")

@@ -322,22 +322,6 @@ fn time_limit_ends_the_call_and_is_reported_at_once() {
     assert_eq!(metrics.0.timed_out.load(Ordering::Relaxed), 1);
 }
 
-#[test]
-fn own_stop_of_a_call_is_not_a_time_limit() {
-    let cluster = Cluster::new();
-    let metrics = Metrics::default();
-    let (running, calls) = start(&cluster, "own stop", |builder| {
-        builder.metrics(Arc::new(metrics.clone()))
-    });
-    calls.next().run(|cx| {
-        cx.stop().stop();
-        Ok(Next::Done)
-    });
-    running.until_idle();
-    running.end(calls);
-    assert_eq!(metrics.0.timed_out.load(Ordering::Relaxed), 0);
-}
-
 /// Metrics that panic at each result.
 #[derive(Clone, Default)]
 struct Metrics(Arc<Counts>);

@@ -84,8 +84,8 @@ fn blocked_stop_callback_does_not_hide_a_stuck_call() {
 /// Metrics that block before a call.
 #[derive(Clone)]
 struct BlockedMetrics {
-    entered: Stop,
-    open: Stop,
+    entered: Stopper,
+    open: Stopper,
 }
 
 impl ControllerMetrics for BlockedMetrics {
@@ -109,7 +109,7 @@ impl ControllerMetricsProvider for BlockedMetrics {
 fn call_does_not_start_after_its_end() {
     let cluster = Cluster::new();
     cluster.create(MAPS, "a");
-    let (entered, open) = (Stop::new(), Stop::new());
+    let (entered, open) = (Stopper::new(), Stopper::new());
     let (called, calls) = unbounded();
     let controller = cluster
         .controller::<ConfigMap>("late")
@@ -199,7 +199,7 @@ fn sync_error_has_the_cause_and_the_deadline() {
         .server
         .fail_next(Fault::status(403).resource("configmaps").always());
     let maps = cluster.factory.informer::<ConfigMap>();
-    cluster.factory.start(&Stop::new()).unwrap();
+    cluster.factory.start(&Stop::never()).unwrap();
     until("the list is refused", || maps.status().last_error.is_some());
     let (reconcile, calls) = answered::<ConfigMap>();
     let controller = cluster
@@ -244,7 +244,7 @@ fn controller_runs_once() {
     let cluster = Cluster::new();
     let (running, calls) = start(&cluster, "once");
     let call = calls.next();
-    let again = |controller: &Controller<ConfigMap>| controller.run(&Stop::new()).unwrap_err();
+    let again = |controller: &Controller<ConfigMap>| controller.run(&Stop::never()).unwrap_err();
     let error = again(&running.controller);
     assert!(
         matches!(error, ControllerError::AlreadyRan { .. }),

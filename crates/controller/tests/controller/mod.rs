@@ -25,7 +25,7 @@ use k8s_informer::object::Key;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::stop::Subscription;
 use k8s_informer::time::Backoff;
-use k8s_informer::{Client, Config, Object, Resource, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, Object, Resource, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_controller::{
     Context, Controller, ControllerBuilder, ControllerError, ControllerStatus, Failure, Next,
 };
@@ -215,14 +215,14 @@ impl Call {
 
 /// A callback on a stop that blocks until this value is dropped.
 struct BlockedCallback {
-    is_running: Stop,
-    release: Stop,
+    is_running: Stopper,
+    release: Stopper,
     _subscription: Subscription,
 }
 
 impl BlockedCallback {
     fn new(stop: &Stop) -> Self {
-        let (is_running, release) = (Stop::new(), Stop::new());
+        let (is_running, release) = (Stopper::new(), Stopper::new());
         let (running, released) = (is_running.clone(), release.clone());
         Self {
             _subscription: stop.on_stop(move || {
@@ -294,13 +294,13 @@ fn answered<T>() -> (impl Fn(&Context, &Arc<T>) -> Result<Next, Failure>, Calls)
 /// A controller that runs on a thread.
 struct Running<T> {
     controller: Controller<T>,
-    stop: Stop,
+    stop: Stopper,
     thread: JoinHandle<Result<(), ControllerError>>,
 }
 
 impl<T: Object + DeserializeOwned> Running<T> {
     fn new(controller: Controller<T>) -> Self {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let run = (controller.clone(), stop.clone());
         Self {
             controller,

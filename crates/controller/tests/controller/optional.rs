@@ -385,7 +385,7 @@ fn sync_before_the_start(cluster: &Cluster) {
     widgets::install(&cluster.server);
     widgets::create(&cluster.server, "a");
     let informer = cluster.factory.informer_of(widgets::source());
-    cluster.factory.start(&Stop::new()).unwrap();
+    cluster.factory.start(&Stop::never()).unwrap();
     assert!(informer.synced().wait_timeout(LIMIT));
 }
 

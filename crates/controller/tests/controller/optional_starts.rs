@@ -120,7 +120,7 @@ impl World {
         // The informer of a standby has listed before.
         if self.random.one_of(2) {
             let informer = self.cluster.factory.informer_of(widgets::source());
-            self.cluster.factory.start(&Stop::new()).unwrap();
+            self.cluster.factory.start(&Stop::never()).unwrap();
             if self.truth.is_some() {
                 assert!(informer.synced().wait_timeout(LIMIT));
             }

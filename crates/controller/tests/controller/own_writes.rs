@@ -536,7 +536,7 @@ fn write_after_the_end_of_its_call_causes_a_call() {
     running.until_idle();
     let api = kept.recv_timeout(LIMIT).unwrap();
     cluster.stall("configmaps");
-    api.create(&json!({"metadata": {"name": "late"}}), &Stop::new())
+    api.create(&json!({"metadata": {"name": "late"}}), &Stop::never())
         .unwrap();
     running.until_postponed();
     cluster.reconnect();
@@ -548,7 +548,7 @@ fn write_after_the_end_of_its_call_causes_a_call() {
     assert!(running.controller.last_failure("default/a").is_none());
     running.end(calls);
     // The key and its controller are gone; the write only has to succeed.
-    api.create(&json!({"metadata": {"name": "later"}}), &Stop::new())
+    api.create(&json!({"metadata": {"name": "later"}}), &Stop::never())
         .unwrap();
 }
 

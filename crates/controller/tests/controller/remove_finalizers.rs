@@ -26,7 +26,7 @@ fn remove_from<T>(
     cluster: &Cluster,
     source: &Source<T>,
 ) -> Result<RemovedFinalizers, RemoveFinalizersError> {
-    remove_finalizers(&cluster.client, source, [NAME], &Stop::new())
+    remove_finalizers(&cluster.client, source, [NAME], &Stop::never())
 }
 
 fn remove(cluster: &Cluster) -> Result<RemovedFinalizers, RemoveFinalizersError> {
@@ -62,7 +62,7 @@ fn only_the_given_finalizers_are_removed() {
     create(&cluster, "blue", "d", &[NAME]);
     let names = [NAME, "old.example.com/x", "unused.example.com/x"];
     let source = Source::of::<ConfigMap>();
-    let remove = || remove_finalizers(&cluster.client, &source, names, &Stop::new());
+    let remove = || remove_finalizers(&cluster.client, &source, names, &Stop::never());
     assert_removed(remove(), 4, 3);
     assert_eq!(finalizers(&cluster, "default", "a"), json!([OTHER]));
     assert_eq!(finalizers(&cluster, "default", "b"), json!([OTHER]));
@@ -400,7 +400,7 @@ fn stop_ends_the_removal_at_once() {
     let cluster = Cluster::new();
     create(&cluster, "default", "a", &[NAME]);
     create(&cluster, "default", "b", &[NAME]);
-    let (stop, signal) = (Stop::new(), Stop::new());
+    let (stop, signal) = (Stopper::new(), Stopper::new());
     let stopping = signal.clone();
     let hangs = Fault::stall().on(Verb::Patch).when(move |_| {
         stopping.stop();

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::object::{Compact, GroupVersionKind, PartialObjectMetadata};
-use k8s_informer::{DynamicObject, ObjectMeta, Stop, impl_object};
+use k8s_informer::{DynamicObject, ObjectMeta, Stopper, impl_object};
 use k8s_informer_controller::events::{EventError, EventType, ObjectReference};
 use k8s_informer_testing::FakeClock;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -159,7 +159,7 @@ fn dropped_recorder_writes_what_waits() {
 
 #[test]
 fn stop_ends_recorder_without_writing() {
-    let (sink, stop) = (Sink::new(), Stop::new());
+    let (sink, stop) = (Sink::new(), Stopper::new());
     let recorder = sink.recorder().stop(&stop).build().unwrap();
     sink.hang(true);
     recorder

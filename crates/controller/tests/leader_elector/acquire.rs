@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use k8s_informer::Stop;
+use k8s_informer::{Stop, Stopper};
 use k8s_informer_controller::leader_election::{Ended, Lease, Record};
 use k8s_informer_testing::FakeClock;
 
@@ -30,7 +30,7 @@ fn first_candidate_creates_the_lease_and_leads() {
     assert_eq!(leading.token().to_string(), "uid-1/0");
     candidate
         .elector
-        .wait_until_leading(None, &Stop::new())
+        .wait_until_leading(None, &Stop::never())
         .unwrap();
     let verbs: Vec<_> = server
         .requests()
@@ -72,7 +72,7 @@ fn permanent_error_is_readable_and_named_by_waits() {
     // The error is published before the pause.
     assert!(clock.until_waits(2, LIMIT));
     assert!(candidate.elector.last_error().unwrap().is_forbidden());
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let error = candidate
         .elector
         .wait_until_leading(Duration::ZERO, &stop)

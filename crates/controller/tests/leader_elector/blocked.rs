@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use k8s_informer::stop::DoneSetter;
 use k8s_informer::time::Clock;
-use k8s_informer::{Done, Error, Stop};
+use k8s_informer::{Error, Stop};
 use k8s_informer_controller::events::ObjectReference;
 use k8s_informer_controller::leader_election::{Ended, LeaderElector, Lease, Lock, Record};
 use k8s_informer_controller::metrics::LeaderElectionMetrics;
@@ -18,15 +19,15 @@ use crate::events::sink::Sink;
 /// Blocks its callers until it is opened.
 #[derive(Clone)]
 struct Gate {
-    entered: Done,
-    open: Done,
+    entered: DoneSetter,
+    open: DoneSetter,
 }
 
 impl Gate {
     fn new() -> Self {
         Self {
-            entered: Done::new("entered"),
-            open: Done::new("open"),
+            entered: DoneSetter::new("entered"),
+            open: DoneSetter::new("open"),
         }
     }
 

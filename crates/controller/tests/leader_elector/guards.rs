@@ -88,7 +88,7 @@ fn ensure_of_an_old_term_fails_in_the_next() {
     let elector = first.elector.clone();
     first.end().unwrap();
     elector
-        .run(&Stop::new(), move |leading| {
+        .run(&Stop::never(), move |leading| {
             leading.ensure().unwrap();
             assert!(old.ensure().unwrap_err().is_term_ended());
         })
@@ -154,7 +154,7 @@ fn lock_that_reads_its_elector_does_not_block_ensure() {
         elector: Arc::clone(&elector),
     };
     let built = LeaderElector::builder(lock).build().unwrap();
-    let Ended::Finished(leading) = built.run(&Stop::new(), |leading| leading).unwrap() else {
+    let Ended::Finished(leading) = built.run(&Stop::never(), |leading| leading).unwrap() else {
         panic!("the work has ended first");
     };
     elector.set(built).unwrap();

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_informer::Stop;
 use k8s_informer::error::{Error, Status};
+use k8s_informer::stop::DoneSetter;
 use k8s_informer::time::Clock;
-use k8s_informer::{Done, Stop};
 use k8s_informer_controller::events::ObjectReference;
 use k8s_informer_controller::leader_election::{Lease, Lock, Record};
 use k8s_informer_testing::FakeClock;
@@ -46,7 +47,7 @@ struct State {
     faults: VecDeque<Fault>,
     /// What happens to every request.
     always: Option<Fault>,
-    watchers: Vec<Done>,
+    watchers: Vec<DoneSetter>,
 }
 
 #[derive(Default)]
@@ -102,7 +103,7 @@ impl Server {
         }
         let watchers = std::mem::take(&mut state.watchers);
         drop(state);
-        watchers.iter().for_each(Done::set);
+        watchers.iter().for_each(DoneSetter::set);
     }
 
     /// Waits until a candidate watches.
@@ -138,7 +139,7 @@ impl Server {
         state.version += 1;
         let watchers = std::mem::take(&mut state.watchers);
         drop(state);
-        watchers.iter().for_each(Done::set);
+        watchers.iter().for_each(DoneSetter::set);
         Ok(lease)
     }
 }
@@ -249,7 +250,7 @@ impl Lock for TestLock {
 
     fn watch(&self, stop: &Stop, on_free: &mut dyn FnMut()) {
         while !stop.is_stopped() {
-            let changed = Done::new("the Lease has changed");
+            let changed = DoneSetter::new("the Lease has changed");
             {
                 let mut state = self.server.state.lock();
                 state.watchers.push(changed.clone());

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use k8s_informer::Stop;
+use k8s_informer::Stopper;
 use k8s_informer_controller::leader_election::{
     Ended, LeaderElectionError, LeaderElector, LeaderElectorBuilder, Leading, Lock,
 };
@@ -80,7 +80,7 @@ impl<'a> Steps<'a> {
 /// A candidate that runs on a thread. Its work waits for the test.
 struct Candidate {
     elector: LeaderElector,
-    stop: Stop,
+    stop: Stopper,
     started: Receiver<Leading>,
     /// Ends the work. The work sends nothing on its own.
     finish: Sender<()>,
@@ -108,7 +108,7 @@ impl Candidate {
     ) -> Self {
         let builder = LeaderElector::builder(lock).clock(Arc::new(clock.clone()));
         let elector = options(builder).build().unwrap();
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let (leads, started) = bounded(1);
         let (finish, finished) = bounded::<()>(1);
         let run = std::thread::spawn({

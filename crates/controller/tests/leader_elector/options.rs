@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use k8s_informer::{Client, Config, Stop};
+use k8s_informer::{Client, Config, Stop, Stopper};
 use k8s_informer_controller::leader_election::{LeaderElector, Lease, LeaseLock, Lock, Record};
 use k8s_informer_testing::{ApiServer, FakeClock};
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ fn update_of_a_lease_without_metadata_is_an_error() {
     let mut lease = Lease::default();
     lease.object = "{}".to_owned();
     assert!(
-        lock.update(&Record::default(), &lease, &Stop::new())
+        lock.update(&Record::default(), &lease, &Stop::never())
             .is_err()
     );
 }
@@ -101,24 +101,26 @@ fn le16_update_keeps_metadata_and_sets_its_labels() {
     let plain = LeaseLock::new(&client, "default", "a");
     let labelled = LeaseLock::new(&client, "default", "a").label("team", "a");
     for (lock, team) in [(&plain, "b"), (&labelled, "a")] {
-        let read = lock.get(&Stop::new()).unwrap();
+        let read = lock.get(&Stop::never()).unwrap();
         let mut record = Record::default();
         record.lease_duration_seconds = 15;
-        let written = lock.update(&record, &read, &Stop::new()).unwrap();
+        let written = lock.update(&record, &read, &Stop::never()).unwrap();
         // The next update is based on the response to this one.
-        lock.update(&record, &written, &Stop::new()).unwrap();
+        lock.update(&record, &written, &Stop::never()).unwrap();
         let metadata = metadata();
         assert_eq!(metadata["labels"], json!({"foreign": "x", "team": team}));
         assert_eq!(metadata["annotations"], json!({"note": "y"}));
-        let error = lock.update(&record, &read, &Stop::new()).unwrap_err();
+        let error = lock.update(&record, &read, &Stop::never()).unwrap_err();
         assert!(error.is_conflict(), "{error}");
     }
     // A label that was removed is set again.
     let removed = json!({"metadata": {"labels": {"team": null}}});
     server.patch(&format!("{LEASES}/a"), removed).unwrap();
-    let read = labelled.get(&Stop::new()).unwrap();
+    let read = labelled.get(&Stop::never()).unwrap();
     assert_eq!(read.record.lease_duration_seconds, 15);
-    labelled.update(&read.record, &read, &Stop::new()).unwrap();
+    labelled
+        .update(&read.record, &read, &Stop::never())
+        .unwrap();
     assert_eq!(metadata()["labels"], json!({"foreign": "x", "team": "a"}));
 }
 
@@ -130,7 +132,7 @@ fn el12_times_that_are_not_set_are_written_as_null() {
     let server = HttpServer::answering(lease);
     let client = Client::new(Config::new(server.url())).unwrap();
     let lock = LeaseLock::new(&client, "default", "a");
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let read = lock.get(&stop).unwrap();
     lock.update(&read.record, &read, &stop).unwrap();
     lock.create(&Record::default(), &stop).unwrap();
@@ -164,11 +166,11 @@ fn times_of_a_lease_are_written_back_as_they_were() {
         let spec = json!({"holderIdentity": "b", "leaseDurationSeconds": 15, "acquireTime": time, "renewTime": time});
         let lease = json!({"metadata": {"name": "a"}, "spec": spec});
         server.create(LEASES, lease).unwrap();
-        let lease = lock.get(&Stop::new()).unwrap();
+        let lease = lock.get(&Stop::never()).unwrap();
         assert_eq!(lease.record.acquire_time, Some(micros), "{time}");
         let mut record = lease.record.clone();
         record.transitions += 1;
-        lock.update(&record, &lease, &Stop::new()).unwrap();
+        lock.update(&record, &lease, &Stop::never()).unwrap();
         let path = format!("{LEASES}/a");
         let spec = &server.get(&path).unwrap()["spec"];
         assert_eq!(

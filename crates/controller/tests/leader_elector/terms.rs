@@ -230,13 +230,14 @@ fn panic_of_the_work_releases_and_continues() {
         .clock(Arc::new(clock.clone()))
         .build()
         .unwrap();
-    let run = std::panic::AssertUnwindSafe(|| elector.run(&Stop::new(), |_| panic!("by the test")));
+    let run =
+        std::panic::AssertUnwindSafe(|| elector.run(&Stop::never(), |_| panic!("by the test")));
     let panic = std::panic::catch_unwind(run).map(drop).unwrap_err();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"by the test"));
     assert_eq!(server.record().holder, "");
     // It can run again.
     assert_eq!(
-        elector.run(&Stop::new(), |_| 7).unwrap(),
+        elector.run(&Stop::never(), |_| 7).unwrap(),
         Ended::Finished(7)
     );
     assert_eq!(server.record().transitions, 1);
@@ -247,7 +248,7 @@ fn second_run_at_one_time_fails() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let candidate = Candidate::start(&server, &clock, "a");
     candidate.leading();
-    let error = candidate.elector.run(&Stop::new(), |_| ()).unwrap_err();
+    let error = candidate.elector.run(&Stop::never(), |_| ()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "leader election default/test: the elector is running already; use another elector"
@@ -282,7 +283,7 @@ fn le2_work_that_ignores_its_stop_is_reported() {
     assert_eq!(server.record().holder, "a");
     assert!(leading.ensure().unwrap_err().is_term_ended());
     assert!(candidate.elector.health(SECOND).unwrap_err().is_stuck());
-    assert!(candidate.elector.run(&Stop::new(), |_| ()).is_err());
+    assert!(candidate.elector.run(&Stop::never(), |_| ()).is_err());
     candidate.finish.send(()).unwrap();
 }
 

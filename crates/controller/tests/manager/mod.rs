@@ -16,7 +16,7 @@ use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::selector::Selector;
 use k8s_informer::time::Backoff;
-use k8s_informer::{Client, Config, DynamicObject, Object, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, DynamicObject, Object, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_controller::{ControllerError, Failure, Manager, Next};
 use k8s_informer_testing::{ApiServer, Fault, RequestRecord, Verb};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -36,13 +36,13 @@ fn client(server: &ApiServer) -> Client {
 /// A manager that runs on a thread.
 struct Running {
     manager: Manager,
-    stop: Stop,
+    stop: Stopper,
     thread: JoinHandle<Result<(), ControllerError>>,
 }
 
 impl Running {
     fn start(manager: Manager) -> Self {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let thread = {
             let (manager, stop) = (manager.clone(), stop.clone());
             thread::spawn(move || manager.run(&stop))
@@ -134,7 +134,7 @@ fn manager_with_an_old_name_or_after_the_start_is_rejected() {
     let error = late.unwrap_err().to_string();
     assert!(error.contains("the manager runs already"), "{error}");
     running.end().unwrap();
-    let error = manager.run(&Stop::new()).unwrap_err();
+    let error = manager.run(&Stop::never()).unwrap_err();
     assert!(
         matches!(error, ControllerError::AlreadyRan { .. }),
         "{error}"
@@ -210,8 +210,8 @@ fn cr9_standby_syncs_and_takes_over_at_the_release() {
 }
 
 /// Adds a controller whose calls announce themselves and then wait for a signal.
-fn block(manager: &Manager, started: Sender<()>) -> Stop {
-    let go_on = Stop::new();
+fn block(manager: &Manager, started: Sender<()>) -> Stopper {
+    let go_on = Stopper::new();
     let signal = go_on.clone();
     manager
         .reconcile::<ConfigMap>("maps")
@@ -242,9 +242,9 @@ fn cr10_lease_is_released_after_the_last_call() {
 }
 
 /// Adds a controller whose calls ignore all signals but the returned one.
-fn get_stuck(manager: &Manager) -> (Receiver<()>, Stop) {
+fn get_stuck(manager: &Manager) -> (Receiver<()>, Stopper) {
     let (sender, started) = mpsc::channel();
-    let go_on = Stop::new();
+    let go_on = Stopper::new();
     let signal = go_on.clone();
     manager
         .reconcile::<ConfigMap>("maps")
@@ -335,7 +335,7 @@ fn failed_sync_of_one_controller_ends_the_manager() {
     server.fail_next(Fault::status(403).resource("secrets").always());
     let factory = SharedInformerFactory::builder(client(&server)).build();
     let secrets = factory.informer::<Secret>();
-    factory.start(&Stop::new()).unwrap();
+    factory.start(&Stop::never()).unwrap();
     until("the list is refused", || {
         secrets.status().last_error.is_some()
     });
@@ -347,7 +347,7 @@ fn failed_sync_of_one_controller_ends_the_manager() {
         .sync_timeout(Duration::from_millis(50))
         .by(|_, _| Ok(Next::Done))
         .unwrap();
-    let error = manager.run(&Stop::new()).unwrap_err().to_string();
+    let error = manager.run(&Stop::never()).unwrap_err().to_string();
     assert!(
         error.contains("controller \"secrets\"") && error.contains("403"),
         "{error}"

@@ -11,7 +11,7 @@ use super::pace::Pace;
 use crate::FakeClock;
 use k8s_informer::informer::SharedInformerFactory;
 use k8s_informer::object::Object;
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::Stopper;
 use k8s_informer_controller::__private::Drive;
 use k8s_informer_controller::{Controller, ControllerError};
 
@@ -22,7 +22,7 @@ pub(super) struct Running<T: Object + DeserializeOwned> {
     pub(super) pace: Arc<Pace>,
     factory: SharedInformerFactory,
     clock: FakeClock,
-    stop: Stop,
+    stop: Stopper,
     thread: Option<JoinHandle<Result<(), ControllerError>>>,
 }
 
@@ -34,7 +34,7 @@ impl<T: Object + DeserializeOwned> Running<T> {
         factory: SharedInformerFactory,
         clock: FakeClock,
     ) -> io::Result<Self> {
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let run = {
             let (controller, stop) = (controller.clone(), stop.clone());
             let end = EndOnDrop(Arc::clone(&pace));

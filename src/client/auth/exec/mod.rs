@@ -23,7 +23,7 @@ use crate::client::config::{ExecConfig, InteractiveMode};
 use crate::client::credential_data::{config_error, credentials_error};
 use crate::error::Error;
 use crate::metrics::{ClientMetrics, Meter};
-use crate::stop::{Done, Stop, StopOnDrop};
+use crate::stop::{DoneSetter, Stop, StopOnDrop, Stopper};
 
 /// A credential plugin and its last credential. The client-go counterpart is `Authenticator`.
 ///
@@ -61,7 +61,7 @@ struct State {
 struct Run {
     /// Set once, before `ended`.
     outcome: OnceLock<Result<Arc<Credential>, Error>>,
-    ended: Done,
+    ended: DoneSetter,
 }
 
 /// The parts of the system that tests replace.
@@ -139,7 +139,7 @@ impl Plugin {
         };
         Ok(Self {
             shared: Arc::new(shared),
-            run_stop: StopOnDrop(Stop::new()),
+            run_stop: StopOnDrop(Stopper::new()),
         })
     }
 
@@ -189,7 +189,7 @@ impl Plugin {
     fn start(&self) -> Result<Arc<Run>, Error> {
         let run = Arc::new(Run {
             outcome: OnceLock::new(),
-            ended: Done::new("exec plugin"),
+            ended: DoneSetter::new("exec plugin"),
         });
         let thread = thread::Builder::new().name("k8s-informer exec".to_owned());
         let (shared, stop) = (Arc::clone(&self.shared), self.run_stop.0.clone());

@@ -271,7 +271,7 @@ fn read(
 
     let output = Arc::new((
         OnceLock::new(),
-        crate::stop::Done::new("output of a plugin"),
+        crate::stop::DoneSetter::new("output of a plugin"),
     ));
     let shared = output.clone();
     thread::Builder::new()

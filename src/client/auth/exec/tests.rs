@@ -84,14 +84,14 @@ fn plugin(config: &ExecConfig) -> Plugin {
 
 fn token(plugin: &Plugin) -> Result<String, String> {
     let credential = plugin
-        .credential(&Stop::new())
+        .credential(&Stop::never())
         .map_err(|error| error.to_string())?;
     Ok(credential.token.as_ref().unwrap().0.clone())
 }
 
 /// The error message of a failing script.
 fn failure(script: &ExecConfig) -> String {
-    let error = plugin(script).credential(&Stop::new()).unwrap_err();
+    let error = plugin(script).credential(&Stop::never()).unwrap_err();
     let shown = format!("{error} {error:?}");
     assert!(!shown.contains("s3cret"), "{shown}");
     error.to_string()
@@ -120,7 +120,7 @@ fn plugin_runs_once_while_token_is_valid() {
         assert_eq!(token(&plugin).unwrap(), "s3cret");
     }
     assert_eq!(folder.runs(), 1);
-    let shown = format!("{:?}", plugin.credential(&Stop::new()));
+    let shown = format!("{:?}", plugin.credential(&Stop::never()));
     assert!(!shown.contains("s3cret"), "{shown}");
 }
 
@@ -161,16 +161,16 @@ fn expired_token_reruns_plugin() {
 fn rejected_credential_reruns_plugin_once() {
     let folder = Folder::new("rejected");
     let plugin = plugin(&script(&folder, &format!("echo >> runs; {TOKEN}")));
-    let first = plugin.credential(&Stop::new()).unwrap();
+    let first = plugin.credential(&Stop::never()).unwrap();
     plugin.reject(&first);
     plugin.reject(&first);
     assert_eq!(folder.runs(), 1, "the plugin ran again before the next use");
-    let second = plugin.credential(&Stop::new()).unwrap();
+    let second = plugin.credential(&Stop::never()).unwrap();
     assert_eq!(folder.runs(), 2);
     plugin.reject(&first);
     assert!(Arc::ptr_eq(
         &second,
-        &plugin.credential(&Stop::new()).unwrap()
+        &plugin.credential(&Stop::never()).unwrap()
     ));
     assert_eq!(folder.runs(), 2);
 }
@@ -185,7 +185,7 @@ fn concurrent_callers_share_one_plugin_run() {
     ));
     let credentials: Vec<_> = thread::scope(|scope| {
         let callers: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| plugin.credential(&Stop::new())))
+            .map(|_| scope.spawn(|| plugin.credential(&Stop::never())))
             .collect();
         folder.read("started");
         callers
@@ -208,7 +208,7 @@ fn stop_ends_a_wait_and_later_calls_get_the_credential() {
     folder.pipe("go");
     let text = format!("echo >> runs; echo > started; read x < go; {TOKEN}");
     let plugin = plugin(&script(&folder, &text));
-    let (first, second) = (Stop::new(), Stop::new());
+    let (first, second) = (Stopper::new(), Stopper::new());
     thread::scope(|scope| {
         let starter = scope.spawn(|| plugin.credential(&first));
         folder.read("started");
@@ -273,7 +273,7 @@ fn dropped_plugin_kills_its_run_and_leaves_no_zombie() {
         let folder = Folder::new(name);
         folder.pipe("pid");
         let plugin = plugin(&script(&folder, &format!("echo $$ > pid; {hang}")).time_limit(None));
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let pid = thread::scope(|scope| {
             let caller = scope.spawn(|| plugin.credential(&stop));
             let pid = folder.read("pid");
@@ -299,7 +299,7 @@ fn hanging_plugin_is_killed_at_time_limit() {
     ] {
         let folder = Folder::new(name);
         let plugin = plugin(&script(&folder, &format!("echo $$ > pid; {hang}")).time_limit(limit));
-        let error = plugin.credential(&Stop::new()).unwrap_err();
+        let error = plugin.credential(&Stop::never()).unwrap_err();
         assert!(error.is_timeout(), "{error:?}");
         let expected =
             r#"exec plugin "sh" did not exit in time and was killed: the limit is 200ms"#;
@@ -318,7 +318,7 @@ fn background_process_does_not_extend_time_limit() {
     // The background process sleeps until this test opens the pipe.
     let config = script(&folder, &format!("{{ read x < end; }} & {TOKEN}"));
     let error = plugin(&config.time_limit(Duration::from_millis(500)))
-        .credential(&Stop::new())
+        .credential(&Stop::never())
         .unwrap_err();
     assert!(error.is_timeout(), "{error}");
     assert!(

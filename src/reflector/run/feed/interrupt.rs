@@ -1,21 +1,21 @@
-use crate::stop::Stop;
+use crate::stop::{Stop, Stopper};
 
 /// How other threads end the open watch, or the wait, before its time.
 pub(super) enum Interrupt {
     /// They set this signal.
-    Armed(Stop),
+    Armed(Stopper),
     /// They have ended a watch, which was opened again. They can't end the first read of the new one,
     /// whose signal this is. That read is short: frequent interrupts must not prevent progress.
-    Used(Stop),
+    Used(Stopper),
 }
 
 impl Interrupt {
     pub(super) fn new() -> Self {
-        Self::Armed(Stop::new())
+        Self::Armed(Stopper::new())
     }
 
     /// The signal that ends the watch or the wait.
-    pub(super) fn stop(&self) -> &Stop {
+    pub(super) fn stop(&self) -> &Stopper {
         match self {
             Self::Armed(stop) | Self::Used(stop) => stop,
         }

@@ -11,7 +11,7 @@ use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::FullMetadata;
 use k8s_informer::store::Transform;
-use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stopper};
 use k8s_informer_controller::{
     Context, Controller, Failure, Next, generation_changed, labels_changed,
 };
@@ -70,7 +70,7 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         .own_writes_timeout(OWN_WRITES_TIMEOUT)
         .by(move |cx, site| reconciles.reconcile(cx, site))
         .expect("a controller");
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let stops = stop.clone();
     thread::spawn(move || {
         for _ in std::io::stdin().lock().lines().map_while(Result::ok) {}

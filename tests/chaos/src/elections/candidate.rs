@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use k8s_informer::client::{ExecConfig, InteractiveMode, Request};
 use k8s_informer::time::{Clock, RealClock};
-use k8s_informer::{Client, Config, Error, Stop};
+use k8s_informer::{Client, Config, Error, Stop, Stopper};
 use k8s_informer_controller::events::ObjectReference;
 use k8s_informer_controller::leader_election::{
     Ended, LeaderElector, Leading, Lease, LeaseLock, Lock, Record as LeaseRecord,
@@ -183,14 +183,14 @@ struct Candidate {
     planted: AtomicBool,
     ignores_stop: AtomicBool,
     /// Stops the elector.
-    stop: Mutex<Stop>,
+    stop: Mutex<Stopper>,
 }
 
 impl Candidate {
     /// Runs the elector again and again.
     fn elect(self: &Arc<Self>, elector: &LeaderElector) -> ! {
         loop {
-            let stop = Stop::new();
+            let stop = Stopper::new();
             *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = stop.clone();
             let candidate = Arc::clone(self);
             let work = move |leading: Leading| Term::new(&candidate, leading).work();
@@ -207,7 +207,7 @@ impl Candidate {
         }
     }
 
-    fn stop(&self) -> Stop {
+    fn stop(&self) -> Stopper {
         let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
         stop.clone()
     }
@@ -347,7 +347,7 @@ impl<'a> Term<'a> {
     fn write(&mut self) {
         let mut stop = match self.end {
             None => self.checks.leading.stop().clone(),
-            Some(_) => Stop::new(),
+            Some(_) => Stop::never(),
         };
         let guarded = match self.guarded.take() {
             Some(guarded) => guarded,
@@ -373,7 +373,7 @@ impl<'a> Term<'a> {
             report(&Event::Planted { term, at: now() });
             stop_this_process();
             // The loss of the Lease must not abort this write.
-            stop = Stop::new();
+            stop = Stop::never();
         }
         let guarded = match self.candidate.skips_version {
             true => self.read(&stop).unwrap_or(guarded),

@@ -299,7 +299,7 @@ type Outcome = (Fault, Result<Option<Duration>, String>);
 fn create(client: &Client, collection: &str, name: &str) {
     let body = json!({ "metadata": { "name": name } });
     let request = Request::post(collection).json(&body).expect("a request");
-    let response = client.request(&request, &Stop::new());
+    let response = client.request(&request, &Stop::never());
     let created = response.and_then(|response| response.json::<Value>());
     created.expect("a new object");
 }

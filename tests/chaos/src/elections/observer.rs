@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_informer::client::api::{Api, WatchEvent};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
-use k8s_informer::{Client, DynamicObject, Error, Object, Stop};
+use k8s_informer::{Client, DynamicObject, Error, Object, Stopper};
 
 use super::group::Feed;
 use super::history::{History, LeaseState};
@@ -43,7 +43,7 @@ type Record = fn(&DynamicObject, u64, &mut History) -> Result<(), Invalid>;
 
 /// Lists and watches until the watch ends.
 fn follow(api: &Api<DynamicObject>, feeds: &Feeds, record: Record) -> Result<(), Error> {
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let keep = |object: &DynamicObject| {
         let Some(feed) = feeds.get(object.name()) else {
             return;

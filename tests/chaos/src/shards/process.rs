@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use k8s_informer::informer::{SharedIndexInformer, Source};
 use k8s_informer::reflector::ReflectorState;
-use k8s_informer::{Client, Config, Error, Object, Stop};
+use k8s_informer::{Client, Config, Error, Object, Stopper};
 use k8s_informer_controller::{Context, ControllerError, Failure, Manager, Next, ShardBy};
 use log::LevelFilter;
 use serde_json::json;
@@ -84,7 +84,7 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
     thread::spawn(move || {
         report_holds(&holds, &of_maps, &of_secrets);
     });
-    let stop = Stop::new();
+    let stop = Stopper::new();
     let (stops, reports) = (stop.clone(), manager.clone());
     thread::spawn(move || {
         for _ in std::io::stdin().lock().lines().map_while(Result::ok) {

@@ -92,7 +92,7 @@ impl World {
     /// Whether the server accepts requests.
     pub(crate) fn is_up(&self) -> bool {
         let request = Request::get("/api/v1/namespaces/default").retries(0);
-        self.client.request(&request, &Stop::new()).is_ok()
+        self.client.request(&request, &Stop::never()).is_ok()
     }
 
     /// Lets the writers end.
@@ -148,7 +148,7 @@ impl World {
             true => labelled().list_options(),
             false => ListOptions::default(),
         };
-        let list = self.client.api::<T>(None).list(&options, &Stop::new());
+        let list = self.client.api::<T>(None).list(&options, &Stop::never());
         Some(list.ok()?.items.iter().map(Listed::new).collect())
     }
 }

@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server = RealApiServer::builder().token(TOKEN).start()?;
     for n in 0..100 {
         let request = Request::post(MAPS).json(&config_map(n))?;
-        server.client().request(&request, &Stop::new())?;
+        server.client().request(&request, &Stop::never())?;
     }
     let account = server.folder().join("account");
     fs::create_dir(&account)?;

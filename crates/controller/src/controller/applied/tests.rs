@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::informer::Source;
-use k8s_informer::{Client, Config, Stop};
+use k8s_informer::{Client, Config, Stopper};
 use k8s_informer_testing::{ApiServer, Fault, Verb};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -132,7 +132,7 @@ fn wait_until(condition: impl Fn() -> bool) {
 fn start(
     server: &ApiServer,
     results: Sender<Applied>,
-) -> (Controller<Deployment>, Stop, thread::JoinHandle<()>) {
+) -> (Controller<Deployment>, Stopper, thread::JoinHandle<()>) {
     let client = Client::new(Config::new(server.url())).unwrap();
     let results = StdMutex::new(results);
     let builder = Controller::builder(&client, Source::of::<Deployment>(), "memory");
@@ -143,7 +143,7 @@ fn start(
         }
         Ok(Next::Done)
     });
-    let (controller, stop) = (controller.unwrap(), Stop::new());
+    let (controller, stop) = (controller.unwrap(), Stopper::new());
     let run = (controller.clone(), stop.clone());
     let thread = thread::spawn(move || run.0.run(&run.1).unwrap());
     (controller, stop, thread)

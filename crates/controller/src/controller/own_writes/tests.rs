@@ -14,7 +14,7 @@ use k8s_informer::informer::InformerError;
 use k8s_informer::object::{DynamicObject, Object};
 use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{ReflectorStatus, Shard};
-use k8s_informer::stop::{Done, Stop};
+use k8s_informer::stop::{Done, DoneSetter, Stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ impl Scripted {
             processed: Mutex::default(),
             relists: Mutex::default(),
             is_listing: Mutex::default(),
-            synced: Done::new("configmaps"),
+            synced: DoneSetter::new("configmaps").signal(),
         }
     }
 

@@ -121,7 +121,7 @@ fn status_shows_what_calls_see() {
 
 #[test]
 fn missing_kind_ends_the_wait_of_the_start() {
-    let (presence, stop) = (Presence::default(), Stop::new());
+    let (presence, stop) = (Presence::default(), Stopper::new());
     let awaited = presence.awaits(&stop).unwrap();
     presence.set_missing(Reason::Absent, false);
     assert!(awaited.is_stopped() && !stop.is_stopped());

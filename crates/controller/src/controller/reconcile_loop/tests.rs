@@ -29,7 +29,7 @@ struct Running {
     clock: FakeClock,
     of: Arc<ReconcileLoop>,
     calls: Arc<AtomicUsize>,
-    stop: Stop,
+    stop: Stopper,
     thread: thread::JoinHandle<()>,
 }
 
@@ -75,7 +75,7 @@ impl Running {
         let writer = Box::new(Writer(call, Arc::clone(&calls)));
         let of = ReconcileLoop::new(settings, shared, queue.unwrap(), writer, None);
         let of = Arc::new(of);
-        let stop = Stop::new();
+        let stop = Stopper::new();
         let run = (Arc::clone(&of), stop.clone());
         Self {
             cache,
@@ -83,7 +83,7 @@ impl Running {
             of,
             calls,
             stop,
-            thread: thread::spawn(move || run.0.run(&run.1, &Stop::new()).unwrap()),
+            thread: thread::spawn(move || run.0.run(&run.1, &Stopper::new()).unwrap()),
         }
     }
 

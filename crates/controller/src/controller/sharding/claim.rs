@@ -5,7 +5,7 @@ use super::leases::Leases;
 use crate::events::ObjectReference;
 use crate::leader_election::{Lease, LeaseLock, Lock, Record};
 use k8s_informer::error::Error;
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::{Stop, Stopper};
 
 /// One attempt to take the Lease of a shard. If it fails, the attempt ends, because another shard
 /// may be free.
@@ -14,7 +14,7 @@ pub(super) struct Claim {
     pub(super) lease_name: String,
     pub(super) leases: Arc<Leases>,
     /// Ends the attempt.
-    pub(super) attempt: Stop,
+    pub(super) attempt: Stopper,
     pub(super) is_taken: AtomicBool,
 }
 

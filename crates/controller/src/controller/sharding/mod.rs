@@ -34,7 +34,7 @@ use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::client::Client;
 use k8s_informer::reflector::Shard;
 use k8s_informer::selector::Selector;
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::{Stop, Stopper};
 
 /// Each waiting replica reads all Leases every 1 to 1.2 retry periods.
 const MAX_SHARDS: u32 = 1000;
@@ -94,7 +94,7 @@ impl Shards {
             own: OnceLock::new(),
             logged: Mutex::default(),
         };
-        shards.elector(0, Stop::new())?;
+        shards.elector(0, Stopper::new())?;
         Ok(shards)
     }
 
@@ -108,7 +108,7 @@ impl Shards {
     }
 
     /// Returns the elector for an attempt to take a shard.
-    fn elector(&self, shard: u32, attempt: Stop) -> Result<LeaderElector, ControllerError> {
+    fn elector(&self, shard: u32, attempt: Stopper) -> Result<LeaderElector, ControllerError> {
         let lease_name = self.leases.lease_name(shard);
         let lock = LeaseLock::new(&self.client, &self.options.namespace, &lease_name)
             .identity(&*self.leases.identity)

@@ -7,7 +7,7 @@ use crate::events::state::{Limits, State};
 use crate::events::validation::{check_recorder, cut};
 use crate::events::writer::{self, Shared};
 use crate::events::{EventError, EventSink};
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::{Stop, Stopper};
 use k8s_informer::time::{Clock, RealClock};
 
 /// Creates the sink with this limit for each phase of a request.
@@ -39,7 +39,7 @@ pub struct EventRecorderBuilder {
     limits: Limits,
     request_timeout: Duration,
     clock: Arc<dyn Clock>,
-    stop: Stop,
+    stop: Stopper,
 }
 
 impl EventRecorderBuilder {
@@ -58,7 +58,7 @@ impl EventRecorderBuilder {
             },
             request_timeout: Duration::from_secs(10),
             clock: Arc::new(RealClock),
-            stop: Stop::new(),
+            stop: Stopper::new(),
         }
     }
 

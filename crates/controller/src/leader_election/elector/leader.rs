@@ -22,7 +22,7 @@ use k8s_informer::__private::sync::Mutex;
 use k8s_informer::__private::sync::channel::{Receiver, Sender, unbounded};
 use k8s_informer::__private::sync::thread::JoinHandle;
 use k8s_informer::error::Error;
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::{Stop, Stopper};
 
 /// A term of leadership, which [`LeaderElector::run`](super::LeaderElector::run) passes to the
 /// work. Clones refer to the same term.
@@ -30,8 +30,8 @@ use k8s_informer::stop::Stop;
 pub struct Leading {
     shared: Arc<Shared>,
     id: TermId,
-    stop: Stop,
-    lost: Stop,
+    stop: Stopper,
+    lost: Stopper,
 }
 
 impl Leading {
@@ -70,7 +70,7 @@ impl Leading {
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;
     /// let elector = LeaderElector::builder(LeaseLock::new(&client, "default", "a")).build()?;
-    /// let Ended::Finished(leading) = elector.run(&Stop::new(), |leading| {
+    /// let Ended::Finished(leading) = elector.run(&Stop::never(), |leading| {
     ///     leading.ensure().unwrap();
     ///     leading
     /// })? else { panic!("the work has ended first") };
@@ -186,9 +186,9 @@ impl Status {
 struct Watch {
     leading: Option<Leading>,
     /// The deadline of a request, and the signal that ends it, which is gone when it has ended.
-    request: Option<(Duration, Weak<Stop>)>,
+    request: Option<(Duration, Weak<Stopper>)>,
     /// Set when there is another message.
-    next: Stop,
+    next: Stopper,
 }
 
 /// Ends terms and requests at their deadlines.
@@ -206,7 +206,7 @@ fn watch(shared: &Shared, watches: &Receiver<Watch>) {
             if request == Some(Duration::ZERO) {
                 let request = watch.request.take();
                 if let Some(abort) = request.and_then(|(_, abort)| abort.upgrade()) {
-                    set(shared, [Stop::clone(&abort)]);
+                    set(shared, [Stopper::clone(&abort)]);
                 }
                 continue;
             }
@@ -222,18 +222,18 @@ fn watch(shared: &Shared, watches: &Receiver<Watch>) {
 }
 
 /// Sets the signals, and then runs their callbacks, which are user code, on another thread.
-fn set<const N: usize>(shared: &Shared, signals: [Stop; N]) {
-    signals.iter().for_each(Stop::stop_without_callbacks);
+fn set<const N: usize>(shared: &Shared, signals: [Stopper; N]) {
+    signals.iter().for_each(Stopper::stop_without_callbacks);
     let callbacks = signals.clone();
     let name = format!("leader election {}: callbacks", shared.name);
-    let thread = named(name, None).spawn(move || callbacks.iter().for_each(Stop::stop));
+    let thread = named(name, None).spawn(move || callbacks.iter().for_each(Stopper::stop));
     if thread.is_err() {
-        signals.iter().for_each(Stop::stop);
+        signals.iter().for_each(Stopper::stop);
     }
 }
 
 /// Sets the signal when it is dropped, so also after a panic.
-struct SetOnDrop(Stop);
+struct SetOnDrop(Stopper);
 
 impl Drop for SetOnDrop {
     fn drop(&mut self) {
@@ -278,7 +278,7 @@ impl<'a> Run<'a> {
             stop,
             leading: None,
             watchdog,
-            next: SetOnDrop(Stop::new()),
+            next: SetOnDrop(Stopper::new()),
             reported: false,
             leaders: callback.is_some().then_some(leaders),
         };
@@ -322,7 +322,7 @@ impl<'a> Run<'a> {
             self.reset(&mut self.shared.status.lock());
         };
         // Set when the work has ended.
-        let ended = Stop::new();
+        let ended = Stopper::new();
         let (set_ended, of_work) = (SetOnDrop(ended.clone()), leading.clone());
         let name = format!("leader {}", self.shared.name);
         let started = self.spawn(name, move || {
@@ -352,7 +352,7 @@ impl<'a> Run<'a> {
     fn acquire(&mut self) -> Result<Option<TermId>, LeaderElectionError> {
         let SetOnDrop(stop) = &SetOnDrop(self.stop.child());
         // Set when the Lease became free since the last wait. An innermost lock.
-        let freed = Arc::new(Mutex::new(Stop::new()));
+        let freed = Arc::new(Mutex::new(Stopper::new()));
         if self.shared.options.watches {
             let (shared, freed, stop) = (Arc::clone(self.shared), Arc::clone(&freed), stop.clone());
             let on_free = move || {
@@ -371,7 +371,7 @@ impl<'a> Run<'a> {
                 Next::Wait(wait) => {
                     let current = freed.lock().clone();
                     if current.is_stopped() {
-                        *freed.lock() = Stop::new();
+                        *freed.lock() = Stopper::new();
                         self.shared.status.lock().steps.wake();
                     } else {
                         self.pause(wait, &current, stop);
@@ -394,7 +394,7 @@ impl<'a> Run<'a> {
             shared: Arc::clone(self.shared),
             id,
             stop: self.stop.child(),
-            lost: Stop::new(),
+            lost: Stopper::new(),
         };
         self.leading = Some(leading.clone());
         self.watch(None);
@@ -485,7 +485,7 @@ impl<'a> Run<'a> {
             }
             status.steps.release(now);
         }
-        let never = Stop::new();
+        let never = Stop::never();
         loop {
             let now = self.shared.now();
             let Next::Send(request, limit) = self.next(now) else {
@@ -557,8 +557,8 @@ impl<'a> Run<'a> {
     }
 
     /// Passes the term and the current request to the watchdog.
-    fn watch(&mut self, request: Option<(Duration, Weak<Stop>)>) {
-        let next = Stop::new();
+    fn watch(&mut self, request: Option<(Duration, Weak<Stopper>)>) {
+        let next = Stopper::new();
         let watch = Watch {
             leading: self.leading.clone(),
             request,
