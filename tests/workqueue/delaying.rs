@@ -218,9 +218,9 @@ fn maximum_delay_is_not_an_error() {
 fn default_clock_is_the_system_clock() {
     with_timeout(|| {
         let queue = DelayingQueue::new().unwrap();
-        queue.add_after("b", millis(20));
+        queue.add_after("b", millis(3_600_000));
         queue.add_after("a", millis(1));
-        assert_eq!((queue.get(), queue.get()), (Some("a"), Some("b")));
+        assert_eq!(queue.get(), Some("a"));
     });
 }
 

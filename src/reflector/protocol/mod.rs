@@ -232,15 +232,6 @@ impl Protocol {
         }
     }
 
-    /// Reports that another thread has ended a read of an open watch, which was silent for this time.
-    pub(super) fn interrupted(&mut self, waited: Duration, now: Instant) {
-        self.cycle.now = now;
-        match &mut self.phase {
-            Phase::Watching(watch) => watch.stream.silence += waited,
-            _ => unreachable!("only the read of a watch is interrupted"),
-        }
-    }
-
     /// Reports that the body ended or the connection broke. Nothing was read for `unread` before the
     /// read that found it.
     pub(super) fn ended(&mut self, result: Result<(), Error>, unread: Duration, now: Instant) {

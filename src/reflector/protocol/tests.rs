@@ -34,12 +34,11 @@ fn watching(now: Instant) -> Protocol {
 fn call_in_another_phase_panics_and_a_new_cycle_can_follow() {
     let now = Instant::now();
     type Call = fn(&mut Protocol, Instant);
-    let calls: [(&str, Call); 14] = [
+    let calls: [(&str, Call); 13] = [
         ("read", |p, now| p.read(now)),
         ("read_timed_out", |p, now| {
             p.read_timed_out(Duration::ZERO, false, now);
         }),
-        ("interrupted", |p, now| p.interrupted(Duration::ZERO, now)),
         ("ended", |p, now| p.ended(Ok(()), Duration::ZERO, now)),
         ("waited", |p, now| p.waited(Duration::ZERO, now)),
         ("page_end", |p, _| p.page_end(0)),

@@ -132,23 +132,20 @@ impl Watching {
 
     /// Ends the watch to open another one from its version.
     pub(super) fn reopen(self, cycle: &mut Cycle) -> Next {
-        self.reset_backoff_if_healthy(cycle);
+        self.reset_backoff(cycle);
         Request::Watch(WatchRequest::AtOnce).into()
     }
 
     /// Ends the watch, because a relist is due.
     pub(super) fn relist(self, relist: Relist, cycle: &mut Cycle) -> Next {
-        self.reset_backoff_if_healthy(cycle);
+        self.reset_backoff(cycle);
         Request::due_relist(relist, cycle).into()
     }
 
     /// The watch cannot continue (W3–W7). It resumes from the last version, at once or after a
     /// back-off, or the reflector relists after a back-off.
     pub(super) fn ended(self, end: WatchEnd, cycle: &mut Cycle) -> Next {
-        // A watch that has had an event worked, so the next failure starts a new back-off (L3).
-        if self.stream.events > 0 {
-            cycle.backoff.reset();
-        }
+        self.reset_backoff(cycle);
         match end {
             WatchEnd::Body(result) => match self.stream.report_end(result, cycle) {
                 Lasted::VeryShort => Next::wait(cycle.back_off(None), AfterWait::Relist),
@@ -158,7 +155,6 @@ impl Watching {
                 }
             },
             WatchEnd::Silence => {
-                self.reset_backoff_if_healthy(cycle);
                 let seconds = self.stream.silence.as_secs();
                 let error = Error::timeout(format!("no data arrived for {seconds} s"));
                 cycle.report(error, ReportKind::Other, READING);
@@ -177,10 +173,10 @@ impl Watching {
         }
     }
 
-    /// The reflector ends the watch. If the watch has had an event, or a second of silence, it worked,
-    /// so the next failure starts a new back-off (L3).
-    fn reset_backoff_if_healthy(&self, cycle: &mut Cycle) {
-        if self.stream.events > 0 || self.stream.silence >= VERY_SHORT {
+    /// A watch that has had an event worked, so the next failure starts a new back-off (L3). Silence
+    /// proves nothing: the connection may be dead.
+    fn reset_backoff(&self, cycle: &mut Cycle) {
+        if self.stream.events > 0 {
             cycle.backoff.reset();
         }
     }

@@ -385,11 +385,7 @@ impl<T: Object> Feed<T> {
             // The run ends, and its result is ignored.
             Wake::Stopped => return FeedProgress::Progressed,
             // The next step opens the watch again at its version.
-            Wake::Interrupted => {
-                let open = now.saturating_duration_since(began);
-                self.protocol.interrupted(open, now);
-                return FeedProgress::Progressed;
-            }
+            Wake::Interrupted => return FeedProgress::Progressed,
             Wake::Data(length) => {
                 self.counted_until = now;
                 self.received(length, now);
