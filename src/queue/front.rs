@@ -273,7 +273,7 @@ impl<T, A: Accumulator> Front<T, A> {
                 populated: false,
                 initial_population: 0,
                 closed: false,
-                versions: VersionTracker::default(),
+                versions: VersionTracker::new(),
             }),
             changed: Condvar::new(),
             exclusive_pop_ended: Condvar::new(),

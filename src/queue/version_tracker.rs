@@ -11,7 +11,6 @@ use crate::resource_version::ResourceVersion;
 /// Changes between two versions share a number. `pending` has an entry for each sequence number
 /// with unprocessed changes, so it never has more entries than there are unprocessed changes. The
 /// first entry determines the published version.
-#[derive(Default)]
 pub(super) struct VersionTracker {
     pending: BTreeMap<u64, Pending>,
     /// The sequence number of the next change.
@@ -35,6 +34,18 @@ struct Pending {
 }
 
 impl VersionTracker {
+    pub(super) fn new() -> Self {
+        Self {
+            pending: BTreeMap::new(),
+            next: 0,
+            latest: None,
+            list_end: 0,
+            published: None,
+            is_published_unsettled: false,
+            watermark: Watermark::new(),
+        }
+    }
+
     pub(super) fn watermark(&self) -> Watermark {
         self.watermark.clone()
     }
@@ -136,7 +147,7 @@ mod tests {
 
     #[test]
     fn watermark_is_the_version_before_the_oldest_change() {
-        let mut versions = VersionTracker::default();
+        let mut versions = VersionTracker::new();
         let sequences = [5, 6, 7].map(|version| {
             let sequence = versions.begin();
             versions.record_event(number(version));
@@ -155,7 +166,7 @@ mod tests {
 
     #[test]
     fn w10_only_a_list_takes_the_watermark_back() {
-        let mut versions = VersionTracker::default();
+        let mut versions = VersionTracker::new();
         let sequences = [20, 5].map(|version| {
             let sequence = versions.begin();
             versions.record_event(number(version));
@@ -173,7 +184,7 @@ mod tests {
 
     #[test]
     fn changes_between_two_versions_share_an_entry() {
-        let mut versions = VersionTracker::default();
+        let mut versions = VersionTracker::new();
         let sequences: Vec<u64> = (0..1000).map(|_| versions.begin()).collect();
         versions.record_list(number(10));
         assert_eq!((versions.len(), versions.is_settled()), (1, false));
@@ -187,7 +198,7 @@ mod tests {
 
     #[test]
     fn versions_without_changes_take_no_memory() {
-        let mut versions = VersionTracker::default();
+        let mut versions = VersionTracker::new();
         let stuck = versions.begin();
         for version in 1..1000 {
             versions.record_event(number(version));

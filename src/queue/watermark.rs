@@ -13,12 +13,12 @@ use crate::resource_version::{Comparable, ResourceVersion};
 use crate::stop::Stop;
 
 /// The resource version up to which a queue has been processed. The cache that its consumer fills
-/// is at least as new.
+/// is at least as new. Only the queue sets it.
 ///
 /// Get the watermark of a queue with [`Queue::processed`](super::Queue::processed). Clones share
 /// their state.
 ///
-/// A new watermark is empty. It does not go back if an event has an older version than an earlier
+/// The watermark of a new queue is empty. It does not go back if an event has an older version than an earlier
 /// one. It goes back with a list that is older, for example from a restored etcd. A list without a
 /// version makes it empty again.
 ///
@@ -26,22 +26,28 @@ use crate::stop::Stop;
 /// without leading zeros.
 ///
 /// ```
-/// use k8s_informer::Stopper;
-/// use k8s_informer::queue::{WaitError, Watermark};
+/// use k8s_informer::object::Accessor;
+/// use k8s_informer::queue::{DeltaFifo, Queue, WaitError};
+/// use k8s_informer::store::ReflectorStore;
+/// use k8s_informer::{DynamicObject, Stopper};
+/// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// let (watermark, stop) = (Watermark::new(), Stopper::new());
-/// let consumer = std::thread::spawn({ let watermark = watermark.clone(); move || watermark.set("42") });
-/// watermark.wait("41", Duration::from_secs(10), &stop)?;
-/// assert_eq!(watermark.current(), "42");
-/// consumer.join().unwrap();
+/// let pod: DynamicObject = serde_json::from_str(r#"{"metadata": {"name": "web", "resourceVersion": "42"}}"#)?;
+/// let queue = Arc::new(DeltaFifo::new(Accessor::object()));
+/// let (processed, stop) = (queue.processed().unwrap(), Stopper::new());
+/// queue.add(Arc::new(pod))?;
+/// let consumer = std::thread::spawn({ let queue = queue.clone(); move || queue.pop(&mut |_, _| Ok(())) });
+/// processed.wait("41", Duration::from_secs(10), &stop)?;
+/// assert_eq!(processed.current(), "42");
+/// consumer.join().unwrap()?;
 ///
 /// stop.stop();
-/// let stopped = watermark.wait("43", Duration::from_secs(10), &stop);
+/// let stopped = processed.wait("43", Duration::from_secs(10), &stop);
 /// assert_eq!(stopped, Err(WaitError::Stopped { reached: "42".to_owned() }));
-/// # Ok::<(), WaitError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Watermark {
     /// The innermost lock. A queue sets the version under its own lock; no other lock is taken
     /// under this one.
@@ -100,8 +106,11 @@ impl State {
 
 impl Watermark {
     /// Creates an empty watermark.
-    pub fn new() -> Self {
-        Self::default()
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Arc::default(),
+            settled: Arc::default(),
+        }
     }
 
     /// Returns the version that has been reached. It is empty if no version has been reached yet,
@@ -110,12 +119,12 @@ impl Watermark {
         ResourceVersion::text(self.state.lock().reached.as_ref())
     }
 
-    /// Sets the version up to which everything has been processed. Call it only for a custom queue:
-    /// the queues of this crate set their watermarks themselves.
-    pub fn set(&self, version: &str) {
+    #[cfg(test)]
+    pub(super) fn set(&self, version: &str) {
         self.set_reached(ResourceVersion::new(version));
     }
 
+    /// Sets the version up to which everything has been processed.
     pub(super) fn set_reached(&self, version: Option<ResourceVersion>) {
         let mut state = self.state.lock();
         state.reached = version;

@@ -377,7 +377,8 @@ fn wait_ends_at_the_version_or_a_later_one() {
 #[test]
 fn wait_ends_at_its_timeout_and_on_stop() {
     with_timeout(|| {
-        let (watermark, stop) = (Watermark::new(), Stopper::new());
+        let queue = DeltaFifo::new(accessor());
+        let (watermark, stop) = (queue.processed().unwrap(), Stopper::new());
         let late = watermark.wait("5", Duration::from_millis(1), &stop);
         assert_eq!(
             late,
@@ -385,7 +386,7 @@ fn wait_ends_at_its_timeout_and_on_stop() {
                 reached: String::new()
             })
         );
-        watermark.set("4");
+        queue.bookmark("4").unwrap();
         let waiter = thread::spawn({
             let (watermark, stop) = (watermark.clone(), stop.clone());
             move || watermark.wait("5", Duration::MAX, &stop)
@@ -404,7 +405,8 @@ fn wait_ends_at_its_timeout_and_on_stop() {
 #[test]
 fn incomparable_versions_end_a_wait_immediately() {
     with_timeout(|| {
-        let (watermark, stop) = (Watermark::new(), Stopper::new());
+        let queue = DeltaFifo::new(accessor());
+        let (watermark, stop) = (queue.processed().unwrap(), Stopper::new());
         let not_comparable = |version: &str| {
             Err(WaitError::NotComparable {
                 version: version.to_owned(),
@@ -420,10 +422,10 @@ fn incomparable_versions_end_a_wait_immediately() {
             let (watermark, stop) = (watermark.clone(), stop.clone());
             move || watermark.wait("5", Duration::MAX, &stop)
         });
-        watermark.set("v1-7");
+        queue.bookmark("v1-7").unwrap();
         assert_eq!(waiter.join().unwrap(), not_comparable("v1-7"));
         let long = "1".repeat(50);
-        watermark.set(&long);
+        queue.bookmark(&long).unwrap();
         watermark
             .wait(&format!("1{}", "0".repeat(49)), Duration::ZERO, &stop)
             .unwrap();

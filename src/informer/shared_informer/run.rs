@@ -19,7 +19,7 @@ use crate::informer::queue::InformerQueue;
 use crate::log;
 use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
-use crate::queue::{Delta, Deltas, ProcessError, Queue};
+use crate::queue::{Delta, Deltas, ProcessError, Queue, Watermark};
 use crate::reflector::{InformerHooks, Outlook, Reflector};
 use crate::stop::{Stop, Stopper, Subscription};
 
@@ -150,7 +150,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         );
         // Get the watermark from the inner queue, so that a wrapper does not have to forward
         // `processed`.
-        let watermark = queue.processed().unwrap_or_default();
+        let watermark = queue.processed().unwrap_or_else(Watermark::new);
         let queue = match &options.wrap_queue {
             Some(wrap) => wrap(queue),
             None => queue,
