@@ -268,7 +268,7 @@ fn informer<T: Object + DeserializeOwned>(
     run.expire.stop();
     run.wait_for(1);
     let relisted = Resident::now();
-    assert_eq!(run.informer.indexer().len(), count);
+    assert_eq!(run.informer.lister().len(), count);
     run.stop();
     [
         synced.anonymous - before,
@@ -319,7 +319,7 @@ impl<T: Object + DeserializeOwned> Run<T> {
     fn wait_for(&self, list: usize) {
         let last_changed = key((self.count - 1) / CHANGED * CHANGED);
         let is_there = || {
-            let last = self.informer.indexer().get_by_key(&last_changed);
+            let last = self.informer.lister().get_by_key(&last_changed);
             self.informer.has_synced()
                 && last.is_some_and(|last| last.resource_version() == VERSIONS[list])
                 && self.informer.status().state == ReflectorState::Watching

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use common::{Cache, Function, Jump, Named, Ours, Plain, app, next_version, objects, version};
 use divan::{Bencher, black_box};
-use k8s_informer::SharedIndexInformer;
-use k8s_informer::object::PartialObjectMetadata;
-use k8s_informer_testing::ScriptedListerWatcher;
+use k8s_informer::object::{Accessor, PartialObjectMetadata};
+use k8s_informer::store::Indexers;
+use k8s_informer::{Indexer, Lister};
 
 /// A debug build, as in CI, only checks that the benchmarks run.
 const SCALE: usize = if cfg!(debug_assertions) { 100 } else { 1 };
@@ -125,8 +125,7 @@ fn by_index_busy<C: Cache>(bencher: Bencher, size: usize) {
 /// Selects the objects with a label value that one object in a thousand, or each, has.
 #[divan::bench(args = ["scan", "index", "scan, all match", "index, all match"])]
 fn select_in_100k(bencher: Bencher, case: &str) {
-    let script = Arc::new(ScriptedListerWatcher::new([]));
-    let pods = SharedIndexInformer::<PartialObjectMetadata>::new(script, Default::default());
+    let pods = Indexer::<PartialObjectMetadata>::new(Accessor::object(), Indexers::new());
     let pod = |number: usize| {
         let mut pod = PartialObjectMetadata::default();
         pod.metadata.name = number.to_string();
@@ -137,17 +136,22 @@ fn select_in_100k(bencher: Bencher, case: &str) {
         Arc::new(pod)
     };
     let all = (0..100_000 / SCALE).map(pod).collect();
-    pods.indexer().replace(all, "1").expect("valid objects");
+    pods.replace(all, "1").expect("valid objects");
     if case.starts_with("index") {
-        pods.add_label_index("app").expect("a label");
-        pods.add_label_index("all").expect("a label");
+        pods.add_indexers(Indexers::by_label("app").expect("a label"))
+            .expect("a new index");
+        pods.add_indexers(Indexers::by_label("all").expect("a label"))
+            .expect("a new index");
     }
     let selector = if case.ends_with("match") {
         "all=x"
     } else {
         "app=7"
     };
-    let (lister, selector) = (pods.lister(), selector.parse().expect("a selector"));
+    let (lister, selector) = (
+        Lister::new(Arc::new(pods)),
+        selector.parse().expect("a selector"),
+    );
     bencher.bench_local(|| lister.select(&selector).len());
 }
 

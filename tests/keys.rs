@@ -90,7 +90,7 @@ fn k1_empty_and_huge_keys_names_and_index_values_are_usable() {
         assert_eq!(raw.get(key), None);
     }
     assert_eq!((indexer.len(), raw.len()), (2, 0));
-    assert!(raw.list_index_func_values("").unwrap().is_empty());
+    assert!(raw.index_values("").unwrap().is_empty());
 }
 
 /// No object has an empty name. An empty namespace means cluster-scoped in `get`, and all
@@ -263,7 +263,7 @@ fn k7_failed_transform_stores_and_queues_nothing() {
             .is_err()
     );
     assert_eq!(store.list(), [thing("a", "old")]);
-    assert_eq!(store.last_store_sync_resource_version(), "7");
+    assert_eq!(store.resource_version(), "7");
     let queue = DeltaFifo::builder(accessor())
         .transform(recording().0)
         .build();
@@ -280,13 +280,7 @@ fn k8_transform_removing_metadata_keeps_the_version() {
     let store = indexer().with_transform(Transform::in_place(|thing: &mut Thing| thing.1 = None));
     store.replace(vec![thing("a", "x")], "1").unwrap();
     store.update(thing("a", "y")).unwrap();
-    assert_eq!(
-        (
-            store.last_store_sync_resource_version().as_str(),
-            store.len()
-        ),
-        ("1", 1)
-    );
+    assert_eq!((store.resource_version().as_str(), store.len()), ("1", 1));
     store.bookmark("2").unwrap();
-    assert_eq!(store.last_store_sync_resource_version(), "2");
+    assert_eq!(store.resource_version(), "2");
 }

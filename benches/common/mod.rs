@@ -121,9 +121,7 @@ impl Cache for Ours {
     }
 
     fn values(&self, name: &str) -> Vec<Arc<str>> {
-        self.0
-            .list_index_func_values(name)
-            .expect("the index exists")
+        self.0.index_values(name).expect("the index exists")
     }
 
     fn replace(&self, objects: &[Arc<Named>]) {

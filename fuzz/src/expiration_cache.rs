@@ -249,7 +249,7 @@ pub fn run(input: &[u8]) {
                 .eq(model.content.keys().copied()),
             "{keys:?}"
         );
-        assert_eq!(cache.last_store_sync_resource_version(), model.version);
+        assert_eq!(cache.resource_version(), model.version);
     }
     for name in NAMES {
         let found = cache.get_by_key(name).map(|found| found.map(|held| held.0));

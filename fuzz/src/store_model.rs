@@ -74,12 +74,12 @@ pub trait Reads {
     fn len(&self) -> usize;
     fn is_empty(&self) -> bool;
     fn get_by_key(&self, key: &str) -> Option<Arc<Held>>;
-    fn get_indexers(&self) -> Vec<Arc<str>>;
+    fn index_names(&self) -> Vec<Arc<str>>;
     fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<Held>>, IndexError>;
     fn index(&self, name: &str, object: &Held) -> Result<Vec<Arc<Held>>, IndexError>;
     fn index_keys(&self, name: &str, value: &str) -> Result<Vec<Key>, IndexError>;
-    fn list_index_func_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError>;
-    fn last_store_sync_resource_version(&self) -> String;
+    fn index_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError>;
+    fn resource_version(&self) -> String;
 }
 
 macro_rules! reads {
@@ -100,8 +100,8 @@ macro_rules! reads {
             fn get_by_key(&self, key: &str) -> Option<Arc<Held>> {
                 self.$get(key)
             }
-            fn get_indexers(&self) -> Vec<Arc<str>> {
-                self.get_indexers()
+            fn index_names(&self) -> Vec<Arc<str>> {
+                self.index_names()
             }
             fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<Held>>, IndexError> {
                 self.by_index(name, value)
@@ -112,11 +112,11 @@ macro_rules! reads {
             fn index_keys(&self, name: &str, value: &str) -> Result<Vec<Key>, IndexError> {
                 self.index_keys(name, value)
             }
-            fn list_index_func_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
-                self.list_index_func_values(name)
+            fn index_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
+                self.index_values(name)
             }
-            fn last_store_sync_resource_version(&self) -> String {
-                self.last_store_sync_resource_version()
+            fn resource_version(&self) -> String {
+                self.resource_version()
             }
         }
     };
@@ -267,7 +267,7 @@ impl Model {
     pub fn check(&self, store: &impl Reads) {
         let all: Vec<Item> = sorted(self.content.values().copied().collect());
         assert_eq!(held(store.list()), all);
-        assert_eq!(store.last_store_sync_resource_version(), self.version);
+        assert_eq!(store.resource_version(), self.version);
         assert_eq!(
             (store.len(), store.is_empty()),
             (self.content.len(), self.content.is_empty())
@@ -285,7 +285,7 @@ impl Model {
         }
         assert_eq!(store.get_by_key("-"), None);
         let names: Vec<String> = sorted(self.indices.iter().map(|index| index.name()).collect());
-        assert_eq!(texts(&store.get_indexers()), names);
+        assert_eq!(texts(&store.index_names()), names);
         for index in INDICES {
             self.check_index(store, index);
         }
@@ -295,7 +295,7 @@ impl Model {
         let name = index.name();
         if !self.indices.contains(&index) {
             let errors = [
-                store.list_index_func_values(&name).err(),
+                store.index_values(&name).err(),
                 store.by_index(&name, "1").err(),
                 store.index_keys(&name, "1").err(),
             ];
@@ -310,7 +310,7 @@ impl Model {
             .values()
             .flat_map(|item| index.values(item).unwrap_or_default())
             .collect();
-        let listed = store.list_index_func_values(&name).unwrap();
+        let listed = store.index_values(&name).unwrap();
         assert!(
             sorted(texts(&listed)).iter().eq(values.iter()),
             "{name}: {listed:?}, expected {values:?}"

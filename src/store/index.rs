@@ -40,7 +40,7 @@ type Function<T> = dyn Fn(&T) -> Result<Vec<String>, Error> + Send + Sync;
 /// let store = ThreadSafeStore::new(Indexers::new().with("letters", letters).with("number", number));
 /// assert!(store.add("a".into(), Arc::new("ab".to_owned())).is_err(), "ab is not a number");
 /// store.add("b".into(), Arc::new("12".to_owned()))?;
-/// assert_eq!(store.list_index_func_values("letters")?.len(), 2);
+/// assert_eq!(store.index_values("letters")?.len(), 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct IndexFunc<T> {
@@ -103,7 +103,7 @@ debug_fields!(IndexFunc<T>:);
 ///
 /// let length = IndexFunc::new(|word: &String| vec![word.len().to_string()]);
 /// let store = ThreadSafeStore::new(Indexers::new().with("length", length));
-/// assert_eq!(store.get_indexers(), ["length".into()]);
+/// assert_eq!(store.index_names(), ["length".into()]);
 /// ```
 pub struct Indexers<T> {
     functions: BTreeMap<Arc<str>, IndexFunc<T>>,
@@ -135,8 +135,26 @@ impl<T> Indexers<T> {
         self.with(NAMESPACE_INDEX, namespace)
     }
 
-    /// Creates the index by a label.
-    pub(crate) fn by_label(label: &str) -> Result<Self, AddIndexersError>
+    /// Creates the index by a label, which [`Lister::select`](super::Lister::select) uses. For the
+    /// cache of an informer, call
+    /// [`add_label_index`](crate::SharedIndexInformer::add_label_index).
+    ///
+    /// ```
+    /// use k8s_informer::store::{Indexer, Indexers};
+    /// use k8s_informer::{DynamicObject, Lister};
+    /// use std::sync::Arc;
+    ///
+    /// let pods = Arc::new(Indexer::<DynamicObject>::for_objects());
+    /// pods.add_indexers(Indexers::by_label("app")?)?;
+    /// pods.add(Arc::new(serde_json::from_str(r#"{"metadata": {"name": "web", "labels": {"app": "web"}}}"#)?))?;
+    /// assert_eq!(Lister::new(pods).select(&"app=web".parse()?).len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`AddIndexersError::InvalidLabel`] if no label can have this name.
+    pub fn by_label(label: &str) -> Result<Self, AddIndexersError>
     where
         T: Object,
     {

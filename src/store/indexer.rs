@@ -38,7 +38,7 @@ use crate::resource_version::ResourceVersion;
 /// pods.add(Arc::new(pod))?;
 /// assert!(pods.get_by_key("default/web").is_some());
 /// assert_eq!(pods.by_index("namespace", "default")?.len(), 1);
-/// assert_eq!(pods.last_store_sync_resource_version(), "7");
+/// assert_eq!(pods.resource_version(), "7");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Indexer<T> {
@@ -243,8 +243,8 @@ impl<T> Indexer<T> {
     /// # Errors
     ///
     /// [`IndexError::NoIndex`] if there is no index `name`.
-    pub fn list_index_func_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
-        self.store.list_index_func_values(name)
+    pub fn index_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
+        self.store.index_values(name)
     }
 
     /// Adds indexes and fills them from the objects that are already stored; see
@@ -258,14 +258,14 @@ impl<T> Indexer<T> {
     }
 
     /// Returns the sorted names of the indexes.
-    pub fn get_indexers(&self) -> Vec<Arc<str>> {
-        self.store.get_indexers()
+    pub fn index_names(&self) -> Vec<Arc<str>> {
+        self.store.index_names()
     }
 
     /// Returns the resource version of the last write. It may be older than the version of an
     /// earlier write. It is empty before the first write.
-    pub fn last_store_sync_resource_version(&self) -> String {
-        self.store.last_store_sync_resource_version()
+    pub fn resource_version(&self) -> String {
+        self.store.resource_version()
     }
 
     /// Returns the store, to write objects whose keys are known.
@@ -409,8 +409,8 @@ impl<T: Send + Sync> Store<T> for Indexer<T> {
         self.get(object)
     }
 
-    fn last_store_sync_resource_version(&self) -> String {
-        self.last_store_sync_resource_version()
+    fn resource_version(&self) -> String {
+        self.resource_version()
     }
 
     fn transaction(&self, changes: Vec<Change<T>>) -> Result<(), TransactionError> {

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use super::index::label_index;
 use super::{IndexError, Indexer, NAMESPACE_INDEX};
 use crate::base::derive::{clone_fields, debug_fields};
-use crate::object::Object;
+use crate::object::{Key, Object};
 use crate::selector::Selector;
 
-/// Reads the objects of an informer by name, namespace or index. client-go's generated listers.
+/// Reads the objects of an informer by name, namespace or index. client-go's generated listers, and
+/// the reads of its `Indexer`.
 ///
-/// [`SharedIndexInformer::lister`] returns one. Clones read the same indexer, from any number of
-/// threads.
+/// [`SharedIndexInformer::lister`] returns one. Only the informer writes to its cache. Clones read
+/// the same indexer, from any number of threads.
 ///
 /// A lister returns the current content of the cache, in no particular order. The cache lags behind
 /// the server by the delay of the watch, and it is incomplete until the informer has synced.
@@ -111,9 +112,68 @@ impl<T: Object> Lister<T> {
         self.indexer.by_index(name, value)
     }
 
-    /// Returns the indexer behind this lister.
-    pub fn indexer(&self) -> &Arc<Indexer<T>> {
-        &self.indexer
+    /// Returns the objects with this index value, but only if no object is unindexed: see
+    /// [`Indexer::by_complete_index`].
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::NoIndex`] if there is no index `name`, and [`IndexError::Unindexed`] if the
+    /// result may lack an object.
+    pub fn by_complete_index(&self, name: &str, value: &str) -> Result<Vec<Arc<T>>, IndexError> {
+        self.indexer.by_complete_index(name, value)
+    }
+
+    /// Returns the sorted keys of the objects with this index value.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::NoIndex`] if there is no index `name`.
+    pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<Key>, IndexError> {
+        self.indexer.index_keys(name, value)
+    }
+
+    /// Returns all current values of an index in no particular order. client-go's
+    /// `ListIndexFuncValues`.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::NoIndex`] if there is no index `name`.
+    pub fn index_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
+        self.indexer.index_values(name)
+    }
+
+    /// Returns the sorted names of the indexes. client-go's `GetIndexers`.
+    pub fn index_names(&self) -> Vec<Arc<str>> {
+        self.indexer.index_names()
+    }
+
+    /// Returns the sorted keys of the objects for which the function of this index failed.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::NoIndex`] if there is no index `name`.
+    pub fn unindexed(&self, name: &str) -> Result<Vec<Key>, IndexError> {
+        self.indexer.unindexed(name)
+    }
+
+    /// Returns all keys in no particular order.
+    pub fn list_keys(&self) -> Vec<Key> {
+        self.indexer.list_keys()
+    }
+
+    /// Returns the number of objects.
+    pub fn len(&self) -> usize {
+        self.indexer.len()
+    }
+
+    /// Whether there are no objects.
+    pub fn is_empty(&self) -> bool {
+        self.indexer.is_empty()
+    }
+
+    /// Returns the resource version of the last write: see [`Indexer::resource_version`].
+    pub fn resource_version(&self) -> String {
+        self.indexer.resource_version()
     }
 }
 

@@ -300,7 +300,7 @@ pub trait KnownObjects<T>: Send + Sync {
 /// assert_eq!(store.list_keys(), ["node".into()]);
 /// assert_eq!(store.get_by_key("node")?, store.get(&node)?);
 /// store.bookmark("7")?;
-/// assert_eq!(store.last_store_sync_resource_version(), "7");
+/// assert_eq!(store.resource_version(), "7");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
@@ -328,7 +328,7 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
     /// Returns the resource version of the newest write that has one. The store defines which writes
     /// have one. It is empty before the first such write. The default is always empty, for a store
     /// that does not track versions.
-    fn last_store_sync_resource_version(&self) -> String {
+    fn resource_version(&self) -> String {
         String::new()
     }
 

@@ -296,9 +296,9 @@ fn factory_finds_resources_by_name() {
     let by_resource = factory.dynamic(GroupVersionResource::new("apps", "v1", "deployments"));
     for name in ["deploy", "Deployment", "Deployment.v1.apps"] {
         let same = factory.dynamic(factory.find_resource(name, &stop).unwrap());
-        assert!(Arc::ptr_eq(same.indexer(), by_name.indexer()), "{name}");
+        assert!(same.is_same(&by_name), "{name}");
     }
-    assert!(Arc::ptr_eq(by_resource.indexer(), by_name.indexer()));
+    assert!(by_resource.is_same(&by_name));
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     assert_eq!(

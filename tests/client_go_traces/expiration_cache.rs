@@ -40,7 +40,7 @@ impl Replay for Subject {
             "list" => return json!({"objs": sorted(cache.list())}),
             "list_keys" => return json!({"keys": keys(cache.list_keys())}),
             "bookmark" => return done(ReflectorStore::bookmark(cache, text(&step["rv"]))),
-            "last_rv" => return json!({"rv": cache.last_store_sync_resource_version()}),
+            "last_rv" => return json!({"rv": cache.resource_version()}),
             "resync" => return done(cache.resync()),
             "advance_ms" => {
                 self.clock

@@ -51,13 +51,11 @@ impl Replay for Subject {
                 store.index_keys(name(), text(&step["value"])),
                 written,
             ),
-            "list_index_func_values" => {
-                index_answer("values", store.list_index_func_values(name()), keys)
-            }
+            "list_index_func_values" => index_answer("values", store.index_values(name()), keys),
             "add_indexers" => added(store.add_indexers(indexers(&step["names"]))),
-            "get_indexers" => json!({"names": written(store.get_indexers())}),
+            "get_indexers" => json!({"names": written(store.index_names())}),
             "bookmark" => done(ReflectorStore::bookmark(store, text(&step["rv"]))),
-            "last_rv" => json!({"rv": store.last_store_sync_resource_version()}),
+            "last_rv" => json!({"rv": store.resource_version()}),
             "resync" => done(store.resync()),
             other => panic!("op {other}"),
         }

@@ -123,14 +123,14 @@ impl<T: CacheForm> World<T> {
 
     fn compare_indices(&self) -> Result<(), Difference> {
         let cached = self.cached();
-        let indexer = self.informer.indexer();
+        let lister = self.informer.lister();
         let compare = |index: &str, value: &str, has_it: &dyn Fn(&T) -> bool| {
             let expected: Vec<&str> = cached
                 .iter()
                 .filter(|(_, object)| has_it(object))
                 .map(|(key, _)| key.as_str())
                 .collect();
-            let found = indexer.index_keys(index, value);
+            let found = lister.index_keys(index, value);
             let found =
                 found.map_err(|error| Difference::Wrong(format!("index {index}: {error}")))?;
             if !found.iter().map(|key| &**key).eq(expected.iter().copied()) {

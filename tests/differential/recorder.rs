@@ -95,7 +95,7 @@ impl<T: CacheForm> Recorder<T> {
     ) {
         self.gate.pass();
         let is_cached = |informer: &SharedIndexInformer<T>, new: &Arc<T>| {
-            let cached = informer.indexer().get_by_key(&meta_namespace_key(&**new));
+            let cached = informer.lister().get_by_key(&meta_namespace_key(&**new));
             cached.is_some_and(|cached| Arc::ptr_eq(&cached, new))
         };
         // After a slow call as well: the gate may have been closed for long.

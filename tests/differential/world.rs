@@ -321,7 +321,7 @@ impl<T: CacheForm> World<T> {
 
     /// Returns all cached objects by key.
     pub(crate) fn cached(&self) -> BTreeMap<String, Arc<T>> {
-        let objects = self.informer.indexer().list();
+        let objects = self.informer.lister().list();
         let key = |object: &Arc<T>| format!("{}/{}", object.namespace(), object.name());
         objects
             .into_iter()

@@ -12,7 +12,9 @@ use k8s_informer::object::Accessor;
 use k8s_informer::queue::Fifo;
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector};
 use k8s_informer::store::{IndexFunc, Indexers, ReflectorStore};
-use k8s_informer::{Error, Indexer, ObjectMeta, SharedIndexInformer, Stop, Stopper, impl_object};
+use k8s_informer::{
+    Error, Indexer, Lister, ObjectMeta, SharedIndexInformer, Stop, Stopper, impl_object,
+};
 use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use serde::Deserialize;
 
@@ -43,7 +45,7 @@ fn named(name: &str, version: &str, text: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-fn text(cache: &Indexer<Note>) -> String {
+fn text(cache: &Lister<Note>) -> String {
     cache
         .get_by_key("ns/a")
         .map(|note| note.text.clone())
@@ -71,14 +73,15 @@ fn relist_after_expiry_decodes_everything() {
             let informer = TestInformer::<Note>::run_paced(script, queue, 1, |_| {});
             informer.until_last();
             assert_eq!(
-                text(informer.informer.indexer()),
+                text(&informer.informer.lister()),
                 "second",
                 "{delivery:?} {queue:?}"
             );
         }
         let store = Arc::new(Indexer::<Note>::for_objects());
         reflect(&delivery.script(&states, b""), store.clone());
-        assert_eq!(text(&store), "second", "{delivery:?}, a plain store");
+        let lister = Lister::new(store);
+        assert_eq!(text(&lister), "second", "{delivery:?}, a plain store");
         // A `Fifo` has no cached objects to reuse, so it always decodes everything.
         let fifo = Arc::new(Fifo::new(Accessor::object()));
         reflect(&delivery.script(&states, b""), fifo.clone());
@@ -141,7 +144,7 @@ fn relist_after_a_lost_connection_decodes_everything() {
             let informer = TestInformer::<Note>::run_paced(script, queue, 1, |_| {});
             informer.until_last();
             assert_eq!(
-                text(informer.informer.indexer()),
+                text(&informer.informer.lister()),
                 "second",
                 "{sign}, {queue:?}"
             );
@@ -226,9 +229,9 @@ impl Running {
 
     /// Waits until the cache has the last event of the script. Asserts the text of "a".
     fn until_text(&self, expected: &str) {
-        let cache = self.informer.indexer();
+        let cache = self.informer.lister();
         until(|| cache.get_by_key("last").is_some());
-        assert_eq!(text(cache), expected, "{}", self.case);
+        assert_eq!(text(&cache), expected, "{}", self.case);
     }
 }
 
@@ -251,7 +254,7 @@ fn relisted(
     index: impl Fn(&Note) -> Result<(), &'static str> + Send + Sync + 'static,
 ) -> Running {
     let script = delivery.script_between(FORBIDDEN, states, b"");
-    let cache = Arc::new(OnceLock::<Arc<Indexer<Note>>>::new());
+    let cache = Arc::new(OnceLock::<Lister<Note>>::new());
     let sizes: Vec<usize> = states.iter().map(|(_, items)| items.len()).collect();
     let lists = Arc::new(AtomicUsize::new(0));
     let wait = {
@@ -290,7 +293,7 @@ fn relisted(
         queue,
         index,
     );
-    let _ = cache.set(Arc::clone(running.informer.indexer()));
+    let _ = cache.set(running.informer.lister());
     running
 }
 
@@ -339,7 +342,7 @@ fn list_during_processing_of_previous_is_decoded_in_full() {
     for delivery in [Delivery::List, Delivery::WatchList] {
         for queue in QUEUES {
             let gate = Arc::new(Gate::default());
-            let cache = Arc::new(OnceLock::<Arc<Indexer<Note>>>::new());
+            let cache = Arc::new(OnceLock::<Lister<Note>>::new());
             let states = [("9", "first"), ("4", "second"), ("9", "third")];
             let (lists, watches) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let state = {
@@ -409,7 +412,7 @@ fn list_during_processing_of_previous_is_decoded_in_full() {
                 queue,
                 index,
             );
-            let _ = cache.set(Arc::clone(running.informer.indexer()));
+            let _ = cache.set(running.informer.lister());
             running.until_text("third");
         }
     }

@@ -97,7 +97,7 @@ impl Round {
     }
 
     fn cached(&self) -> States {
-        let objects = self.informer.indexer().list();
+        let objects = self.informer.lister().list();
         let states = objects.iter().map(|object| {
             let step: Option<String> = object.read("/data/step").unwrap();
             let step = step.unwrap_or_default();
@@ -261,7 +261,7 @@ fn restored_server_is_detected_by_watch_silence() {
         let lost = server
             .create(MAPS, json!({ "metadata": { "name": "lost" } }))
             .unwrap();
-        until(|| informer.indexer().len() == 2);
+        until(|| informer.lister().len() == 2);
 
         server.restore(&backup).unwrap();
         // The patch gives "kept" the resourceVersion that "lost" had. A watch from this version,
@@ -275,7 +275,7 @@ fn restored_server_is_detected_by_watch_silence() {
         assert_ne!(version(&changed), version(&kept));
         until(|| {
             clock.advance(Duration::from_secs(1));
-            let cached = informer.indexer().list();
+            let cached = informer.lister().list();
             cached.len() == 1 && cached[0].read::<String>("/data/step").unwrap().is_some()
         });
         assert!(factory.shutdown());

@@ -46,7 +46,7 @@ fn skipped_paths_are_absent_from_pods() {
             });
             assert_eq!(informer.cache(), ["ns/a@1", "ns/b@5", "ns/c@6"]);
             for key in ["ns/a", "ns/b", "ns/c"] {
-                let pod = informer.informer.indexer().get_by_key(key).unwrap();
+                let pod = informer.informer.lister().get_by_key(key).unwrap();
                 assert_eq!(
                     pod.metadata.managed_fields.is_none(),
                     skips,
@@ -78,7 +78,7 @@ fn skipped_paths_are_absent_from_dynamic_objects() {
         });
         assert_eq!(informer.cache(), ["ns/a@1", "ns/b@5", "ns/c@6"]);
         for key in ["ns/a", "ns/b", "ns/c"] {
-            let object = informer.informer.indexer().get_by_key(key).unwrap();
+            let object = informer.informer.lister().get_by_key(key).unwrap();
             let object = object.to_map().unwrap();
             assert_eq!(
                 object["spec"],
@@ -116,7 +116,7 @@ fn object_requiring_a_skipped_field_is_decoded_in_full() {
             "{status:?}"
         );
         assert_eq!((status.complete, status.unreadable), (true, 0));
-        let object = informer.informer.indexer().get_by_key("ns/a").unwrap();
+        let object = informer.informer.lister().get_by_key("ns/a").unwrap();
         assert_eq!((object.size, object.spec.is_some()), (7, true));
     }
 }

@@ -247,7 +247,7 @@ impl<T: Object + DeserializeOwned> TestInformer<T> {
         let wait = {
             let (script, informer) = (script.clone(), Arc::clone(&informer));
             let is_cached = move |informer: &SharedIndexInformer<T>| {
-                cached == 0 || informer.has_synced() && informer.indexer().len() >= cached
+                cached == 0 || informer.has_synced() && informer.lister().len() >= cached
             };
             move || {
                 if !script.requests().is_empty() {
@@ -364,7 +364,7 @@ impl<T: Object + DeserializeOwned> TestInformer<T> {
     /// The objects in the cache, in the form `ns/a@1`.
     pub(crate) fn cache(&self) -> Vec<String> {
         self.until_last();
-        let objects = self.informer.indexer().list();
+        let objects = self.informer.lister().list();
         let mut ids: Vec<_> = objects.iter().map(|object| id(&**object)).collect();
         ids.retain(|id| !id.starts_with("/last@") && !id.starts_with("last@"));
         ids.sort();

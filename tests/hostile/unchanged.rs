@@ -78,7 +78,8 @@ fn outcome(namespace: &str, informer: &TestInformer<Counted>) -> Outcome {
                 }
                 Change::Update(old, new) => {
                     assert!(Arc::ptr_eq(old, &first[old.name()]));
-                    let cached = informer.informer.indexer().get(new).unwrap().unwrap();
+                    let cached = informer.informer.lister();
+                    let cached = cached.get(new.namespace(), new.name()).unwrap();
                     assert!(Arc::ptr_eq(new, &cached));
                     if Arc::ptr_eq(old, new) {
                         kept.insert(new.name().to_owned());
@@ -204,7 +205,7 @@ fn objects_from_events_are_not_decoded_again_on_relist() {
             Answer::open(LAST),
         ]);
         let informer = TestInformer::<Counted>::run(script, queue, |_| {});
-        let cached = informer.informer.indexer();
+        let cached = informer.informer.lister();
         informer.until_last();
         assert_eq!(
             cached

@@ -62,7 +62,7 @@ fn bookmark_of_a_reopened_watch_is_enough() {
         vec![read("20"), Answer::open(events)]
     };
     let requests = wait_until_current("10", answers, |informer| {
-        assert_eq!(informer.indexer().len(), 2);
+        assert_eq!(informer.lister().len(), 2);
         assert_eq!(informer.store_resource_version(), "20");
     });
     let [read, watch] = &requests[..] else {
@@ -81,8 +81,8 @@ fn watch_that_ends_below_the_version_is_followed_by_a_consistent_list() {
         vec![read("20"), below, list("20", "m"), Answer::open("")]
     };
     let requests = wait_until_current("10", answers, |informer| {
-        assert_eq!(informer.indexer().list_keys().len(), 1);
-        assert!(informer.indexer().get_by_key("m/a").is_some());
+        assert_eq!(informer.lister().list_keys().len(), 1);
+        assert!(informer.lister().get_by_key("m/a").is_some());
     });
     let versions: Vec<_> = requests
         .iter()
@@ -98,8 +98,8 @@ fn only_a_list_proves_anything_without_comparable_versions() {
     for (first, second) in [("v10", "v20"), ("10", "v20"), ("", ""), ("10", "9")] {
         let answers = || vec![read(second), list(second, "m"), Answer::open("")];
         let requests = wait_until_current(first, answers, |informer| {
-            assert!(informer.indexer().get_by_key("m/a").is_some());
-            assert!(informer.indexer().get_by_key("n/a").is_none());
+            assert!(informer.lister().get_by_key("m/a").is_some());
+            assert!(informer.lister().get_by_key("n/a").is_none());
         });
         let list = &requests[1];
         assert_eq!(
@@ -135,7 +135,7 @@ fn consistent_first_list_is_current() {
     run(&informer, |stop| {
         // It waits for the start.
         informer.wait_until_current(before, stop).unwrap();
-        assert_eq!(informer.indexer().len(), 1);
+        assert_eq!(informer.lister().len(), 1);
         assert_eq!(script.requests().len(), 1);
         // A second wait for the same moment shares the read of the first one.
         let later = Instant::now();
@@ -327,7 +327,7 @@ fn each_namespace_has_its_own_version() {
     run(&informer, |stop| {
         assert!(scripts.iter().all(|script| script.until_requests(2, SOON)));
         informer.wait_until_current(Instant::now(), stop).unwrap();
-        assert_eq!(informer.indexer().len(), 2);
+        assert_eq!(informer.lister().len(), 2);
     });
 }
 
@@ -491,6 +491,6 @@ fn slow_read_of_a_lower_version_lowers_no_other_wait() {
         requests[2..].iter().any(|(verb, _)| *verb == "list")
     });
     other.ended();
-    assert!(informer.indexer().get_by_key("b").is_some());
+    assert!(informer.lister().get_by_key("b").is_some());
     running.end();
 }

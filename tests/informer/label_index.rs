@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use k8s_informer::informer::InformerError;
-use k8s_informer::object::{Key, meta_namespace_key};
-use k8s_informer::store::AddIndexersError;
-use k8s_informer::{Deleted, Object, ObjectMeta, Selector, SharedIndexInformer, impl_object};
+use k8s_informer::object::{Accessor, Key, meta_namespace_key};
+use k8s_informer::store::{AddIndexersError, Indexers};
+use k8s_informer::{
+    Deleted, Indexer, Lister, Object, ObjectMeta, Selector, SharedIndexInformer, impl_object,
+};
 use k8s_informer_testing::ScriptedListerWatcher;
 use serde::Deserialize;
 use serde_json::json;
@@ -20,10 +22,14 @@ struct Thing {
 
 impl_object!(Thing, "v1", "Thing", "things", Namespaced);
 
-/// An informer that does not run. The tests write to its indexer.
-fn informer() -> SharedIndexInformer<Thing> {
-    let script = Arc::new(ScriptedListerWatcher::new([]));
-    SharedIndexInformer::new(script, Default::default())
+/// A cache without indexes, and its lister.
+fn cache() -> (Arc<Indexer<Thing>>, Lister<Thing>) {
+    let indexer = Arc::new(Indexer::new(Accessor::object(), Indexers::new()));
+    (Arc::clone(&indexer), Lister::new(indexer))
+}
+
+fn add_label_index(indexer: &Indexer<Thing>, label: &str) -> Result<(), AddIndexersError> {
+    indexer.add_indexers(Indexers::by_label(label)?)
 }
 
 fn thing(namespace: &str, name: &str, labels: &BTreeMap<&str, &str>) -> Arc<Thing> {
@@ -60,19 +66,17 @@ const SELECTORS: [&str; 16] = [
 fn selectors_with_label_indexes_equal_a_scan() {
     for round in 0..40_u64 {
         let mut random = Random(round + 1);
-        let things = informer();
+        let (indexer, things) = cache();
         // Half of the rounds have an index by namespace.
         if round % 2 == 0 {
-            things
-                .add_index("namespace", |thing| vec![thing.namespace().to_owned()])
-                .unwrap();
+            let namespace = Indexers::new().with_namespace();
+            indexer.add_indexers(namespace).unwrap();
         }
-        let indexer = things.indexer();
         for step in 0..120 {
             if step == random.below(120) {
-                let _ = things.add_label_index("app");
+                let _ = add_label_index(&indexer, "app");
             } else if step == random.below(120) {
-                let _ = things.add_label_index("tier");
+                let _ = add_label_index(&indexer, "tier");
             }
             let (namespace, name) = (random.one(&["n1", "n2"]), random.below(30).to_string());
             let mut labels = BTreeMap::new();
@@ -92,15 +96,11 @@ fn selectors_with_label_indexes_equal_a_scan() {
                 _ => indexer.add(thing).unwrap(),
             }
             let selector: Selector = random.one(&SELECTORS).parse().unwrap();
-            let mut all = things.lister().list();
+            let mut all = things.list();
             all.retain(|thing| selector.matches(&**thing));
-            assert_eq!(
-                keys(&things.lister().select(&selector)),
-                keys(&all),
-                "{selector}"
-            );
+            assert_eq!(keys(&things.select(&selector)), keys(&all), "{selector}");
             all.retain(|thing| thing.namespace() == namespace);
-            let selected = things.lister().namespace(namespace).select(&selector);
+            let selected = things.namespace(namespace).select(&selector);
             assert_eq!(keys(&selected), keys(&all), "{namespace}: {selector}");
         }
     }
@@ -126,28 +126,28 @@ impl Random {
 fn selection_during_writes_shows_one_moment() {
     // More objects than are read under the lock, and fewer.
     for count in [6000, 50] {
-        let things = informer();
+        let (indexer, things) = cache();
         let generation = |number: &str| {
             let labels = BTreeMap::from([("app", "web"), ("generation", number)]);
             let thing = |name: u32| thing("n", &name.to_string(), &labels);
             (0..count).map(thing).collect::<Vec<_>>()
         };
         let (even, odd) = (generation("0"), generation("1"));
-        things.indexer().replace(even.clone(), "1").unwrap();
+        indexer.replace(even.clone(), "1").unwrap();
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    things.indexer().replace(odd.clone(), "2").unwrap();
-                    things.indexer().replace(even.clone(), "3").unwrap();
+                    indexer.replace(odd.clone(), "2").unwrap();
+                    indexer.replace(even.clone(), "3").unwrap();
                 }
             });
             let selector = "app=web".parse().unwrap();
             for round in 0..40 {
                 if round == 20 {
-                    things.add_label_index("app").unwrap();
+                    add_label_index(&indexer, "app").unwrap();
                 }
-                let selected = things.lister().select(&selector);
+                let selected = things.select(&selector);
                 assert_eq!(selected.len(), count as usize, "round {round}");
                 let first = selected[0].label("generation");
                 let is_same = |thing: &Arc<Thing>| thing.label("generation") == first;
@@ -160,7 +160,7 @@ fn selection_during_writes_shows_one_moment() {
 
 #[test]
 fn label_index_with_a_million_values_is_exact() {
-    let things = informer();
+    let (indexer, things) = cache();
     let thing = |number: u32| {
         let mut metadata = ObjectMeta::default();
         metadata.name = number.to_string();
@@ -168,9 +168,9 @@ fn label_index_with_a_million_values_is_exact() {
         Arc::new(Thing { metadata })
     };
     let million = (0..1_000_000).map(thing).collect();
-    things.indexer().replace(million, "1").unwrap();
-    things.add_label_index("id").unwrap();
-    let select = |selector: &str| things.lister().select(&selector.parse().unwrap());
+    indexer.replace(million, "1").unwrap();
+    add_label_index(&indexer, "id").unwrap();
+    let select = |selector: &str| things.select(&selector.parse().unwrap());
     assert_eq!(keys(&select("id=77777")), ["77777".into()]);
     assert_eq!(keys(&select("id in (5, 6, x)")), ["5".into(), "6".into()]);
     assert_eq!(select("id=1000000").len(), 0);
@@ -178,7 +178,8 @@ fn label_index_with_a_million_values_is_exact() {
 
 #[test]
 fn duplicate_and_invalid_label_indexes_are_errors() {
-    let things = informer();
+    let script = Arc::new(ScriptedListerWatcher::new([]));
+    let things = SharedIndexInformer::<Thing>::new(script, Default::default());
     things.add_label_index("app.kubernetes.io/name").unwrap();
     let error = things
         .add_label_index("app.kubernetes.io/name")

@@ -74,11 +74,11 @@ fn cache_has_all_changes_up_to_awaited_version() {
             informer
                 .wait_for_resource_version("12", SOON, stop)
                 .unwrap();
-            assert!(informer.indexer().get_by_key("n/b").is_some());
+            assert!(informer.lister().get_by_key("n/b").is_some());
             informer
                 .wait_for_object(&object("n", "a", "13"), SOON, stop)
                 .unwrap();
-            assert!(informer.indexer().get_by_key("n/a").is_none());
+            assert!(informer.lister().get_by_key("n/a").is_none());
             informer
                 .wait_for_resource_version("20", SOON, stop)
                 .unwrap();
@@ -208,7 +208,7 @@ fn stop_reports_no_version_beyond_the_cache() {
     });
     index.unwrap();
     informer.run(&stop).unwrap();
-    let cached = informer.indexer().get_by_key("n/b").unwrap();
+    let cached = informer.lister().get_by_key("n/b").unwrap();
     assert_eq!(informer.store_resource_version(), cached.resource_version());
 }
 
@@ -234,8 +234,8 @@ fn versions_of_unreadable_and_refused_events_are_reached() {
             run(&informer, |stop| {
                 let reached = informer.wait_for_resource_version(version, SOON, stop);
                 assert_eq!(reached, Ok(()), "{queue:?} {last}");
-                assert!(informer.indexer().get_by_key("n/b").is_some());
-                let is_deleted = informer.indexer().get_by_key("n/a").is_none();
+                assert!(informer.lister().get_by_key("n/b").is_some());
+                let is_deleted = informer.lister().get_by_key("n/a").is_none();
                 assert_eq!(is_deleted, last.contains("DELETED"));
             });
         }

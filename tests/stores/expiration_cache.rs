@@ -226,7 +226,7 @@ fn e4_unread_expired_objects_stay_until_purged() {
 #[test]
 fn e5_version_changes_on_replace_bookmark_and_delete_only() {
     let (cache, _clock) = with_ttl(TTL);
-    let version = || cache.last_store_sync_resource_version();
+    let version = || cache.resource_version();
     cache.add(thing("a", 1)).unwrap();
     cache.update(thing("a", 2)).unwrap();
     assert_eq!(version(), "");
@@ -262,7 +262,7 @@ fn expiration_cache_implements_store_without_transactions() {
         (store.list(), store.list_keys()),
         (vec![thing("b", 1)], arcs(&["b"]))
     );
-    assert_eq!(store.last_store_sync_resource_version(), "6");
+    assert_eq!(store.resource_version(), "6");
     let error = store
         .transaction(vec![Change::Add(thing("c", 1))])
         .unwrap_err();
@@ -285,10 +285,7 @@ fn keyless_objects_leave_the_cache_unchanged() {
         key_error(cache.get(&thing(key, 1)).map(drop));
     }
     assert_eq!(
-        (
-            names(&cache),
-            cache.last_store_sync_resource_version().as_str()
-        ),
+        (names(&cache), cache.resource_version().as_str()),
         (arcs(&["a"]), "7")
     );
     assert_eq!(cache.get_by_key("").unwrap(), None);

@@ -57,7 +57,7 @@ fn by_words() -> Indexer<Thing> {
 }
 
 fn values(indexer: &Indexer<Thing>, index: &str) -> Vec<Arc<str>> {
-    let mut values = indexer.list_index_func_values(index).unwrap();
+    let mut values = indexer.index_values(index).unwrap();
     values.sort();
     values
 }
@@ -83,7 +83,7 @@ fn s2_writes_are_read_back_and_replace_sets_the_content() {
     store.delete(Deleted::Final(thing("foo", "quux"))).unwrap();
     assert_eq!(store.get_by_key("foo"), None);
     assert_eq!(
-        store.last_store_sync_resource_version(),
+        store.resource_version(),
         "rv-quux",
         "deleting an absent object also sets the version"
     );
@@ -97,7 +97,7 @@ fn s2_writes_are_read_back_and_replace_sets_the_content() {
         "g",
         "the last object of a duplicate key counts"
     );
-    assert_eq!(store.last_store_sync_resource_version(), "7");
+    assert_eq!(store.resource_version(), "7");
     assert_eq!((store.len(), store.is_empty()), (2, false));
 }
 
@@ -121,7 +121,7 @@ fn s1_key_error_has_a_source_and_changes_nothing() {
         ));
     }
     assert!(store.is_empty());
-    assert_eq!(store.last_store_sync_resource_version(), "");
+    assert_eq!(store.resource_version(), "");
 }
 
 #[test]
@@ -158,10 +158,7 @@ fn s3_deletion_sets_the_version_but_tombstone_does_not() {
     store.add(thing("a", "1")).unwrap();
     store.delete(Deleted::Final(thing("a", "2"))).unwrap();
     assert_eq!(
-        (
-            store.len(),
-            store.last_store_sync_resource_version().as_str()
-        ),
+        (store.len(), store.resource_version().as_str()),
         (0, "rv-2")
     );
     store.add(thing("a", "3")).unwrap();
@@ -171,10 +168,7 @@ fn s3_deletion_sets_the_version_but_tombstone_does_not() {
     };
     store.delete(tombstone).unwrap();
     assert_eq!(
-        (
-            store.len(),
-            store.last_store_sync_resource_version().as_str()
-        ),
+        (store.len(), store.resource_version().as_str()),
         (0, "rv-3")
     );
 }
@@ -208,7 +202,7 @@ fn s4_failed_replace_changes_nothing() {
                 .is_err()
         );
         assert_eq!(store.list(), [thing("a", "y")]);
-        assert_eq!(store.last_store_sync_resource_version(), "1");
+        assert_eq!(store.resource_version(), "1");
         assert_eq!(values(&store, "failing"), arcs(&["y"]));
     }
 }
@@ -231,7 +225,7 @@ fn s8_resync_does_nothing() {
     store.replace(vec![thing("a", "x")], "7").unwrap();
     ReflectorStore::resync(&store).unwrap();
     assert_eq!(store.list(), [thing("a", "x")]);
-    assert_eq!(store.last_store_sync_resource_version(), "7");
+    assert_eq!(store.resource_version(), "7");
 }
 
 #[test]
@@ -303,7 +297,7 @@ fn s6_transaction_reports_failures_and_applies_the_rest() {
         ]
     ));
     assert_eq!(keys(&store.list()), ["a", "c"]);
-    assert_eq!(store.last_store_sync_resource_version(), "rv-3");
+    assert_eq!(store.resource_version(), "rv-3");
 }
 
 /// A custom store that implements only the required methods.
@@ -354,7 +348,7 @@ fn s7_default_transaction_fails_and_changes_nothing() {
     );
     assert_eq!(error.errors[0].to_string(), "transaction not supported");
     assert!(store.list().is_empty());
-    assert_eq!(store.last_store_sync_resource_version(), "");
+    assert_eq!(store.resource_version(), "");
 }
 
 /// The operations of client-go's `Store`, through the trait.
@@ -390,7 +384,7 @@ fn s2_s8_stores_have_the_operations_of_client_go() {
 fn s9_bookmark_sets_the_version() {
     let store = by_words();
     ReflectorStore::bookmark(&store, "12").unwrap();
-    assert_eq!(store.last_store_sync_resource_version(), "12");
+    assert_eq!(store.resource_version(), "12");
 }
 
 #[test]
@@ -478,7 +472,7 @@ fn x6_failing_index_function_changes_nothing() {
         (values(&store, "failing"), values(&store, "words")),
         (arcs(&["x"]), arcs(&["x"]))
     );
-    assert_eq!(store.last_store_sync_resource_version(), "rv-x");
+    assert_eq!(store.resource_version(), "rv-x");
     store.delete(Deleted::Final(thing("a", "bad"))).unwrap();
     assert!(store.is_empty() && values(&store, "failing").is_empty());
 }
@@ -500,7 +494,7 @@ fn x6_failing_indexers_are_not_added() {
     assert!(
         matches!(error, AddIndexersError::Function { name, key, .. } if (&*name, &*key) == ("failing", "b"))
     );
-    assert_eq!(store.get_indexers(), arcs(&["words"]));
+    assert_eq!(store.index_names(), arcs(&["words"]));
     store.add(thing("c", "worse")).unwrap();
     store.add_indexers(more()).unwrap();
     assert_eq!(values(&store, "keys"), arcs(&["a", "b", "c"]));
@@ -526,7 +520,7 @@ fn x7_replace_rebuilds_all_indices() {
         (arcs(&["y", "z"]), arcs(&["y z", "z"]))
     );
     assert_eq!(store.index_keys("words", "z").unwrap(), arcs(&["b", "c"]));
-    assert_eq!(store.last_store_sync_resource_version(), "2");
+    assert_eq!(store.resource_version(), "2");
     store.replace(Vec::new(), "3").unwrap();
     assert!(store.is_empty() && values(&store, "words").is_empty());
 }
@@ -547,7 +541,7 @@ fn x8_indexers_are_added_unless_a_name_conflicts() {
     };
     assert_eq!(names, arcs(&["words"]));
     assert_eq!(
-        store.get_indexers(),
+        store.index_names(),
         arcs(&["words"]),
         "no indexer of a conflicting set may be added"
     );
@@ -557,26 +551,22 @@ fn x8_indexers_are_added_unless_a_name_conflicts() {
 fn x9_version_follows_writes_and_bookmarks() {
     let store = ThreadSafeStore::new(Indexers::new())
         .with_resource_version(|thing: &Thing| Some(&thing.rv));
-    assert_eq!(store.last_store_sync_resource_version(), "");
+    assert_eq!(store.resource_version(), "");
     store.add("a".into(), thing("a", "1")).unwrap();
     store.delete("a");
-    assert_eq!(store.last_store_sync_resource_version(), "rv-1");
+    assert_eq!(store.resource_version(), "rv-1");
     let tombstone = Deleted::FinalStateUnknown {
         key: "a".into(),
         last_known: Some(thing("a", "2")),
     };
     store.delete_with_object("a", &tombstone).unwrap();
-    assert_eq!(store.last_store_sync_resource_version(), "rv-1");
+    assert_eq!(store.resource_version(), "rv-1");
     store
         .delete_with_object("a", &Deleted::Final(thing("a", "3")))
         .unwrap();
-    assert_eq!(store.last_store_sync_resource_version(), "rv-3");
+    assert_eq!(store.resource_version(), "rv-3");
     store.bookmark("2");
-    assert_eq!(
-        store.last_store_sync_resource_version(),
-        "2",
-        "the version may go back"
-    );
+    assert_eq!(store.resource_version(), "2", "the version may go back");
 }
 
 #[test]
@@ -611,7 +601,7 @@ fn x10_index_returns_each_object_once() {
 fn x11_unknown_index_is_an_error() {
     let store = by_words();
     for error in [
-        store.list_index_func_values("nope").unwrap_err(),
+        store.index_values("nope").unwrap_err(),
         store.by_index("nope", "x").unwrap_err(),
         store.index_keys("nope", "x").unwrap_err(),
         store.index("nope", &thing("a", "x")).unwrap_err(),
@@ -626,12 +616,12 @@ fn x11_unknown_index_is_an_error() {
 #[test]
 fn x12_get_indexers_result_is_unaffected_by_later_adds() {
     let store = by_words();
-    let names = store.get_indexers();
+    let names = store.index_names();
     store
         .add_indexers(Indexers::new().with("failing", failing()))
         .unwrap();
     assert_eq!(
-        (names, store.get_indexers()),
+        (names, store.index_names()),
         (arcs(&["words"]), arcs(&["failing", "words"]))
     );
 }
@@ -692,7 +682,7 @@ fn user_code_runs_without_the_lock() {
             })
             .unwrap();
         store.replace(Vec::new(), "r").unwrap();
-        assert_eq!(store.last_store_sync_resource_version(), "dropped");
+        assert_eq!(store.resource_version(), "dropped");
         done.send(()).unwrap();
     });
     finished
@@ -759,7 +749,7 @@ fn x1_read_during_moves_sees_each_object_in_one_place() {
                 once(ids(store.by_index("all", "all").unwrap())),
                 once(ids(store.index("side", &(0, 0, BOTH)).unwrap())),
             ];
-            let values = store.list_index_func_values("id and place").unwrap();
+            let values = store.index_values("id and place").unwrap();
             seen.push(once(values.iter().map(id_of_key).collect()));
             let one_side = store.index_keys("side", "0").unwrap();
             seen.push(one_side.len() as u32 == MANY / 2);
@@ -801,8 +791,8 @@ fn x8_indices_added_during_writes_contain_all_objects() {
             .unwrap();
     }
     writer.join().unwrap();
-    for name in store.get_indexers() {
-        let values = store.list_index_func_values(&name).unwrap();
+    for name in store.index_names() {
+        let values = store.index_values(&name).unwrap();
         let mut all = 0;
         for value in values {
             for object in store.by_index(&name, &value).unwrap() {
@@ -849,7 +839,7 @@ fn x11_existing_values_are_listed_once_during_adds() {
         let writer = scope.spawn(|| (0..40_000).try_for_each(|n| add(format!("new-{n}"))));
         loop {
             let last = writer.is_finished();
-            let mut values = store.list_index_func_values("itself").unwrap();
+            let mut values = store.index_values("itself").unwrap();
             let all = values.len();
             values.sort_unstable();
             values.dedup();

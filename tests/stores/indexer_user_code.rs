@@ -81,15 +81,15 @@ macro_rules! check {
             (store.list().len(), store.len()),
             (expected.len(), expected.len())
         );
-        assert_eq!(store.last_store_sync_resource_version(), $version);
-        for name in store.get_indexers() {
+        assert_eq!(store.resource_version(), $version);
+        for name in store.index_names() {
             let mut model: BTreeMap<String, BTreeSet<Thing>> = BTreeMap::new();
             for thing in store.list() {
                 for value in [(thing.0 % 3).to_string(), thing.1.to_owned()] {
                     model.entry(value).or_default().insert((*thing).clone());
                 }
             }
-            let mut values = store.list_index_func_values(&name).unwrap();
+            let mut values = store.index_values(&name).unwrap();
             values.sort();
             assert!(
                 values.iter().map(|value| &**value).eq(model.keys()),
@@ -264,6 +264,6 @@ fn indexers_that_panic_on_stored_objects_are_not_added() {
     check!(store, all, "8");
     indexer.delete(Deleted::Final(thing(MANY - 1))).unwrap();
     indexer.add_indexers(more()).unwrap();
-    assert_eq!(indexer.get_indexers().len(), 4);
+    assert_eq!(indexer.index_names().len(), 4);
     check!(indexer, all[..all.len() - 1], "8");
 }

@@ -201,7 +201,7 @@ impl SharedInformerFactory {
     /// let here = InformerScope::all().field_selector("spec.nodeName=worker-1");
     /// let web = factory.informer_of(Source::of::<Pod>().scope(web));
     /// let here = factory.informer_of(Source::of::<Pod>().scope(here));
-    /// assert!(!std::sync::Arc::ptr_eq(web.indexer(), here.indexer()));
+    /// assert!(!web.is_same(&here));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn informer_of<T: Object + DeserializeOwned>(

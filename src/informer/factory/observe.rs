@@ -85,7 +85,7 @@ impl SharedInformerFactory {
     ///     .start()?;
     /// let second = factory.observe(secrets).start()?;
     /// assert!(matches!(events.recv()?, Notification::Added { object, .. } if object.name() == "a"));
-    /// assert!(std::sync::Arc::ptr_eq(first.informer().indexer(), second.informer().indexer()));
+    /// assert!(first.informer().is_same(second.informer()));
     ///
     /// drop((first, second)); // The informer has ended.
     /// assert!(events.recv().is_err());

@@ -142,7 +142,7 @@ fn p6_p7_list_is_stored_before_notifications() {
     let mut seen = |_, _, _| assert_eq!(store.len(), 3);
     let part = CachePart::new(Arc::clone(&store), None, false);
     process(&part, &deltas, false, &mut seen).unwrap();
-    assert_eq!(store.last_store_sync_resource_version(), "7");
+    assert_eq!(store.resource_version(), "7");
 
     let store = Arc::new(Indexer::for_objects());
     store
@@ -224,7 +224,7 @@ fn p4_p5_bookmark_reaches_store_full_resync_reaches_handlers() {
     queue.bookmark("9").unwrap();
     queue.resync().unwrap();
     assert_eq!(process_all(&queue, &store), ["a@1>1="]);
-    assert_eq!(store.last_store_sync_resource_version(), "9");
+    assert_eq!(store.resource_version(), "9");
 }
 
 /// Returns a cache with these objects. From version 2 on, its index function fails on "bad" and
@@ -322,7 +322,7 @@ fn p10_p12_batch_rejects_changes_without_single_object() {
     assert!(error.is_some_and(|error| error.contains("not one of a single object")));
     assert_eq!(delivered, ["+a@2"]);
     assert_eq!(
-        store.last_store_sync_resource_version(),
+        store.resource_version(),
         "2",
         "the version of `a`, not of the bookmark"
     );

@@ -16,16 +16,10 @@ use crate::object::Object;
 use crate::reflector::{ReflectorState, ReflectorStatus};
 use crate::resource_version::ResourceVersion;
 use crate::stop::{Done, Stop};
-use crate::store::{IndexFunc, Indexer, Indexers, Lister};
+use crate::store::{IndexFunc, Indexers, Lister};
 
 impl<T: Object> SharedIndexInformer<T> {
-    /// Returns the cache. Only the informer may write to it. It is empty before the informer runs.
-    /// client-go's `GetIndexer`.
-    pub fn indexer(&self) -> &Arc<Indexer<T>> {
-        &self.shared.indexer
-    }
-
-    /// Returns read access to the cache.
+    /// Returns the reads of the cache. It is empty before the informer runs. client-go's `GetIndexer`.
     pub fn lister(&self) -> Lister<T> {
         Lister::new(Arc::clone(&self.shared.indexer))
     }
@@ -87,6 +81,21 @@ impl<T: Object> SharedIndexInformer<T> {
             .indexer
             .add_indexers(indexers)
             .map_err(InformerError::Index)
+    }
+
+    /// Whether both are the same informer.
+    ///
+    /// ```
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer};
+    /// use k8s_informer_testing::ScriptedListerWatcher;
+    /// use std::sync::Arc;
+    ///
+    /// let new = || SharedIndexInformer::<DynamicObject>::new(Arc::new(ScriptedListerWatcher::new([])), Default::default());
+    /// let pods = new();
+    /// assert!(pods.is_same(&pods.clone()) && !pods.is_same(&new()));
+    /// ```
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Whether all objects of the initial list are in the cache and on their way to the handlers,

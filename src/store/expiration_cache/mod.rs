@@ -227,8 +227,8 @@ impl<T: Send + Sync> Store<T> for ExpirationCache<T> {
 
     /// Returns the resource version of the last replace, bookmark or deletion. Adds and updates do
     /// not change it. It is empty at first.
-    fn last_store_sync_resource_version(&self) -> String {
-        self.storage.last_store_sync_resource_version()
+    fn resource_version(&self) -> String {
+        self.storage.resource_version()
     }
 }
 

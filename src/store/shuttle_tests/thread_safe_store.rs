@@ -61,11 +61,7 @@ fn assert_consistent(store: &Store) {
             .or_default()
             .push(object);
     }
-    let values: BTreeSet<Arc<str>> = store
-        .list_index_func_values("version")
-        .unwrap()
-        .into_iter()
-        .collect();
+    let values: BTreeSet<Arc<str>> = store.index_values("version").unwrap().into_iter().collect();
     assert!(
         values.iter().eq(by_version.keys()),
         "{values:?} {by_version:?}"
@@ -154,7 +150,7 @@ fn read_during_transactions_returns_one_moment() {
                     .all(|item| (item.key == first) == (item.version == 1))
             );
             assert_eq!(store.by_index("version", "0").unwrap().len(), 4);
-            assert_eq!(store.list_index_func_values("version").unwrap().len(), 2);
+            assert_eq!(store.index_values("version").unwrap().len(), 2);
         }
         writer.join().unwrap();
         assert_consistent(&store);
@@ -278,7 +274,7 @@ fn failed_add_of_an_index_leaves_no_function_or_values() {
         assert_eq!(join_all(adders).iter().filter(|added| **added).count(), 1);
         failing.join().unwrap();
         store.update(key(4), item(4, 1)).unwrap();
-        assert_eq!(store.get_indexers(), ["all".into(), "version".into()]);
+        assert_eq!(store.index_names(), ["all".into(), "version".into()]);
         assert!(store.by_index("bad", "y").is_err());
         assert_consistent(&store);
         store

@@ -421,7 +421,7 @@ impl<T> ThreadSafeStore<T> {
 
     /// Returns the resource version of the last write. It may be older than the version of an
     /// earlier write. It is empty before the first write.
-    pub fn last_store_sync_resource_version(&self) -> String {
+    pub fn resource_version(&self) -> String {
         ResourceVersion::text(self.state.read().resource_version.as_ref())
     }
 
@@ -546,5 +546,5 @@ fn build<T>(functions: &[Registered<T>], entries: &[Entry<T>]) -> Result<Slots<T
 
 debug_fields!(ThreadSafeStore<T>, this,
     len: this.len(),
-    resource_version: this.last_store_sync_resource_version()
+    resource_version: this.resource_version()
 );

@@ -162,7 +162,7 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// [`IndexError::NoIndex`] if there is no index `name`. client-go returns an empty list
     /// instead.
-    pub fn list_index_func_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
+    pub fn index_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
         let state = self.state.read();
         let Some(index) = state.slots.index(state.ready(name)?) else {
             return Ok(Vec::new());
@@ -179,7 +179,7 @@ impl<T> ThreadSafeStore<T> {
     }
 
     /// Returns the sorted names of the indexes.
-    pub fn get_indexers(&self) -> Vec<Arc<str>> {
+    pub fn index_names(&self) -> Vec<Arc<str>> {
         let functions = Arc::clone(&self.state.read().functions);
         let ready = functions.iter().filter(|registered| registered.ready);
         let mut names: Vec<Arc<str>> = ready

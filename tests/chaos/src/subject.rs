@@ -564,7 +564,7 @@ impl<T: Object + DeserializeOwned> Subject for Informer<T> {
         );
         let mut colours: BTreeMap<&str, View> = BTreeMap::new();
         // Those for which the index function failed are in the cache, but in no index.
-        let unindexed = self.informer.indexer().unindexed("colour");
+        let unindexed = self.informer.lister().unindexed("colour");
         let unindexed = unindexed.expect("an index");
         let is_indexed = |key: &str| unindexed.iter().all(|unindexed| **unindexed != *key);
         for (key, state) in expected.iter().filter(|(key, _)| is_indexed(key)) {

@@ -356,10 +356,10 @@ impl Subject {
     }
 
     fn observed(&self, want: &Value) -> Value {
-        let indexer = self.informer.indexer();
+        let indexer = self.informer.lister();
         let informer_synced = self.informer.has_synced();
         let index = |name: &str| {
-            let values = indexer.list_index_func_values(name).unwrap().into_iter();
+            let values = indexer.index_values(name).unwrap().into_iter();
             let found =
                 values.map(|value| (value.to_string(), indexer.index_keys(name, &value).unwrap()));
             Value::Object(
@@ -370,7 +370,7 @@ impl Subject {
             )
         };
         let index: serde_json::Map<_, _> = indexer
-            .get_indexers()
+            .index_names()
             .iter()
             .map(|name| (name.to_string(), index(name)))
             .collect();
@@ -426,7 +426,7 @@ impl Subject {
             "last_rv": self.informer.last_sync_resource_version(),
         });
         if self.store_rv {
-            observed["store_rv"] = json!(indexer.last_store_sync_resource_version());
+            observed["store_rv"] = json!(indexer.resource_version());
         }
         observed
     }

@@ -212,7 +212,7 @@ fn custom_resource_is_discovered_watched_and_scaled() {
             factory.dynamic(factory.find_resource(&name, &stop).unwrap())
         };
         let (informer, same) = (by_name("gz"), by_name("Gizmo.v1"));
-        assert!(std::sync::Arc::ptr_eq(informer.indexer(), same.indexer()));
+        assert!(informer.is_same(&same));
         let follower = synced(&factory, &informer);
         // The server lists from its cache, which can be older than the object.
         follower.wait_for_events(&["+a"]);

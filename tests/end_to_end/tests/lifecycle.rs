@@ -124,7 +124,7 @@ fn fa6_stopping_one_informer_leaves_the_others_running() {
         );
         // After the shutdown of an informer, the factory returns a new one.
         let again = factory.informer::<ConfigMap>();
-        assert!(!Arc::ptr_eq(again.indexer(), maps.indexer()));
+        assert!(!again.is_same(&maps));
         let follower = synced(&factory, &again);
         assert_eq!(
             (names(&again), follower.known().initial),

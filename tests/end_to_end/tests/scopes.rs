@@ -4,7 +4,6 @@ use k8s_informer::informer::{InformerScope, Observe, Source};
 use k8s_informer::{SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
-use std::sync::Arc;
 
 use crate::cluster::{BOTH, Cluster, LIST, ListMethod, on_every_cluster};
 use crate::interceptor::{Interceptor, RequestKind};
@@ -28,10 +27,7 @@ fn fa1_informers_of_one_type_differ_by_their_selectors() {
         let web = informer(labelled("tier=web"));
         let db = informer(labelled("tier=db"));
         let one = informer(InformerScope::all().field_selector("metadata.name=b"));
-        assert!(Arc::ptr_eq(
-            web.indexer(),
-            informer(labelled("tier = web")).indexer()
-        ));
+        assert!(web.is_same(&informer(labelled("tier = web"))));
         let [of_web, of_db, of_one] = [&web, &db, &one].map(|informer| synced(&factory, informer));
         of_web.wait_for_events(&["+a"]);
         of_db.wait_for_events(&["+b"]);
@@ -128,21 +124,12 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         };
         let (of_first, first) = begin(observe(&factory, &web));
         let (of_second, second) = begin(observe(&factory, &web));
-        assert!(Arc::ptr_eq(
-            first.lister().indexer(),
-            second.lister().indexer()
-        ));
+        assert!(first.informer().is_same(second.informer()));
         assert_informers(cluster, &interceptor, 1, 1);
         let (of_all, all) = begin(observe(&factory, &here()));
-        assert!(!Arc::ptr_eq(
-            first.lister().indexer(),
-            all.lister().indexer()
-        ));
+        assert!(!first.informer().is_same(all.informer()));
         // `informer` returns the same informer.
-        assert!(Arc::ptr_eq(
-            factory.informer::<ConfigMap>().indexer(),
-            all.lister().indexer()
-        ));
+        assert!(factory.informer::<ConfigMap>().is_same(all.informer()));
         // Another type gets another informer. An observation on one thread also gets its own.
         let other = factory.observe(Source::dynamic(
             k8s_informer::object::GroupVersionResource::new("", "v1", "configmaps"),

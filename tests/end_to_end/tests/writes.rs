@@ -705,7 +705,7 @@ fn metadata_informer_delivers_add_update_and_delete() {
             let metadata = client.metadata_api(&configmaps(), Some(&namespace.name));
             let written = metadata.patch("a", &annotate, &stop).unwrap().into_inner();
             follower.wait_for_events(&["+a", "~a"]);
-            let objects: Vec<Arc<PartialObjectMetadata>> = informer.indexer().list();
+            let objects: Vec<Arc<PartialObjectMetadata>> = informer.lister().list();
             assert_eq!(*objects[0], written);
             namespace.delete("a");
             follower.wait_for_events(&["+a", "~a", "-a"]);

@@ -343,14 +343,14 @@ fn x9_cache_has_the_version_before_the_transform() {
     let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
     let (_handler, events) = record(&informer);
     let running = run(&informer);
-    let indexer = informer.indexer();
+    let lister = informer.lister();
     assert_eq!(events.next(), "add a@ initial");
     feed.event("ADDED", "b", "11");
     assert_eq!(events.next(), "add b@");
-    assert_eq!(indexer.last_store_sync_resource_version(), "11");
+    assert_eq!(lister.resource_version(), "11");
     feed.event("DELETED", "a", "12");
     assert_eq!(events.next(), "delete a@");
-    assert_eq!(indexer.last_store_sync_resource_version(), "12");
+    assert_eq!(lister.resource_version(), "12");
     running.end().unwrap();
 }
 
@@ -365,7 +365,7 @@ fn x9_object_without_version_keeps_that_of_the_cache() {
     feed.event("ADDED", "b", "11");
     feed.event("ADDED", "c", "");
     assert_eq!(events.take(2), ["add b@11", "add c@"]);
-    assert_eq!(informer.indexer().last_store_sync_resource_version(), "11");
+    assert_eq!(informer.lister().resource_version(), "11");
     running.end().unwrap();
 }
 
@@ -382,7 +382,7 @@ fn p2_store_contents_decide_between_add_and_update() {
         events.take(3),
         ["add a@1 initial", "update a@1-11", "add b@12"]
     );
-    assert_eq!(informer.indexer().len(), 2);
+    assert_eq!(informer.lister().len(), 2);
 }
 
 #[test]

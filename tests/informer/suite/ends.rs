@@ -214,7 +214,7 @@ fn fa6_single_informer_can_be_stopped_and_recreated() {
     assert!(response && one.is_stopped() && one.ended().is_done() && !other.is_stopped());
     assert!(factory.stop_informer(&one), "a second stop returns true");
     let again = factory.dynamic(pods());
-    assert!(!Arc::ptr_eq(again.indexer(), one.indexer()) && !again.is_stopped());
+    assert!(!again.is_same(&one) && !again.is_stopped());
     assert!(factory.stop_informer(&again), "an unstarted informer");
     assert!(
         factory.stop_informer(&informer(&feed)),
@@ -435,18 +435,11 @@ fn fa1_each_scope_of_a_resource_has_its_own_informer() {
         .clone()
         .map(|scope| factory.informer_of(Source::dynamic(pods()).scope(scope.clone())));
     for (informer, scope) in informers.iter().zip(&scopes) {
-        assert!(Arc::ptr_eq(
-            informer.indexer(),
-            factory
-                .informer_of(Source::dynamic(pods()).scope(scope.clone()))
-                .indexer()
-        ));
+        let same = factory.informer_of(Source::dynamic(pods()).scope(scope.clone()));
+        assert!(informer.is_same(&same));
     }
-    assert!(!Arc::ptr_eq(informers[0].indexer(), informers[1].indexer()));
-    assert!(Arc::ptr_eq(
-        informers[2].indexer(),
-        factory.dynamic(pods()).indexer()
-    ));
+    assert!(!informers[0].is_same(&informers[1]));
+    assert!(informers[2].is_same(&factory.dynamic(pods())));
     factory.start(&Stop::never()).unwrap();
     until("all informers sent a request", || {
         feed.requests().len() == 3
@@ -718,8 +711,5 @@ fn fa1_duplicate_informer_is_dropped_outside_the_lock() {
     let informer = soon("an informer", move || factory.dynamic(pods()));
     assert_eq!(results.recv_timeout(SOON), Ok(false));
     let factory = source.0.lock().take().unwrap();
-    assert!(Arc::ptr_eq(
-        informer.indexer(),
-        factory.dynamic(pods()).indexer()
-    ));
+    assert!(informer.is_same(&factory.dynamic(pods())));
 }

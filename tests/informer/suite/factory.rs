@@ -72,18 +72,12 @@ fn fa1_same_type_and_resource_share_one_informer() {
     let source = Source::default();
     let factory = builder(&source).namespace("here").build();
     let (one, two) = (factory.informer::<Pod>(), factory.informer::<Pod>());
-    assert!(Arc::ptr_eq(one.indexer(), two.indexer()));
+    assert!(one.is_same(&two));
     // Another type of the same resource has another informer. client-go has a separate factory for
     // dynamic objects.
     let dynamic = factory.dynamic(gvr("pods"));
-    assert!(Arc::ptr_eq(
-        dynamic.indexer(),
-        factory.dynamic(gvr("pods")).indexer()
-    ));
-    assert!(!Arc::ptr_eq(
-        dynamic.indexer(),
-        factory.dynamic(gvr("nodes")).indexer()
-    ));
+    assert!(dynamic.is_same(&factory.dynamic(gvr("pods"))));
+    assert!(!dynamic.is_same(&factory.dynamic(gvr("nodes"))));
     let here = || Some("here".to_owned());
     let expected = [
         ("pods".to_owned(), here()),

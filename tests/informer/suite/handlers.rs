@@ -159,7 +159,7 @@ fn sp9_blocked_handler_blocks_no_other_handler_or_queue() {
         feed.event("ADDED", &format!("o{n}"), &format!("{}", 100 + n));
     }
     assert_eq!(events.until("add o1999@2099").len(), 2000);
-    assert_eq!(informer.indexer().len(), 2001);
+    assert_eq!(informer.lister().len(), 2001);
     // Handlers can still be added and removed.
     let (late, late_events) = record(&informer);
     assert!(late.synced().wait_timeout(SOON));

@@ -56,7 +56,7 @@ impl TwoNamespaces {
     fn keys(&self) -> Vec<String> {
         let mut keys: Vec<_> = self
             .informer
-            .indexer()
+            .lister()
             .list_keys()
             .iter()
             .map(ToString::to_string)
@@ -271,7 +271,7 @@ fn scope_of_two_namespaces_needs_no_cluster_wide_rights() {
                 .namespace("blue"),
         ),
     );
-    assert!(Arc::ptr_eq(informer.indexer(), same.indexer()));
+    assert!(informer.is_same(&same));
     let (_handler, events) = record(&informer);
     factory.start(&Stop::never()).unwrap();
     factory
@@ -317,10 +317,10 @@ fn scope_of_two_namespaces_needs_no_cluster_wide_rights() {
         .unwrap();
     while !events.next().starts_with("add d@") {}
     assert_eq!(
-        informer.indexer().len(),
+        informer.lister().len(),
         4,
         "{:?}",
-        informer.indexer().list_keys()
+        informer.lister().list_keys()
     );
     assert!(soon("shutdown", move || factory.shutdown()));
 }

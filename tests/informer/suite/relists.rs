@@ -76,7 +76,7 @@ fn p4_bookmark_advances_version_without_notification() {
     });
     if queue_kind() == InformerQueue::RealFifo {
         until("version stored", || {
-            informer.indexer().last_store_sync_resource_version() == "50"
+            informer.lister().resource_version() == "50"
         });
     }
     feed.event("ADDED", "b", "51");

@@ -343,7 +343,7 @@ fn i19_relist_delivers_missing_objects_as_tombstones() {
 #[test]
 fn i21_cache_is_readable_before_run() {
     let informer = informer(&Feed::new("i21"));
-    assert!(informer.indexer().list().is_empty() && informer.lister().get("", "a").is_none());
+    assert!(informer.lister().list().is_empty() && informer.lister().get("", "a").is_none());
     assert_eq!(informer.last_sync_resource_version(), "");
     assert!(!informer.has_synced() && !informer.is_stopped());
     assert_eq!(informer.name(), "i21");

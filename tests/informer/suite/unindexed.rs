@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use k8s_informer::handler::HandlerFuncs;
 use k8s_informer::reflector::{Reflector, ReflectorOptions};
 use k8s_informer::store::{IndexError, IndexFunc, Indexers};
-use k8s_informer::{DynamicObject, Indexer, Object, SharedIndexInformer, Stop, Stopper};
+use k8s_informer::{DynamicObject, Indexer, Lister, Object, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -69,8 +69,8 @@ impl Picky {
     }
 }
 
-fn found(indexer: &Indexer<DynamicObject>, name: &str) -> usize {
-    indexer.by_index("picky", name).unwrap().len()
+fn found(lister: &Lister<DynamicObject>, name: &str) -> usize {
+    lister.by_index("picky", name).unwrap().len()
 }
 
 #[test]
@@ -101,14 +101,14 @@ fn unindexed_object_is_cached_delivered_and_counted() {
             "add good@2 initial"
         ]
     );
-    let indexer = informer.indexer();
-    assert_eq!(indexer.len(), 3);
-    assert_eq!(["bad", "good"].map(|name| found(indexer, name)), [0, 1]);
+    let lister = informer.lister();
+    assert_eq!(lister.len(), 3);
+    assert_eq!(["bad", "good"].map(|name| found(&lister, name)), [0, 1]);
     assert_eq!(
-        indexer.unindexed("picky").unwrap(),
+        lister.unindexed("picky").unwrap(),
         ["bad".into(), "bad2".into()]
     );
-    let incomplete = indexer.by_complete_index("picky", "good").unwrap_err();
+    let incomplete = lister.by_complete_index("picky", "good").unwrap_err();
     assert!(
         matches!(incomplete, IndexError::Unindexed { .. }),
         "{incomplete}"
@@ -128,7 +128,7 @@ fn new_state_is_indexed_again() {
     assert_eq!(
         (
             informer.status().unindexed,
-            found(informer.indexer(), "bad")
+            found(&informer.lister(), "bad")
         ),
         (1, 0)
     );
@@ -138,7 +138,7 @@ fn new_state_is_indexed_again() {
     assert_eq!(
         (
             informer.status().unindexed,
-            found(informer.indexer(), "bad")
+            found(&informer.lister(), "bad")
         ),
         (0, 1)
     );
@@ -149,7 +149,7 @@ fn new_state_is_indexed_again() {
     assert_eq!(
         (
             informer.status().unindexed,
-            found(informer.indexer(), "bad")
+            found(&informer.lister(), "bad")
         ),
         (1, 0)
     );
@@ -186,7 +186,7 @@ fn relist_indexes_again_and_reports_a_state_once() {
         feed.list(version, &[("bad", "1")]);
         until("the relist", || picky.calls() == calls);
     }
-    until("the index", || found(informer.indexer(), "bad") == 1);
+    until("the index", || found(&informer.lister(), "bad") == 1);
     assert_eq!((informer.status().unindexed, reported()), (0, 1));
     running.end().unwrap();
 }
@@ -388,5 +388,6 @@ fn reflector_keeps_unindexed_objects_in_an_indexer() {
         );
         stop.stop();
     });
-    assert_eq!(["bad", "bad2"].map(|name| found(&indexer, name)), [0, 0]);
+    let lister = Lister::new(indexer);
+    assert_eq!(["bad", "bad2"].map(|name| found(&lister, name)), [0, 0]);
 }

@@ -126,7 +126,7 @@ impl Run {
             return self.fail(format!("not an object: {json}"));
         };
         let waited = informer.wait_for_object(&thing, Duration::MAX, &stop);
-        let cached = informer.indexer().get_by_key(KEYS[state.key]);
+        let cached = informer.lister().get_by_key(KEYS[state.key]);
         let cached = cached.and_then(|it| it.resource_version().parse::<u64>().ok());
         let is_complete = informer.status().complete;
         let is_true = match &waited {
@@ -160,7 +160,7 @@ impl Run {
             return None;
         }
         for (key, state) in world.server.state_at(entries) {
-            let cached = informer.indexer().get_by_key(KEYS[key]);
+            let cached = informer.lister().get_by_key(KEYS[key]);
             let is_newer = |cached: Arc<Thing>| {
                 world.server.position(cached.write) >= world.server.position(state.write)
             };
@@ -387,7 +387,7 @@ impl World {
 /// index function failed for it.
 fn cached(informer: &Informer) -> Result<Cached, String> {
     let mut cached = BTreeMap::new();
-    let all = informer.indexer().list();
+    let all = informer.lister().list();
     for thing in &all {
         let key = format!("{}/{}", thing.namespace(), thing.name());
         let key = crate::thing::key_index(&key).ok_or("an unknown key")?;
@@ -395,7 +395,7 @@ fn cached(informer: &Informer) -> Result<Cached, String> {
     }
     let mut indexed = 0;
     for value in 0..3 {
-        let things = informer.indexer().by_index(INDEX, &group(value));
+        let things = informer.lister().by_index(INDEX, &group(value));
         let things = things.map_err(|error| error.to_string())?;
         if let Some(wrong) = things
             .iter()
@@ -405,7 +405,7 @@ fn cached(informer: &Informer) -> Result<Cached, String> {
         }
         indexed += things.len();
     }
-    let unindexed = informer.indexer().unindexed(INDEX);
+    let unindexed = informer.lister().unindexed(INDEX);
     let unindexed = unindexed.map_err(|error| error.to_string())?;
     for key in &unindexed {
         let key = crate::thing::key_index(key).ok_or("an unknown key")?;

@@ -112,7 +112,7 @@ impl Observer {
         let Some(informer) = run.informer().filter(|_| is_in_step) else {
             return Ok(());
         };
-        let cached = informer.indexer().get_by_key(&key);
+        let cached = informer.lister().get_by_key(&key);
         match cached.as_ref().map(|cached| cached.write) == new.map(|new| new.write) {
             true => Ok(()),
             false => Err(format!("the cache has {cached:?}")),

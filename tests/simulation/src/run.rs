@@ -329,7 +329,7 @@ impl Run {
             };
             if is_late {
                 world.count(Fault::LateHandler);
-                let cached = informer.indexer().list();
+                let cached = informer.lister().list();
                 view.replay = cached
                     .iter()
                     .filter_map(|thing| {

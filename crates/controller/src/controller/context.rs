@@ -271,8 +271,7 @@ impl Context {
                 continue;
             }
             let lister = source.informer.lister();
-            let indexer = lister.indexer();
-            children.extend(indexer.by_complete_index(OWNER_INDEX, &self.uid)?);
+            children.extend(lister.by_complete_index(OWNER_INDEX, &self.uid)?);
         }
         let order = |child: &Arc<C>| {
             let names = [child.namespace(), child.name(), child.uid()];
@@ -493,7 +492,7 @@ impl Context {
         let (at, source) = apply::source_of(&self.call, &sources, &mut child)?;
         let target = apply::target_of(&child)?;
         let key = target.to_key();
-        let cached = source.informer.indexer().get_by_key(&key);
+        let cached = source.informer.lister().get_by_key(&key);
         let apply = Apply {
             call: &self.call,
             owner: &owner,

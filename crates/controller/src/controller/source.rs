@@ -196,7 +196,7 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
     }
 
     fn cached(&self, key: &str) -> Option<(String, String)> {
-        let object = self.informer.indexer().get_by_key(key)?;
+        let object = self.informer.lister().get_by_key(key)?;
         Some((
             object.uid().to_owned(),
             object.resource_version().to_owned(),
@@ -230,7 +230,7 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
     }
 
     fn len(&self) -> usize {
-        self.informer.indexer().len()
+        self.informer.lister().len()
     }
 
     fn synced(&self) -> &Done {
@@ -238,7 +238,7 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
     }
 
     fn keys(&self) -> Vec<Key> {
-        self.informer.indexer().list_keys()
+        self.informer.lister().list_keys()
     }
 
     fn is_listed(&self) -> bool {

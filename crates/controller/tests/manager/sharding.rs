@@ -206,7 +206,7 @@ impl Replica {
     }
 
     fn cached<T: Resource + DeserializeOwned>(&self) -> BTreeSet<String> {
-        let keys = self.informer::<T>().indexer().list_keys();
+        let keys = self.informer::<T>().lister().list_keys();
         keys.iter().map(ToString::to_string).collect()
     }
 
