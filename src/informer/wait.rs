@@ -9,16 +9,17 @@ use crate::stop::{Done, Stop};
 /// `WaitForCacheSync` and `WaitFor`.
 ///
 /// ```
-/// use k8s_informer::{Done, Stopper};
 /// use k8s_informer::informer::wait_for_cache_sync;
+/// use k8s_informer::stop::{DoneSetter, Stopper};
 ///
 /// let (pods, nodes, stop) = (DoneSetter::new("pods"), DoneSetter::new("nodes"), Stopper::new());
+/// let all = [pods.signal(), nodes.signal()];
 /// pods.set();
 /// stop.stop();
-/// let error = wait_for_cache_sync(&stop, [&pods, &nodes]).unwrap_err();
+/// let error = wait_for_cache_sync(&stop, &all).unwrap_err();
 /// assert_eq!(error.to_string(), "stopped before syncing: nodes");
 /// nodes.set();
-/// assert!(wait_for_cache_sync(&stop, [&pods, &nodes]).is_ok());
+/// assert!(wait_for_cache_sync(&stop, &all).is_ok());
 /// ```
 ///
 /// # Errors

@@ -36,7 +36,7 @@ use crate::stop::Stop;
 /// let pod: DynamicObject = serde_json::from_str(r#"{"metadata": {"name": "web", "resourceVersion": "42"}}"#)?;
 /// let queue = Arc::new(DeltaFifo::new(Accessor::object()));
 /// let (processed, stop) = (queue.processed().unwrap(), Stopper::new());
-/// queue.add(Arc::new(pod))?;
+/// queue.replace(vec![Arc::new(pod)], "42")?;
 /// let consumer = std::thread::spawn({ let queue = queue.clone(); move || queue.pop(&mut |_, _| Ok(())) });
 /// processed.wait("41", Duration::from_secs(10), &stop)?;
 /// assert_eq!(processed.current(), "42");
