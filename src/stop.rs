@@ -31,7 +31,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::base::derive::debug_fields;
+use crate::base::derive::{debug_fields, unwind_safe};
 use crate::base::panic;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::sync::{Condvar, Mutex};
@@ -361,6 +361,11 @@ impl Shared {
         std::mem::take(&mut state.callbacks).into_values()
     }
 }
+
+unwind_safe!(Done);
+unwind_safe!(DoneSetter);
+unwind_safe!(Stop);
+unwind_safe!(Stopper);
 
 debug_fields!(Done, this, name: this.name(), done: this.is_done());
 

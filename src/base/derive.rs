@@ -30,4 +30,13 @@ macro_rules! clone_fields {
     };
 }
 
-pub(crate) use {clone_fields, debug_fields};
+/// Declares that a caught panic leaves the values of a type as usable as before. User code runs
+/// without locks, and a change that it interrupts is undone or completed.
+macro_rules! unwind_safe {
+    ($type:ident $(<$parameter:ident $(: $bound:ident)?>)?) => {
+        impl $(<$parameter $(: $bound)?>)? std::panic::UnwindSafe for $type $(<$parameter>)? {}
+        impl $(<$parameter $(: $bound)?>)? std::panic::RefUnwindSafe for $type $(<$parameter>)? {}
+    };
+}
+
+pub(crate) use {clone_fields, debug_fields, unwind_safe};

@@ -67,7 +67,7 @@ use self::connections::Connections;
 use self::credential_data::config_error;
 use self::policy::Policy;
 use self::resource::{JSON, PARTIAL, ResourceListerWatcher};
-use crate::base::derive::debug_fields;
+use crate::base::derive::{debug_fields, unwind_safe};
 use crate::base::sync::Mutex;
 use crate::error::Error;
 use crate::log;
@@ -329,6 +329,8 @@ fn base_name(program: &OsStr) -> String {
 }
 
 // The credentials are omitted.
+unwind_safe!(Client);
+
 debug_fields!(Client, this,
     server: this.server(),
     default_namespace: this.default_namespace()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::error::Processed;
 use super::front::{Accumulator, Front};
 use super::{PopError, ProcessError};
-use crate::base::derive::debug_fields;
+use crate::base::derive::{debug_fields, unwind_safe};
 use crate::base::panic::catch;
 use crate::base::shrink::Shrink;
 use crate::object::{Accessor, Deleted, Key};
@@ -309,6 +309,8 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
         Ok(())
     }
 }
+
+unwind_safe!(Fifo<T>);
 
 debug_fields!(Fifo<T>, this,
     len: this.len(),

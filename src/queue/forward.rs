@@ -68,6 +68,8 @@ macro_rules! forward_queue {
             }
         }
 
+        crate::base::derive::unwind_safe!($queue<T>);
+
         crate::base::derive::debug_fields!($queue<T>, this,
             len: this.len(),
             synced: this.front.synced().is_done(),

@@ -5,7 +5,7 @@ use super::{
     Action, AddIndexersError, Change, IndexError, Indexers, KnownObjects, NewVersion,
     ReflectorStore, Store, StoreError, ThreadSafeStore, TransactionError, Transform, Write,
 };
-use crate::base::derive::debug_fields;
+use crate::base::derive::{debug_fields, unwind_safe};
 use crate::entry::{Applied, Delta, Door, Entry, Gaps, Staging};
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Deleted, Key, Object};
@@ -417,5 +417,7 @@ impl<T: Send + Sync> Store<T> for Indexer<T> {
         self.transaction(changes)
     }
 }
+
+unwind_safe!(Indexer<T>);
 
 debug_fields!(Indexer<T>: store);

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::index::label_index;
 use super::{IndexError, Indexer, NAMESPACE_INDEX};
-use crate::base::derive::{clone_fields, debug_fields};
+use crate::base::derive::{clone_fields, debug_fields, unwind_safe};
 use crate::object::{Key, Object};
 use crate::selector::Selector;
 
@@ -178,6 +178,8 @@ impl<T: Object> Lister<T> {
 }
 
 clone_fields!(Lister<T>: indexer);
+
+unwind_safe!(Lister<T>);
 
 debug_fields!(Lister<T>: indexer);
 

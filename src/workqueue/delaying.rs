@@ -3,7 +3,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::{Item, WorkQueue};
-use crate::base::derive::debug_fields;
+use crate::base::derive::{debug_fields, unwind_safe};
 
 /// A [`WorkQueue`] that can also add items after a delay. client-go's `TypedDelayingInterface`.
 ///
@@ -63,5 +63,7 @@ impl<T: Item> Deref for DelayingQueue<T> {
         &self.queue
     }
 }
+
+unwind_safe!(DelayingQueue<T: Item>);
 
 debug_fields!(DelayingQueue<T: Item>: queue);

@@ -3,7 +3,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::{Item, RateLimiter, RateLimitingQueue, WorkQueue};
-use crate::base::derive::debug_fields;
+use crate::base::derive::{debug_fields, unwind_safe};
 
 /// A [`WorkQueue`] with priorities, delays and rate limits. It corresponds to the `PriorityQueue`
 /// of controller-runtime.
@@ -145,5 +145,7 @@ impl<T: Item> Deref for PriorityQueue<T> {
         &self.queue
     }
 }
+
+unwind_safe!(PriorityQueue<T: Item>);
 
 debug_fields!(PriorityQueue<T: Item>: queue);

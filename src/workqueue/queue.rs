@@ -9,6 +9,7 @@ use self::builder::WorkQueueBuilder;
 use super::item::Item;
 use super::shared::Shared;
 use super::state::{Taken, Ticket};
+use crate::base::derive::unwind_safe;
 use crate::base::panic::catch;
 use crate::base::threads::{Owner, Threads};
 use crate::log;
@@ -230,6 +231,8 @@ impl<T: Item> Drop for WorkQueue<T> {
         self.join();
     }
 }
+
+unwind_safe!(WorkQueue<T: Item>);
 
 impl<T: Item> fmt::Debug for WorkQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,7 +2,7 @@ use std::io;
 use std::ops::Deref;
 
 use super::{DelayingQueue, Item, RateLimiter, WorkQueue};
-use crate::base::derive::debug_fields;
+use crate::base::derive::{debug_fields, unwind_safe};
 
 /// A [`DelayingQueue`] that retries failed items with the delays of a [`RateLimiter`]. client-go's
 /// `TypedRateLimitingInterface`.
@@ -76,5 +76,7 @@ impl<T: Item> Deref for RateLimitingQueue<T> {
         &self.queue
     }
 }
+
+unwind_safe!(RateLimitingQueue<T: Item>);
 
 debug_fields!(RateLimitingQueue<T: Item>: queue);

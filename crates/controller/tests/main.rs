@@ -1,6 +1,7 @@
 //! Tests of controllers, leader elections and event recorders on the embedded API server.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod auto_traits;
 mod client_go_traces;
 mod controller;
 mod controller_test;

@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod apiserver;
+#[cfg(all(feature = "controller", feature = "real"))]
+mod auto_traits;
 #[cfg(unix)]
 mod real;

@@ -17,7 +17,7 @@ use super::queue::InformerQueue;
 use super::scope::{InformerScope, Scoped};
 use super::shared_informer::{NamespaceSource, SharedIndexInformer};
 use super::source::Source;
-use crate::base::derive::debug_fields;
+use crate::base::derive::{debug_fields, unwind_safe};
 use crate::base::panic::catch;
 use crate::base::sync::Mutex;
 use crate::base::threads::{Owner, Threads};
@@ -360,5 +360,7 @@ impl Factory {
         SharedIndexInformer::of(sources, options)
     }
 }
+
+unwind_safe!(SharedInformerFactory);
 
 debug_fields!(SharedInformerFactory, this, scope: this.factory.scope);

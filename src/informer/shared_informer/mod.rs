@@ -17,7 +17,7 @@ use super::options::SharedIndexInformerOptions;
 use super::pipeline::PipelineState;
 use super::process::CachePart;
 use super::shared_processor::SharedProcessor;
-use crate::base::derive::{clone_fields, debug_fields};
+use crate::base::derive::{clone_fields, debug_fields, unwind_safe};
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::threads::Owner;
@@ -429,6 +429,8 @@ impl<T: Object> SharedIndexInformer<T> {
 }
 
 clone_fields!(SharedIndexInformer<T>: shared);
+
+unwind_safe!(SharedIndexInformer<T>);
 
 debug_fields!(SharedIndexInformer<T>, this,
     name: this.shared.state.name,

@@ -529,9 +529,9 @@ pub struct ManagerBuilder {
     lease: Option<(String, String)>,
     shards: Option<ShardOptions>,
     identity: Option<String>,
-    configure_elector: Box<dyn FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder>,
+    configure_elector: Box<dyn FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder + Send>,
     configure_factory:
-        Box<dyn FnOnce(SharedInformerFactoryBuilder) -> SharedInformerFactoryBuilder>,
+        Box<dyn FnOnce(SharedInformerFactoryBuilder) -> SharedInformerFactoryBuilder + Send>,
     address: Option<String>,
     metrics: MetricsRegistry,
     healthz: Checks,
@@ -641,7 +641,7 @@ impl ManagerBuilder {
     /// second more.
     pub fn configure_leader_election(
         mut self,
-        configure: impl FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder + 'static,
+        configure: impl FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder + Send + 'static,
     ) -> Self {
         self.configure_elector = Box::new(configure);
         self
@@ -650,7 +650,9 @@ impl ManagerBuilder {
     /// Changes the settings of the informers, for example their scope or resync period.
     pub fn configure_informers(
         mut self,
-        configure: impl FnOnce(SharedInformerFactoryBuilder) -> SharedInformerFactoryBuilder + 'static,
+        configure: impl FnOnce(SharedInformerFactoryBuilder) -> SharedInformerFactoryBuilder
+        + Send
+        + 'static,
     ) -> Self {
         self.configure_factory = Box::new(configure);
         self

@@ -1,0 +1,75 @@
+//! The auto traits of all public types.
+
+#[path = "../../../tests/auto_traits/check.rs"]
+pub(crate) mod check;
+
+use k8s_informer::DynamicObject;
+use k8s_informer_controller::{
+    Applied, ApplyOptions, AwaitedWrite, Condition, ConditionStatus, Conditions, Context,
+    Controller, ControllerBuilder, ControllerError, ControllerStatus, Counter, Failure, Gauge,
+    Histogram, LastFailure, Manager, ManagerBuilder, MetricsRegistry, Next, OwnerError, Predicate,
+    RemoveFinalizersError, RemovedFinalizers, ShardBy, SourceWait, events, leader_election,
+    metrics,
+};
+
+use self::check::{assert_complete, types};
+
+type T = DynamicObject;
+
+/// Builders have functions that are called once, on one thread.
+fn send_only() -> Vec<String> {
+    types![send:
+        events::EventRecorderBuilder,
+        ControllerBuilder<T>,
+        ManagerBuilder,
+    ]
+}
+
+#[test]
+fn public_types_are_send_and_sync() {
+    let sync = types![sync:
+        Applied,
+        ConditionStatus,
+        ControllerError,
+        Next,
+        ShardBy,
+        events::EventError,
+        events::EventType,
+        events::EventDraft<'static>,
+        events::EventRecorder,
+        events::EventStats,
+        events::ObjectReference,
+        events::ShutdownReport,
+        leader_election::Ended<()>,
+        leader_election::LeaderElectionError,
+        leader_election::LeaderElector,
+        leader_election::LeaderElectorBuilder,
+        leader_election::Leading,
+        leader_election::Lease,
+        leader_election::LeaseLock,
+        leader_election::Record,
+        leader_election::Token,
+        metrics::ReconcileResult,
+        ApplyOptions,
+        AwaitedWrite,
+        Condition,
+        Conditions,
+        Context,
+        Controller<T>,
+        ControllerStatus,
+        Counter,
+        Failure,
+        Gauge,
+        Histogram,
+        LastFailure,
+        Manager,
+        MetricsRegistry,
+        OwnerError,
+        Predicate<T>,
+        RemoveFinalizersError,
+        RemovedFinalizers,
+        SourceWait,
+    ];
+    let api = include_str!("../../../docs/public-api-k8s-informer-controller.txt");
+    assert_complete(api, send_only().into_iter().chain(sync));
+}
