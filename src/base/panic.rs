@@ -43,6 +43,10 @@ impl Error for Panicked {}
 ///
 /// `AssertUnwindSafe` is correct here: callers modify their own state only after the callback
 /// returns, and a panic does not poison the locks that some of them hold.
+///
+/// # Errors
+///
+/// Returns the panic of the callback.
 pub fn catch<R>(callback: impl FnOnce() -> R) -> Result<R, Panicked> {
     catch_unwind(AssertUnwindSafe(callback)).map_err(|payload| {
         let panicked = Panicked::of(&*payload);

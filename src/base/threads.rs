@@ -284,6 +284,10 @@ impl Threads {
     }
 
     /// Starts a thread of the group, with this stack size or the default.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system cannot start a thread.
     pub fn spawn(
         &self,
         name: String,

@@ -50,6 +50,7 @@ impl<T> Accessor<T> {
 
     /// Sets the function that reads the resource version. It returns `None` for an object without
     /// metadata.
+    #[must_use]
     pub fn with_resource_version(
         self,
         resource_version: impl for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync + 'static,

@@ -38,7 +38,11 @@ impl UnixTime {
     }
 
     /// Parses a time as `metav1.Time` does, with Go's `time.Parse(time.RFC3339, text)`. Returns
-    /// `Ok(None)` for the zero time, and the reason as an error.
+    /// `None` for the zero time.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the text is no time.
     pub fn parse(text: &str) -> Result<Option<Self>, &'static str> {
         let time = rfc3339(&mut text.as_bytes()).ok_or("not an RFC 3339 time")?;
         Ok(Some(time).filter(|time| *time != Self::ZERO))

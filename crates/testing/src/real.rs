@@ -159,7 +159,10 @@ impl RealApiServer {
     /// Returns a client with all rights. Install the definitions of custom resources with
     /// [`Client::install_crds`].
     pub fn client(&self) -> &Client {
-        self.client.get().expect("the server has been ready")
+        match self.client.get() {
+            Some(client) => client,
+            None => unreachable!("`start` returns a server that has been ready"),
+        }
     }
 
     /// Returns the configuration of a client with all rights. To act as a user, call

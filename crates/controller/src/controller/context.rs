@@ -163,6 +163,10 @@ impl Context {
     /// guarantee.
     ///
     /// [`Leading::ensure`]: crate::leader_election::Leading::ensure
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Leading::ensure`]. Return the error: the call is repeated if the program leads.
     pub fn ensure(&self) -> Result<(), Failure> {
         match self.call.of.leading.get() {
             Some(leading) => Ok(leading.ensure()?),
@@ -481,6 +485,10 @@ impl Context {
     }
 
     /// Like [`apply`](Self::apply), with options. [`ApplyOptions::force`] has an example.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`apply`](Self::apply).
     pub fn apply_with<C: FullMetadata + DeserializeOwned + Serialize>(
         &self,
         child: impl Serialize,

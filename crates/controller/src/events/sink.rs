@@ -19,9 +19,17 @@ use k8s_informer::stop::Stop;
 /// [missing event](Error::is_not_found), a patch becomes a create. Other errors end the attempt.
 pub trait EventSink: Send + Sync + 'static {
     /// Creates an event from its complete JSON.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the request.
     fn create(&self, namespace: &str, event: &Value, stop: &Stop) -> Result<(), Error>;
 
     /// Updates the count of an event with a strategic merge patch.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the request.
     fn patch(&self, namespace: &str, name: &str, patch: &Value, stop: &Stop) -> Result<(), Error>;
 }
 
