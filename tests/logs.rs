@@ -54,7 +54,7 @@ fn log_lines_name_the_informer_and_hide_secrets() {
     let handler = informer.add_handler_with_options(handler, options).unwrap();
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
+    factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
     assert!(handler.synced().wait_timeout(SOON));
     server.create(secrets, secret("b")).unwrap();
     let name = informer.name();

@@ -221,7 +221,7 @@ fn concurrent_requests_get_one_informer_with_metrics() {
         assert_eq!(provider.live(), 1);
         let stop = Stopper::new();
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
+        factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
         assert!(!provider.recorded.versions.lock().unwrap().is_empty());
         factory.shutdown();
         assert_eq!(provider.live(), 0);
@@ -239,7 +239,7 @@ fn start_and_watch_adds(
         .unwrap();
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
+    factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
     added
 }
 
@@ -251,7 +251,7 @@ fn id3_metrics_end_with_each_informer() {
     let first = factory.dynamic(pods());
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
+    factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
     assert!(factory.stop_informer(&first));
     assert_eq!(provider.live(), 0);
     let second = factory.dynamic(pods());
@@ -530,7 +530,7 @@ fn example_serves_valid_prometheus_text() {
     });
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
+    factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
     assert!(handler.synced().wait_timeout(SOON));
     let version = server.resource_version();
     wait_until("the reflector has received all objects", || {

@@ -74,7 +74,7 @@ pub(crate) fn waits(n: usize) -> Duration {
     source.add(json!({"metadata": {"name": "item"}}));
     let running = Running::new(informer(source.clone()));
     let informer = &running.informer;
-    informer.wait_for_sync(&running.stop, LIMIT).unwrap();
+    informer.wait_for_sync(LIMIT, &running.stop).unwrap();
     let version = |number| (source.resource_version() + 1 + number as u64).to_string();
     let (waiting, measured) = (Arc::new(Barrier::new(n + 1)), Stopper::new());
     let waits = (0..n).map(|number| {

@@ -27,7 +27,7 @@
 //!     let (informer, stop) = (informer.clone(), stop.clone());
 //!     move || informer.run(&stop)
 //! });
-//! assert!(informer.wait_for_sync(&stop, None).is_ok());
+//! assert!(informer.wait_for_sync(None, &stop).is_ok());
 //! assert!(informer.lister().get("default", "web-0").is_some());
 //! stop.stop();
 //! thread.join().unwrap()?;

@@ -16,10 +16,10 @@ use crate::stop::{Done, Stop};
 /// let all = [pods.signal(), nodes.signal()];
 /// pods.set();
 /// stop.stop();
-/// let error = wait_for_cache_sync(&stop, &all).unwrap_err();
+/// let error = wait_for_cache_sync(&all, &stop).unwrap_err();
 /// assert_eq!(error.to_string(), "stopped before syncing: nodes");
 /// nodes.set();
-/// assert!(wait_for_cache_sync(&stop, &all).is_ok());
+/// assert!(wait_for_cache_sync(&all, &stop).is_ok());
 /// ```
 ///
 /// # Errors
@@ -28,8 +28,8 @@ use crate::stop::{Done, Stop};
 /// once more after the stop.
 #[doc(alias = "WaitForCacheSync")]
 pub fn wait_for_cache_sync<'a>(
-    stop: &Stop,
     synced: impl IntoIterator<Item = &'a Done>,
+    stop: &Stop,
 ) -> Result<(), SyncError> {
     let mut unsynced = Vec::new();
     for done in synced {
@@ -60,7 +60,7 @@ pub fn wait_for_cache_sync<'a>(
 /// let client = Client::new(Config::new(server.url()))?;
 /// let pods = observe::<Pod>(client).start()?;
 /// let options = SyncOptions::new().timeout(Duration::from_secs(60)).fail_fast();
-/// let error = pods.wait_for_sync(&Stop::never(), options).unwrap_err();
+/// let error = pods.wait_for_sync(options, &Stop::never()).unwrap_err();
 /// assert!(error.is_refused() && !error.timed_out());
 /// assert!(error.unsynced[0].last_error.as_ref().is_some_and(|error| error.is_forbidden()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -200,7 +200,7 @@ impl SyncError {
     /// let stop = Stopper::new();
     /// stop.stop(); // With `Stop::on_signals`, this is Ctrl-C.
     /// let pods = observe::<Pod>(client).start()?;
-    /// match pods.wait_for_sync(&stop, None) {
+    /// match pods.wait_for_sync(None, &stop) {
     ///     Err(error) if error.is_stopped() => return Ok(()),
     ///     synced => synced?,
     /// }

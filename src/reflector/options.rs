@@ -135,7 +135,7 @@ pub struct ReflectorOptions {
     /// let stop = Stopper::new();
     /// # std::thread::scope(|scope| {
     /// # scope.spawn(|| backups.run(&stop));
-    /// let error = backups.wait_for_sync(&stop, None).unwrap_err().to_string();
+    /// let error = backups.wait_for_sync(None, &stop).unwrap_err().to_string();
     /// assert!(error.contains("schedule: often is no schedule"), "{error}");
     /// # stop.stop();
     /// # });

@@ -697,10 +697,13 @@ fn modify_returns_503_of_a_write_without_retry() {
 fn stop_ends_wait_between_conflict_retries() {
     let stop = Stopper::new();
     let mut calls = 0;
-    let result: Result<(), Error> = retry_on_conflict(&stop, || {
-        calls += 1;
-        stop.stop();
-        Err(Error::from_status(serde_json::from_str(CONFLICT).unwrap()))
-    });
+    let result: Result<(), Error> = retry_on_conflict(
+        || {
+            calls += 1;
+            stop.stop();
+            Err(Error::from_status(serde_json::from_str(CONFLICT).unwrap()))
+        },
+        &stop,
+    );
     assert!(result.unwrap_err().is_stopped() && calls == 1, "{calls}");
 }

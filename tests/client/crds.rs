@@ -103,7 +103,7 @@ fn installed_resources_are_established_and_served() {
     }
     factory.start(&world.stop).unwrap();
     factory
-        .wait_for_cache_sync_with(&world.stop, TIMEOUT)
+        .wait_for_cache_sync_with(TIMEOUT, &world.stop)
         .unwrap();
     factory.shutdown();
 }

@@ -166,7 +166,7 @@ fn picky_error(change: impl FnOnce(&mut ReflectorOptions)) -> String {
     thread::scope(|scope| {
         scope.spawn(|| informer.run(&stop));
         informer
-            .wait_for_sync(&stop, Duration::from_secs(20))
+            .wait_for_sync(Duration::from_secs(20), &stop)
             .unwrap_err();
         stop.stop();
     });

@@ -113,7 +113,7 @@ fn informer_error_names_similar_resources() {
     let informer = factory.dynamic(GroupVersionResource::new("batch", "v1", "deployments"));
     factory.start(&stop).unwrap();
     let error = factory
-        .wait_for_cache_sync_with(&stop, TIMEOUT)
+        .wait_for_cache_sync_with(TIMEOUT, &stop)
         .unwrap_err();
     let similar = "similar names: deployments.apps";
     assert!(error.to_string().contains(similar), "{error}");

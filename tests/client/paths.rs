@@ -179,7 +179,7 @@ fn scope_with_invalid_namespace_fails_to_start() {
         assert!(error.contains(&format!("namespace {bad:?}")), "{error}");
         assert!(!informer.has_synced() && !good.is_stopped());
         let error = factory
-            .wait_for_cache_sync_with(&Stop::never(), SOON)
+            .wait_for_cache_sync_with(SOON, &Stop::never())
             .unwrap_err();
         assert!(error.unsynced.iter().all(|one| one.not_started), "{error}");
 

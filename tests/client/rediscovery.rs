@@ -300,7 +300,7 @@ fn factory_finds_resources_by_name() {
     }
     assert!(by_resource.is_same(&by_name));
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
+    factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
     assert_eq!(
         by_name.lister().list().len(),
         1,

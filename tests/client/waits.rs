@@ -137,7 +137,7 @@ fn reporting(
 
 fn wait_for_red(world: &World) -> Result<String, WaitError> {
     let is_red = |map: Option<&ConfigMap>| color(map) == Some("red");
-    let map = world.maps().wait_for("a", None, &world.stop, is_red)?;
+    let map = world.maps().wait_for("a", is_red, None, &world.stop)?;
     Ok(map.unwrap().resource_version().to_owned())
 }
 
@@ -149,7 +149,7 @@ fn wait_for_passes_each_state_until_the_condition_holds() {
     let other = json!({"metadata": {"name": "b"}, "data": {"color": "red"}});
     world.server.create(MAPS, other).unwrap();
     let map = world.during(
-        |world| world.maps().wait_for("a", None, &world.stop, condition),
+        |world| world.maps().wait_for("a", condition, None, &world.stop),
         || {
             assert_eq!(next(), None);
             world.create_map("blue");
@@ -165,7 +165,7 @@ fn wait_for_passes_each_state_until_the_condition_holds() {
     assert_eq!(color(map.unwrap().as_deref()), Some("red"));
     let absent = world
         .maps()
-        .wait_for("c", None, &world.stop, |map| map.is_none());
+        .wait_for("c", |map| map.is_none(), None, &world.stop);
     assert!(absent.unwrap().is_none());
     let requests = world.server.requests();
     let selects = |request: &k8s_informer_testing::RequestRecord| {
@@ -342,7 +342,7 @@ fn stop_ends_wait_in_every_phase() {
                     |world| {
                         world
                             .maps()
-                            .wait_for("a", timeout, &world.stop, |map| map.is_some())
+                            .wait_for("a", |map| map.is_some(), timeout, &world.stop)
                     },
                     || {
                         phase.reached(&world, usize::from(timeout.is_some()));
@@ -387,7 +387,7 @@ fn timeout_ends_wait_in_every_phase() {
                 |world| {
                     world
                         .maps()
-                        .wait_for("a", minute, &world.stop, |map| map.is_some())
+                        .wait_for("a", |map| map.is_some(), minute, &world.stop)
                 },
                 || {
                     phase.reached(&world, 1);
@@ -434,7 +434,7 @@ fn last_error_is_forgotten_after_a_list() {
             |world| {
                 world
                     .maps()
-                    .wait_for("a", minute, &world.stop, |map| map.is_some())
+                    .wait_for("a", |map| map.is_some(), minute, &world.stop)
             },
             || {
                 // The first wait is that of the timeout, unless the back-off begins earlier.
@@ -480,7 +480,7 @@ fn body_above_the_limit_ends_the_wait_at_once() {
         .api::<ConfigMap>(Some("default"));
     let error = world
         .during(
-            |world| maps.wait_for("a", None, &world.stop, |map| map.is_none()),
+            |world| maps.wait_for("a", |map| map.is_none(), None, &world.stop),
             || {},
         )
         .unwrap_err();
@@ -511,7 +511,7 @@ fn expired_id_token_ends_the_wait_at_once() {
         .api::<ConfigMap>(Some("default"));
     let error = world
         .during(
-            |world| maps.wait_for("a", None, &world.stop, |map| map.is_none()),
+            |world| maps.wait_for("a", |map| map.is_none(), None, &world.stop),
             || {},
         )
         .unwrap_err();
@@ -545,7 +545,7 @@ fn unknown_kinds_and_invalid_arguments_are_refused() {
     world.server.clear_requests();
 
     for name in ["", "a/b", ".."] {
-        refused(world.maps().wait_for(name, None, stop, |_| true).map(drop));
+        refused(world.maps().wait_for(name, |_| true, None, stop).map(drop));
     }
     let everywhere = world.client.api::<Pod>(None);
     let text = refused(
@@ -606,7 +606,7 @@ fn names_are_escaped_in_the_selector() {
     let world = World::new();
     let map = world
         .maps()
-        .wait_for("a,b=c\\", None, &world.stop, |map| map.is_none());
+        .wait_for("a,b=c\\", |map| map.is_none(), None, &world.stop);
     assert!(map.unwrap().is_none());
     let requests = world.server.requests();
     assert_eq!(
@@ -735,7 +735,7 @@ fn undecodable_object_is_the_last_error_until_it_is_gone() {
             |world| {
                 world
                     .maps()
-                    .wait_for("a", minute, &world.stop, |map| map.is_some())
+                    .wait_for("a", |map| map.is_some(), minute, &world.stop)
             },
             || {
                 assert!(world.clock.until_waits(2, TIMEOUT));
@@ -842,7 +842,7 @@ fn panic_of_the_condition_ends_the_timeout_thread() {
     let minute = Duration::from_secs(60);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let panics = |_: Option<&ConfigMap>| panic!("the condition panics");
-        world.maps().wait_for("a", minute, &world.stop, panics)
+        world.maps().wait_for("a", panics, minute, &world.stop)
     }));
     // The scope of the thread has ended, so the panic arrives only after the thread has ended.
     assert!(panicked.is_err() && !world.stop.is_stopped());

@@ -148,7 +148,7 @@ fn waits_within_a_step_return_an_error() {
             // Returns at once, with a warning.
             waiting.ended().wait();
             sender
-                .send(waiting.wait_for_sync(&stop, None).is_err())
+                .send(waiting.wait_for_sync(None, &stop).is_err())
                 .unwrap();
         })
     });

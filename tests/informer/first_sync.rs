@@ -52,7 +52,7 @@ fn fa4_factory_never_started_fails_the_wait() {
         .observe(Source::dynamic(resource("nodes")))
         .start()
         .unwrap();
-    nodes.wait_for_sync(&stop, SOON).unwrap();
+    nodes.wait_for_sync(SOON, &stop).unwrap();
     let error = factory.wait_for_cache_sync(&stop).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -60,7 +60,7 @@ fn fa4_factory_never_started_fails_the_wait() {
     );
 
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
+    factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
     drop(nodes);
     assert!(factory.shutdown());
 }
@@ -75,10 +75,10 @@ fn fail_fast_wait_ends_with_the_first_refusal() {
         let stop = Stopper::new();
         factory.start(&stop).unwrap();
         let of_the_factory = factory
-            .wait_for_cache_sync_with(&stop, fail_fast())
+            .wait_for_cache_sync_with(fail_fast(), &stop)
             .unwrap_err();
         // The server has already rejected a request of the informer, so this wait fails at once.
-        let of_the_informer = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
+        let of_the_informer = pods.wait_for_sync(fail_fast(), &stop).unwrap_err();
         for error in [of_the_factory, of_the_informer] {
             assert!(
                 error.is_refused() && !error.timed_out() && !error.is_stopped(),
@@ -102,7 +102,7 @@ fn fail_fast_wait_continues_on_transient_errors() {
         .observe(Source::dynamic(resource("pods")))
         .start()
         .unwrap();
-    pods.wait_for_sync(&Stop::never(), fail_fast()).unwrap();
+    pods.wait_for_sync(fail_fast(), &Stop::never()).unwrap();
     assert_eq!(server.pending_faults(), 0);
     let error = pods.status().last_error.unwrap();
     assert_eq!(error.status().unwrap().code, 503, "{error}");
@@ -119,7 +119,7 @@ fn fail_fast_wait_ends_while_another_informer_is_silent() {
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
     let error = factory
-        .wait_for_cache_sync_with(&stop, SyncOptions::new().fail_fast())
+        .wait_for_cache_sync_with(SyncOptions::new().fail_fast(), &stop)
         .unwrap_err();
     assert!(error.is_refused(), "{error}");
     let names: Vec<_> = error.unsynced.iter().map(|one| one.name.as_str()).collect();
@@ -155,7 +155,7 @@ fn lifted_refusal_does_not_end_a_later_wait() {
     };
     until("blue listed", listed);
     let options = SyncOptions::new().timeout(INSTANT).fail_fast();
-    let error = pods.wait_for_sync(&Stop::never(), options).unwrap_err();
+    let error = pods.wait_for_sync(options, &Stop::never()).unwrap_err();
     assert!(error.timed_out() && !error.is_refused(), "{error}");
 }
 
@@ -170,18 +170,18 @@ fn sync_error_distinguishes_timeout_stop_and_end() {
     until("failed", || pods.status().last_error.is_some());
     let kind = |error: &SyncError| (error.is_stopped(), error.timed_out(), error.is_refused());
     let error = factory
-        .wait_for_cache_sync_with(&stop, INSTANT)
+        .wait_for_cache_sync_with(INSTANT, &stop)
         .unwrap_err();
     assert_eq!(kind(&error), (false, true, false), "{error}");
     stop.stop();
     let error = factory
-        .wait_for_cache_sync_with(&stop, fail_fast())
+        .wait_for_cache_sync_with(fail_fast(), &stop)
         .unwrap_err();
     assert_eq!(kind(&error), (true, false, false), "{error}");
-    let error = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
+    let error = pods.wait_for_sync(fail_fast(), &stop).unwrap_err();
     assert_eq!(kind(&error), (true, false, false), "{error}");
     // The stop of this wait is a new one that is not signalled, but the informer has ended.
-    let error = pods.wait_for_sync(&Stop::never(), SOON).unwrap_err();
+    let error = pods.wait_for_sync(SOON, &Stop::never()).unwrap_err();
     assert_eq!(kind(&error), (false, false, false), "{error}");
     assert!(
         error
@@ -237,7 +237,7 @@ fn observation_reports_objects_that_cannot_be_decoded() {
     let maps =
         observe::<Counts>(client).on_error(move |error| sender.send(error.to_string()).unwrap());
     let maps = maps.start().unwrap();
-    maps.wait_for_sync(&Stop::never(), SOON).unwrap();
+    maps.wait_for_sync(SOON, &Stop::never()).unwrap();
     let map = json!({"metadata": {"name": "a"}, "data": {"n": "many"}});
     server
         .create("/api/v1/namespaces/default/configmaps", map)
@@ -260,7 +260,7 @@ fn refused_list_is_logged_once_as_permanent() {
     let pods = factory.informer_of(Source::dynamic(resource("pods")).scope(scope.clone()));
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
-    let error = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
+    let error = pods.wait_for_sync(fail_fast(), &stop).unwrap_err();
     assert!(
         error.is_refused() && error.to_string().contains("400"),
         "{error}"
@@ -283,7 +283,7 @@ fn wait_and_start_errors_have_equal_debug_and_display() {
         .observe(Source::dynamic(resource("pods")))
         .start()
         .unwrap();
-    let error = pods.wait_for_sync(&Stop::never(), fail_fast()).unwrap_err();
+    let error = pods.wait_for_sync(fail_fast(), &Stop::never()).unwrap_err();
     assert_eq!(format!("{error:?}"), error.to_string());
     let cause = error.unsynced[0].last_error.clone().unwrap();
     assert_eq!(format!("{cause:?}"), cause.to_string());

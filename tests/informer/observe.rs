@@ -84,7 +84,7 @@ fn events_arrive_on_handler_thread_or_the_only_one() {
                 "watcher run"
             }
         );
-        maps.wait_for_sync(&Stop::never(), SOON).unwrap();
+        maps.wait_for_sync(SOON, &Stop::never()).unwrap();
         assert!(maps.synced().is_done());
         assert_eq!(maps.stats().delivered, 1);
         assert_eq!(maps.informer().name(), "configmaps");
@@ -148,7 +148,7 @@ fn observations_of_equal_type_and_scope_share_informer() {
     let some = [(); 2].map(|()| start(factory.observe(Source::of::<ConfigMap>()).scope(web())));
     let own = start(factory.observe(Source::of::<ConfigMap>()).one_thread());
     for (observation, received) in all.iter().chain([&own]) {
-        observation.wait_for_sync(&Stop::never(), SOON).unwrap();
+        observation.wait_for_sync(SOON, &Stop::never()).unwrap();
         let mut first = [next(received), next(received)];
         first.sort();
         assert_eq!(first, ["+a", "+b"], "a late observation gets all objects");
@@ -250,13 +250,13 @@ fn observation_syncs_after_initial_callbacks_return() {
         .on_added(move |_| finished.recv().unwrap())
         .start()
         .unwrap();
-    maps.informer().wait_for_sync(&Stop::never(), SOON).unwrap();
+    maps.informer().wait_for_sync(SOON, &Stop::never()).unwrap();
     let error = maps
-        .wait_for_sync(&Stop::never(), Duration::from_millis(10))
+        .wait_for_sync(Duration::from_millis(10), &Stop::never())
         .unwrap_err();
     assert!(error.timed_out());
     finish.send(()).unwrap();
-    maps.wait_for_sync(&Stop::never(), SOON).unwrap();
+    maps.wait_for_sync(SOON, &Stop::never()).unwrap();
     assert_eq!(maps.stats().delivered, 1);
 }
 
@@ -267,7 +267,7 @@ fn timed_out_wait_reports_the_last_error() {
     let maps = observe::<ConfigMap>(client).start().unwrap();
     assert!(server.wait_for_requests(|requests| requests.len() > 1, SOON));
     let error = maps
-        .wait_for_sync(&Stop::never(), Duration::from_millis(50))
+        .wait_for_sync(Duration::from_millis(50), &Stop::never())
         .unwrap_err();
     assert!(
         error.timed_out() && error.to_string().contains("403"),
@@ -341,7 +341,7 @@ fn empty_selector_matches_no_objects() {
     assert_ne!(nothing, InformerScope::all());
     let (observe, received) = recording(observe::<ConfigMap>(client).scope(nothing));
     let maps = observe.start().unwrap();
-    maps.wait_for_sync(&Stop::never(), SOON).unwrap();
+    maps.wait_for_sync(SOON, &Stop::never()).unwrap();
     assert!(maps.lister().list().is_empty());
     assert!(maps.stop() && received.recv().is_err());
 }

@@ -184,7 +184,7 @@ fn wait_on_the_own_thread_fails() {
     let handler = move |_: &Arc<DynamicObject>, _| {
         let stop = Stopper::new();
         let reached = own.wait_for_resource_version("10", SOON, &stop);
-        let synced = own.wait_for_sync(&stop, None);
+        let synced = own.wait_for_sync(None, &stop);
         let current = own.wait_until_current(Instant::now(), &stop);
         sender.send((reached, synced, current)).unwrap();
     };

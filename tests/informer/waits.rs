@@ -148,7 +148,7 @@ fn status_at_sync(script: ScriptedListerWatcher, queue: InformerQueue) -> Reflec
         .synced()
         .on_done(move || read.set(reads.status()).unwrap());
     run(&informer, |stop| {
-        informer.wait_for_sync(stop, SOON).unwrap();
+        informer.wait_for_sync(SOON, stop).unwrap();
         until("status read", || status.get().is_some());
     });
     status.get().unwrap().clone()
@@ -221,7 +221,7 @@ fn w15_first_list_of_undecodable_objects_fails_the_wait() {
     {
         let informer = config_maps(response(&[broken("a"), broken("b")], is_watch_list), queue);
         run(&informer, |stop| {
-            let error = informer.wait_for_sync(stop, SOON).unwrap_err();
+            let error = informer.wait_for_sync(SOON, stop).unwrap_err();
             let text = error.to_string();
             let begin =
                 "configmaps: none of the 2 objects in the list could be decoded as k8s_openapi::";
@@ -236,7 +236,7 @@ fn w15_first_list_of_undecodable_objects_fails_the_wait() {
             // The informer itself has synced, as in client-go: the queue has processed an empty
             // list.
             assert!(informer.has_synced() && informer.synced().is_done());
-            wait_for_cache_sync(stop, [informer.synced()]).unwrap();
+            wait_for_cache_sync([informer.synced()], stop).unwrap();
         });
     }
 }
@@ -252,7 +252,7 @@ fn w15_single_broken_object_does_not_fail_the_wait() {
         ] {
             let informer = config_maps(response(items, is_watch_list), InformerQueue::default());
             run(&informer, |stop| {
-                informer.wait_for_sync(stop, SOON).unwrap();
+                informer.wait_for_sync(SOON, stop).unwrap();
             });
         }
     }
@@ -279,14 +279,14 @@ fn w15_later_list_that_decodes_clears_the_error() {
         options.reflector.clock = Arc::new(clock.clone());
         let informer = SharedIndexInformer::new(Arc::new(script), options);
         run(&informer, |stop| {
-            informer.wait_for_sync(stop, SOON).unwrap_err();
+            informer.wait_for_sync(SOON, stop).unwrap_err();
             for relist in 1..=2 {
                 assert!(clock.until_waits(relist, SOON));
-                informer.wait_for_sync(stop, SOON).unwrap_err();
+                informer.wait_for_sync(SOON, stop).unwrap_err();
                 clock.advance(SOON * 10);
             }
             until("error cleared", || informer.status().undecodable.is_none());
-            informer.wait_for_sync(stop, SOON).unwrap();
+            informer.wait_for_sync(SOON, stop).unwrap();
         });
     }
 }
@@ -306,7 +306,7 @@ fn w15_namespace_of_undecodable_objects_fails_the_wait() {
     ];
     let informer = SharedIndexInformer::for_namespaces(sources, named_options());
     run(&informer, |stop| {
-        let error = informer.wait_for_sync(stop, SOON).unwrap_err();
+        let error = informer.wait_for_sync(SOON, stop).unwrap_err();
         assert_eq!(error.unsynced.len(), 1);
         assert_eq!(error.unsynced[0].name, "configmaps in bad", "{error}");
     });

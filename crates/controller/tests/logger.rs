@@ -130,7 +130,7 @@ fn run_election(name: &'static str) -> Election {
             leads.send(leading).unwrap();
             stop.wait();
         };
-        elector.run(&signal, work).unwrap()
+        elector.run(work, &signal).unwrap()
     });
     (state, clock, leading, stop, run)
 }

@@ -37,7 +37,7 @@ pub(crate) fn run(lock: LeaseLock, speed: Speed, stop: &Stop) -> Result<(), Box<
     println!("candidate {}", elector.identity());
     loop {
         // Informers of the work would already run here, so that a new leader has a full cache.
-        match elector.run(stop, |leading| work(&leading))? {
+        match elector.run(|leading| work(&leading), stop)? {
             // `None` if this candidate did not lead.
             Ended::Stopped(steps) => {
                 println!("stopped after {} steps", steps.unwrap_or_default());

@@ -128,7 +128,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
     exporter.read_handler(&resource, NAME, handler);
 
     factory.start(&stop)?;
-    match factory.wait_for_cache_sync_with(&stop, PATIENCE) {
+    match factory.wait_for_cache_sync_with(PATIENCE, &stop) {
         Err(error) if error.is_stopped() => return Ok(()),
         synced => synced?,
     }

@@ -117,7 +117,7 @@ fn demo() -> Result<(), Box<dyn Error>> {
         let _ = sender.send(line);
     };
     let pods = agent::watch_node(Client::new(Config::new(server.url()))?, "worker-1", report)?;
-    pods.wait_for_sync(&Stop::never(), None)?;
+    pods.wait_for_sync(None, &Stop::never())?;
     println!("{} of 3 Pods are on worker-1", pods.lister().list().len());
     server.create(PODS, pod("job-x", "worker-2", "Running"))?;
     server.create(PODS, pod("job-y", "worker-1", "Running"))?;

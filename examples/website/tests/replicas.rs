@@ -205,7 +205,7 @@ fn run(name: &str, client: &Client, has_schemas: bool) {
         })
     };
     api(client, "", "configmaps")
-        .wait_for("blue", MINUTE, &stop, has_page)
+        .wait_for("blue", has_page, MINUTE, &stop)
         .unwrap();
     assert!(replicas.iter().any(Replica::leads));
     let maps = api(client, "", "configmaps")

@@ -496,11 +496,14 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     where
         T: WholeObject,
     {
-        retry_on_conflict(stop, || {
-            let mut object = self.get(name, stop)?;
-            change(&mut object);
-            self.replace(&object, stop)
-        })
+        retry_on_conflict(
+            || {
+                let mut object = self.get(name, stop)?;
+                change(&mut object);
+                self.replace(&object, stop)
+            },
+            stop,
+        )
     }
 
     /// Sends a write and decodes the object in the response.

@@ -22,11 +22,11 @@ const JITTER: f64 = 0.1;
 /// use k8s_informer::error::Status;
 ///
 /// let mut tries = 0;
-/// let result = retry_on_conflict(&Stop::never(), || {
+/// let result = retry_on_conflict(|| {
 ///     tries += 1;
 ///     let status = r#"{"status": "Failure", "reason": "Conflict", "code": 409}"#;
 ///     if tries < 3 { Err(Error::from_status(serde_json::from_str(status).unwrap())) } else { Ok("done") }
-/// });
+/// }, &Stop::never());
 /// assert_eq!((result.unwrap(), tries), ("done", 3));
 /// ```
 ///
@@ -36,8 +36,8 @@ const JITTER: f64 = 0.1;
 /// [`is_stopped`](Error::is_stopped) error if `stop` is set during a delay.
 #[doc(alias = "RetryOnConflict")]
 pub fn retry_on_conflict<R>(
-    stop: &Stop,
     mut attempt: impl FnMut() -> Result<R, Error>,
+    stop: &Stop,
 ) -> Result<R, Error> {
     let mut backoff = Backoff::new(WAIT, 1.0, WAIT, JITTER);
     for _ in 1..TRIES {

@@ -66,14 +66,14 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// let has_data = |map: Option<&ConfigMap>| map.is_some_and(|map| map.data.is_some());
     /// let minute = Duration::from_secs(60);
     /// let map = std::thread::scope(|scope| {
-    ///     let waiter = scope.spawn(|| maps.wait_for("settings", minute, &stop, has_data));
+    ///     let waiter = scope.spawn(|| maps.wait_for("settings", has_data, minute, &stop));
     ///     maps.create(&json!({"metadata": {"name": "settings"}, "data": {"colour": "red"}}), &stop)?;
     ///     Ok::<_, Box<dyn std::error::Error>>(waiter.join().unwrap()?)
     /// })?;
     /// assert_eq!(map.unwrap().data.as_ref().unwrap()["colour"], "red");
     ///
     /// let soon = Duration::from_millis(1);
-    /// let error = maps.wait_for("other", soon, &stop, has_data).unwrap_err();
+    /// let error = maps.wait_for("other", has_data, soon, &stop).unwrap_err();
     /// assert!(error.timed_out());
     /// let text = r#"timed out after 1ms waiting for configmaps "other" in namespace "default"; last seen: "#;
     /// assert!(error.to_string().starts_with(text), "{error}");
@@ -92,9 +92,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
     pub fn wait_for(
         &self,
         name: &str,
+        mut until: impl FnMut(Option<&T>) -> bool,
         timeout: impl Into<Option<Duration>>,
         stop: &Stop,
-        mut until: impl FnMut(Option<&T>) -> bool,
     ) -> Result<Option<Fetched<T>>, WaitError> {
         let wanted = Wanted {
             what: "",

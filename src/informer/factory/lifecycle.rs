@@ -197,7 +197,7 @@ impl SharedInformerFactory {
     /// let late = factory.informer::<Node>();
     /// assert!(factory.wait_for_cache_sync(&stop).is_err());
     /// factory.start(&stop)?; // Starts only the new informer.
-    /// late.wait_for_sync(&stop, None)?;
+    /// late.wait_for_sync(None, &stop)?;
     /// # factory.shutdown();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -212,7 +212,7 @@ impl SharedInformerFactory {
     ///   and none of them could be decoded. See
     ///   [`Unsynced::undecodable`](crate::informer::Unsynced::undecodable).
     pub fn wait_for_cache_sync(&self, stop: &Stop) -> Result<(), SyncError> {
-        self.wait_for_cache_sync_with(stop, SyncOptions::new())
+        self.wait_for_cache_sync_with(SyncOptions::new(), stop)
     }
 
     /// Like [`wait_for_cache_sync`](Self::wait_for_cache_sync), with a timeout or other
@@ -231,11 +231,11 @@ impl SharedInformerFactory {
     /// factory.informer::<Pod>();
     /// let stop = Stop::never();
     /// factory.start(&stop)?;
-    /// let error = factory.wait_for_cache_sync_with(&stop, Duration::from_millis(300)).unwrap_err();
+    /// let error = factory.wait_for_cache_sync_with(Duration::from_millis(300), &stop).unwrap_err();
     /// assert!(error.timed_out());
     /// assert!(error.to_string().starts_with("timed out after 300ms; not synced: pods (list pods: "), "{error}");
     ///
-    /// let error = factory.wait_for_cache_sync_with(&stop, SyncOptions::new().fail_fast()).unwrap_err();
+    /// let error = factory.wait_for_cache_sync_with(SyncOptions::new().fail_fast(), &stop).unwrap_err();
     /// assert!(error.to_string().starts_with("cannot sync: pods (list pods: "), "{error}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -246,8 +246,8 @@ impl SharedInformerFactory {
     /// wait.
     pub fn wait_for_cache_sync_with(
         &self,
-        stop: &Stop,
         options: impl Into<SyncOptions>,
+        stop: &Stop,
     ) -> Result<(), SyncError> {
         self.wait_for(|_| true, stop, options.into())
     }
@@ -268,7 +268,7 @@ impl SharedInformerFactory {
     /// let (pods, secrets) = (factory.informer::<Pod>(), factory.informer::<Secret>());
     /// let stop = Stopper::new();
     /// factory.start(&stop)?;
-    /// factory.wait_for_cache_sync_of([pods.synced()], &stop, SyncOptions::new())?;
+    /// factory.wait_for_cache_sync_of([pods.synced()], SyncOptions::new(), &stop)?;
     /// assert!(pods.has_synced() && !secrets.has_synced());
     /// # factory.shutdown();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -280,8 +280,8 @@ impl SharedInformerFactory {
     pub fn wait_for_cache_sync_of<'a>(
         &self,
         synced: impl IntoIterator<Item = &'a Done>,
-        stop: &Stop,
         options: impl Into<SyncOptions>,
+        stop: &Stop,
     ) -> Result<(), SyncError> {
         let awaited: Vec<&Done> = synced.into_iter().collect();
         let is_awaited = |informer: &Done| awaited.iter().any(|synced| synced.is(informer));
@@ -668,7 +668,7 @@ mod tests {
         assert!(informer.ended().wait_timeout(soon) && handler.ended().wait_timeout(soon));
         assert!(informer.is_stopped());
         let error = factory
-            .wait_for_cache_sync_with(&Stop::never(), soon)
+            .wait_for_cache_sync_with(soon, &Stop::never())
             .unwrap_err();
         assert!(!error.timed_out(), "{error}");
         assert!(factory.stop_informer(&informer) && factory.shutdown());

@@ -330,8 +330,8 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     /// [`SharedIndexInformer::wait_for_sync`].
     pub fn wait_for_sync(
         &self,
-        stop: &Stop,
         options: impl Into<SyncOptions>,
+        stop: &Stop,
     ) -> Result<(), SyncError> {
         self.informer.wait_for(self.synced(), stop, options.into())
     }
@@ -369,7 +369,7 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     /// pods.informer().add_index("node", |pod| {
     ///     pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect()
     /// })?;
-    /// pods.wait_for_sync(&Stop::never(), None)?;
+    /// pods.wait_for_sync(None, &Stop::never())?;
     /// assert_eq!(pods.lister().by_index("node", "one")?.len(), 1);
     /// assert_eq!(pods.stats().delivered, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -192,7 +192,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     ///
     /// let script = Arc::new(ScriptedListerWatcher::new([]));
     /// let informer = SharedIndexInformer::<DynamicObject>::new(script, Default::default());
-    /// let error = informer.wait_for_sync(&Stop::never(), Duration::from_millis(1)).unwrap_err();
+    /// let error = informer.wait_for_sync(Duration::from_millis(1), &Stop::never()).unwrap_err();
     /// assert_eq!(error.to_string(), "timed out after 1ms; not synced: scripted objects (not started)");
     /// ```
     ///
@@ -204,8 +204,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     ///   stored; see [`Unsynced::undecodable`]. Once a later object could be, the method succeeds.
     pub fn wait_for_sync(
         &self,
-        stop: &Stop,
         options: impl Into<SyncOptions>,
+        stop: &Stop,
     ) -> Result<(), SyncError> {
         self.wait_for(self.synced(), stop, options.into())
     }

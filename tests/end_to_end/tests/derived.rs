@@ -124,7 +124,7 @@ fn derived_type_is_discovered_cached_and_reconciled() {
         thread::scope(|threads| {
             let running = threads.spawn(|| run(client.clone(), &stop));
             let is_ready = |site: &Website| site.status.as_ref().is_some_and(|status| status.ready);
-            let ready = sites.wait_for("shop", PATIENCE, &stop, |site| site.is_some_and(is_ready));
+            let ready = sites.wait_for("shop", |site| site.is_some_and(is_ready), PATIENCE, &stop);
             stop.stop();
             running.join().unwrap().unwrap();
             ready.unwrap();

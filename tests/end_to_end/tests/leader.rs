@@ -57,11 +57,14 @@ impl Candidate {
         thread::spawn({
             let (elector, stop) = (elector.clone(), stop.clone());
             move || {
-                let result = elector.run(&stop, move |leading| {
-                    let stop = leading.stop().clone();
-                    starts.send(leading).unwrap();
-                    stop.wait();
-                });
+                let result = elector.run(
+                    move |leading| {
+                        let stop = leading.stop().clone();
+                        starts.send(leading).unwrap();
+                        stop.wait();
+                    },
+                    &stop,
+                );
                 ends.send(result).unwrap();
             }
         });

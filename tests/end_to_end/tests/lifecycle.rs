@@ -45,7 +45,7 @@ fn sync_timeout_lists_each_forbidden_informer() {
             (refused == [true; 3]).then_some(())
         });
         let error = factory
-            .wait_for_cache_sync_with(&stop, SHORT_TIMEOUT)
+            .wait_for_cache_sync_with(SHORT_TIMEOUT, &stop)
             .unwrap_err();
         assert!(error.timed_out());
         let text = error.to_string();

@@ -251,7 +251,7 @@ fn forbidden_namespace_does_not_block_the_others() {
             "{status:?}"
         );
         let unsynced = factory
-            .wait_for_cache_sync_with(&stop, Duration::from_millis(50))
+            .wait_for_cache_sync_with(Duration::from_millis(50), &stop)
             .unwrap_err();
         let (text, name) = (
             unsynced.to_string(),

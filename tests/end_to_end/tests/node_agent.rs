@@ -155,7 +155,7 @@ fn node_agent_with_own_account_sees_only_pods_of_its_node() {
         })
         .unwrap();
         agent
-            .wait_for_sync(&stop, PATIENCE)
+            .wait_for_sync(PATIENCE, &stop)
             .unwrap_or_else(|error| panic!("{error}"));
         // After a LIST, objects reach the handler before the watch is open.
         wait_until("the informer watches", || {
@@ -269,7 +269,7 @@ fn liveness_probes_pass_without_a_server() {
     );
 
     server.clear_faults();
-    pods.wait_for_sync(&Stop::never(), PATIENCE)
+    pods.wait_for_sync(PATIENCE, &Stop::never())
         .unwrap_or_else(|error| panic!("{error}"));
     assert!(probe(&health, &pods, "/readyz").starts_with("200 OK: "));
     server.pause();
@@ -303,7 +303,7 @@ fn readyz_succeeds_while_an_object_is_unreadable() {
         |_| {},
     )
     .unwrap();
-    pods.wait_for_sync(&Stop::never(), PATIENCE)
+    pods.wait_for_sync(PATIENCE, &Stop::never())
         .unwrap_or_else(|error| panic!("{error}"));
     let health = Health::new(PATIENCE);
     let response = probe(&health, &pods, "/readyz");

@@ -135,7 +135,7 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
             k8s_informer::object::GroupVersionResource::new("", "v1", "configmaps"),
         ));
         let other = other.scope(web.clone()).start().unwrap();
-        other.wait_for_sync(&Stop::never(), PATIENCE).unwrap();
+        other.wait_for_sync(PATIENCE, &Stop::never()).unwrap();
         let (follower, observer) = observe(&factory, &web);
         let (of_alone, alone) = begin((follower, observer.one_thread()));
         assert_informers(cluster, &interceptor, 4, 4);

@@ -97,7 +97,7 @@ impl Replica {
             .unwrap();
         let until = stop.clone();
         let thread = thread::spawn(move || {
-            let ended = elector.run(&until, move |leading| controller.run_as_leader(&leading));
+            let ended = elector.run(move |leading| controller.run_as_leader(&leading), &until);
             println!("  {ended:?}");
         });
         Self {

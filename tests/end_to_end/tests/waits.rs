@@ -99,7 +99,7 @@ fn installed_definitions_are_served_and_not_written_again() {
             factory.dynamic(found.resource);
         }
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync_with(&stop, PATIENCE).unwrap();
+        factory.wait_for_cache_sync_with(PATIENCE, &stop).unwrap();
         shut_down(&factory, "after an installation");
 
         let versions = || ["ships", "boats"].map(|plural| installed.version(plural));
@@ -230,7 +230,7 @@ fn deletion_with_a_finalizer_and_recreation_are_awaited() {
                 scope.spawn(|| maps.wait_for_deletion("a", Some(first.uid()), PATIENCE, &stop));
             let unnamed = scope.spawn(|| {
                 let is_red = |map: Option<&ConfigMap>| map.is_some_and(|map| map.data.is_some());
-                maps.wait_for("a", PATIENCE, &stop, is_red)
+                maps.wait_for("a", is_red, PATIENCE, &stop)
             });
             maps.delete("a", &DeleteOptions::same_object(&*first), &stop)
                 .unwrap();

@@ -602,12 +602,15 @@ fn concurrent_modify_calls_lose_no_update() {
 
         // A writer that always uses an old version gets the conflict.
         let mut tries = 0;
-        let error = retry_on_conflict(&stop, || {
-            tries += 1;
-            let mut map = maps.get("count", &stop)?;
-            map.metadata.resource_version = Some("1".into());
-            maps.replace(&map, &stop)
-        })
+        let error = retry_on_conflict(
+            || {
+                tries += 1;
+                let mut map = maps.get("count", &stop)?;
+                map.metadata.resource_version = Some("1".into());
+                maps.replace(&map, &stop)
+            },
+            &stop,
+        )
         .unwrap_err();
         assert!(error.is_conflict() && tries == 5, "{tries}: {error}");
     });

@@ -343,7 +343,7 @@ fn wait_for_sync_ends_with_the_informer() {
     let (own, (waits, waited)) = (pods.clone(), mpsc::channel());
     let waiting = std::thread::spawn(move || {
         waits.send(()).unwrap();
-        own.wait_for_sync(&Stop::never(), None)
+        own.wait_for_sync(None, &Stop::never())
     });
     waited.recv().unwrap();
     assert!(soon("stop", move || factory.stop_informer(&pods)));
@@ -372,7 +372,7 @@ fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
     feed.fail_list(status(403, "Forbidden", "not yours"));
     until("failed", || pods.status().last_error.is_some());
     let error = factory
-        .wait_for_cache_sync_with(&Stop::never(), INSTANT)
+        .wait_for_cache_sync_with(INSTANT, &Stop::never())
         .unwrap_err();
     assert!(
         error.timed_out()
@@ -392,7 +392,7 @@ fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
     stop.stop();
     assert!(
         !factory
-            .wait_for_cache_sync_with(&stop, SOON)
+            .wait_for_cache_sync_with(SOON, &stop)
             .unwrap_err()
             .timed_out()
     );
@@ -402,7 +402,7 @@ fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
         door.open();
     }
     factory
-        .wait_for_cache_sync_with(&Stop::never(), SOON)
+        .wait_for_cache_sync_with(SOON, &Stop::never())
         .unwrap();
     door.wait_for_arrivals(1);
     // On one thread, the door is open.
@@ -414,7 +414,7 @@ fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
         move || factory.shutdown()
     }));
     factory
-        .wait_for_cache_sync_with(&Stop::never(), INSTANT)
+        .wait_for_cache_sync_with(INSTANT, &Stop::never())
         .expect("the informer stays synced after the shutdown");
     assert!(matches!(
         factory.start(&Stop::never()),
@@ -493,11 +493,11 @@ fn wt1_i5_wait_for_synced_informer_succeeds_after_stop() {
     feed.list("10", &[]);
     let informer = informer(&feed);
     let running = run(&informer);
-    k8s_informer::informer::wait_for_cache_sync(&Stop::never(), [informer.synced()]).unwrap();
+    k8s_informer::informer::wait_for_cache_sync([informer.synced()], &Stop::never()).unwrap();
     running.end().unwrap();
     let stopped = Stopper::new();
     stopped.stop();
-    k8s_informer::informer::wait_for_cache_sync(&stopped, [informer.synced()]).unwrap();
+    k8s_informer::informer::wait_for_cache_sync([informer.synced()], &stopped).unwrap();
 }
 
 #[test]

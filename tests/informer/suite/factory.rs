@@ -145,7 +145,7 @@ fn fa4_informer_requested_after_start_fails_the_wait() {
     ];
     for options in waits {
         let error = factory
-            .wait_for_cache_sync_with(&Stop::never(), options)
+            .wait_for_cache_sync_with(options, &Stop::never())
             .unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -153,13 +153,13 @@ fn fa4_informer_requested_after_start_fails_the_wait() {
         );
         assert!(error.unsynced.iter().all(|one| one.not_started));
     }
-    let error = late[0].wait_for_sync(&Stop::never(), Duration::from_millis(1));
+    let error = late[0].wait_for_sync(Duration::from_millis(1), &Stop::never());
     let text = "timed out after 1ms; not synced: nodes (not started)";
     assert_eq!(error.unwrap_err().to_string(), text);
     factory.start(&Stop::never()).unwrap();
     source.feed("nodes").list("10", &[("a", "1")]);
     // A component that needs one informer waits for this one.
-    late[0].wait_for_sync(&Stop::never(), SOON).unwrap();
+    late[0].wait_for_sync(SOON, &Stop::never()).unwrap();
     source.feed("secrets").list("10", &[]);
     factory.wait_for_cache_sync(&Stop::never()).unwrap();
     assert_eq!(late[0].lister().list().len(), 1);
@@ -176,12 +176,12 @@ fn fa4_wait_includes_an_informer_that_the_program_runs() {
     let is_running = |informer: &Informer| informer.status().state != ReflectorState::Created;
     until("both run", || informers.iter().all(is_running));
     source.feed("pods").list("10", &[("a", "1")]);
-    informers[0].wait_for_sync(&Stop::never(), SOON).unwrap();
-    let error = factory.wait_for_cache_sync_with(&Stop::never(), Duration::from_millis(1));
+    informers[0].wait_for_sync(SOON, &Stop::never()).unwrap();
+    let error = factory.wait_for_cache_sync_with(Duration::from_millis(1), &Stop::never());
     let text = "timed out after 1ms; not synced: nodes";
     assert_eq!(error.unwrap_err().to_string(), text);
     source.feed("nodes").list("10", &[("b", "1")]);
-    let wait = || factory.wait_for_cache_sync_with(&Stop::never(), SOON);
+    let wait = || factory.wait_for_cache_sync_with(SOON, &Stop::never());
     wait().unwrap();
     assert_eq!(informers[1].lister().list().len(), 1);
 
@@ -286,7 +286,7 @@ fn fa4_wait_names_informers_that_decode_nothing() {
         .list_of("10", &[nameless("1"), nameless("2")]);
     source.feed("nodes").list("10", &[]);
     let wait =
-        |millis| factory.wait_for_cache_sync_with(&Stop::never(), Duration::from_millis(millis));
+        |millis| factory.wait_for_cache_sync_with(Duration::from_millis(millis), &Stop::never());
     assert!(factory.dynamic(gvr("pods")).synced().wait_timeout(SOON));
     assert!(factory.dynamic(gvr("nodes")).synced().wait_timeout(SOON));
     let both = wait(1).unwrap_err();

@@ -185,7 +185,7 @@ fn failing_namespace_does_not_stop_updates_of_others() {
     assert!(!two.informer.has_synced() && two.informer.statuses()[0].1.last_error.is_none());
     let error = two
         .informer
-        .wait_for_sync(&Stop::never(), Duration::from_millis(1))
+        .wait_for_sync(Duration::from_millis(1), &Stop::never())
         .unwrap_err();
     let [unsynced] = &*error.unsynced else {
         panic!("{error}")
@@ -275,7 +275,7 @@ fn scope_of_two_namespaces_needs_no_cluster_wide_rights() {
     let (_handler, events) = record(&informer);
     factory.start(&Stop::never()).unwrap();
     factory
-        .wait_for_cache_sync_with(&Stop::never(), SOON)
+        .wait_for_cache_sync_with(SOON, &Stop::never())
         .unwrap();
     assert_eq!(sorted(&events, 2).len(), 2);
     let mut namespaces: Vec<_> = informer

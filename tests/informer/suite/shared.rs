@@ -353,12 +353,12 @@ fn i21_cache_is_readable_before_run() {
 fn wt2_wait_covers_all_informers_and_ends_at_stop() {
     let (one, two) = (Feed::new("one"), Feed::new("two"));
     let (first, second) = (informer(&one), informer(&two));
-    wait_for_cache_sync(&Stop::never(), []).unwrap();
+    wait_for_cache_sync([], &Stop::never()).unwrap();
     let _running = (run(&first), run(&second));
     let (waits, stop) = (Stopper::new(), Stopper::new());
     let waiter = {
         let (first, second, waits) = (first.clone(), second.clone(), waits.clone());
-        thread::spawn(move || wait_for_cache_sync(&waits, [first.synced(), second.synced()]))
+        thread::spawn(move || wait_for_cache_sync([first.synced(), second.synced()], &waits))
     };
     two.list("10", &[]);
     assert!(second.synced().wait_timeout(SOON));
@@ -368,12 +368,12 @@ fn wt2_wait_covers_all_informers_and_ends_at_stop() {
 
     stop.stop();
     let error = wait_for_cache_sync(
-        &stop,
         [
             informer(&Feed::new("b")).synced(),
             first.synced(),
             informer(&Feed::new("a")).synced(),
         ],
+        &stop,
     );
     let error = error.unwrap_err();
     assert_eq!(

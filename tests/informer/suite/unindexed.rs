@@ -89,7 +89,7 @@ fn unindexed_object_is_cached_delivered_and_counted() {
         error.starts_with("index function \"picky\" on bad"),
         "{error}"
     );
-    informer.wait_for_sync(&Stop::never(), SOON).unwrap();
+    informer.wait_for_sync(SOON, &Stop::never()).unwrap();
     // Handlers receive all objects, and the cache finds them by key.
     let mut received = events.take(3);
     received.sort();

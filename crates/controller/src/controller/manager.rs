@@ -290,7 +290,7 @@ impl Shared {
                     // The caches must contain what earlier leaders have written.
                     this.run_controllers(Instant::now(), leading.stop(), Some(&leading))
                 };
-                let ended = elector.run(stop, work);
+                let ended = elector.run(work, stop);
                 ended.map_err(ControllerError::LeaderElection)?
             }
             Election::Shard(shards) => {

@@ -146,7 +146,7 @@ impl Runner {
             .iter()
             .filter(required)
             .map(|source| source.synced());
-        let synced = self.factory.wait_for_cache_sync_of(synced, stop, options);
+        let synced = self.factory.wait_for_cache_sync_of(synced, options, stop);
         let synced = synced.and_then(|()| self.wait_for_optional(stop));
         match synced {
             Ok(()) => {}
@@ -189,7 +189,7 @@ impl Runner {
                 let (synced, options) = ([source.synced()], SyncOptions::new().timeout(rest));
                 let waited = self
                     .factory
-                    .wait_for_cache_sync_of(synced, &awaited, options);
+                    .wait_for_cache_sync_of(synced, options, &awaited);
                 match waited {
                     Ok(()) => break,
                     // A check has found out that the kind is missing.

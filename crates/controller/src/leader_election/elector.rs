@@ -116,8 +116,8 @@ impl LeaderElector {
     /// expires. You should exit the process.
     pub fn run<R: Send + 'static>(
         &self,
-        stop: &Stop,
         work: impl FnOnce(Leading) -> R + Send + 'static,
+        stop: &Stop,
     ) -> Result<Ended<R>, LeaderElectionError> {
         Run::new(&self.shared, stop)?.run(work)
     }

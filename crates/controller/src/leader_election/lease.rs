@@ -122,7 +122,7 @@ pub struct Lease {
 /// }
 ///
 /// let elector = LeaderElector::builder(Local::default()).build()?;
-/// assert!(matches!(elector.run(&Stop::never(), |_| 7)?, Ended::Finished(7)));
+/// assert!(matches!(elector.run(|_| 7, &Stop::never())?, Ended::Finished(7)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Lock: Send + Sync + 'static {
@@ -166,7 +166,7 @@ pub trait Lock: Send + Sync + 'static {
     /// deleted. A waiting candidate then tries at once.
     ///
     /// It may return at any time: candidates also poll. The default returns immediately.
-    fn watch(&self, stop: &Stop, on_free: &mut dyn FnMut()) {
+    fn watch(&self, on_free: &mut dyn FnMut(), stop: &Stop) {
         let _ = (stop, on_free);
     }
 }
@@ -312,7 +312,7 @@ impl Lock for LeaseLock {
         Some(reference)
     }
 
-    fn watch(&self, stop: &Stop, on_free: &mut dyn FnMut()) {
+    fn watch(&self, on_free: &mut dyn FnMut(), stop: &Stop) {
         let mut backoff = Backoff::default();
         while !stop.is_stopped() {
             match self.watch_once(stop, on_free) {

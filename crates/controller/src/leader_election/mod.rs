@@ -23,9 +23,9 @@
 //! let elector = LeaderElector::builder(lock).build()?;
 //!
 //! // Blocks until this process leads, and then until the work has ended.
-//! let ended = elector.run(&Stop::never(), |leading| {
+//! let ended = elector.run(|leading| {
 //!     leading.ensure().map(|()| leading.token().transitions)
-//! })?;
+//! }, &Stop::never())?;
 //! assert!(matches!(ended, Ended::Finished(Ok(0))));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

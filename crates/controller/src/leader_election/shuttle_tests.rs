@@ -207,7 +207,7 @@ impl Lock for MemoryLock {
         }
     }
 
-    fn watch(&self, stop: &Stop, on_free: &mut dyn FnMut()) {
+    fn watch(&self, on_free: &mut dyn FnMut(), stop: &Stop) {
         let server = Arc::clone(&self.server);
         let _wakes = stop.on_stop(move || {
             let _state = server.state.lock();
@@ -282,19 +282,22 @@ fn stop_races_with_end_of_work_and_renewals() {
             }),
         ];
         let waits = any(2) == 0;
-        let result = elector.run(&stop, {
-            let server = Arc::clone(&server);
-            move |leading| {
-                server.work(|| {
-                    if waits {
-                        leading.stop().wait();
-                    }
-                    // The Lease is held until the work has ended.
-                    assert!(leading.ensure().is_ok());
-                });
-                leading
-            }
-        });
+        let result = elector.run(
+            {
+                let server = Arc::clone(&server);
+                move |leading| {
+                    server.work(|| {
+                        if waits {
+                            leading.stop().wait();
+                        }
+                        // The Lease is held until the work has ended.
+                        assert!(leading.ensure().is_ok());
+                    });
+                    leading
+                }
+            },
+            &stop,
+        );
         let (has_worked, leading) = match result {
             Ok(Ended::Stopped(leading)) => {
                 assert!(stop.is_stopped());
@@ -333,7 +336,7 @@ fn stop_races_with_the_response_to_an_acquisition() {
             let stop = stop.clone();
             move || stop.stop()
         });
-        let result = elector.run(&stop, |leading| leading.stop().wait());
+        let result = elector.run(|leading| leading.stop().wait(), &stop);
         assert!(matches!(result, Ok(Ended::Stopped(_))));
         assert_eq!(server.holder(), "");
         join_all([other]);
@@ -351,33 +354,36 @@ fn ensure_fails_for_good_once_the_lease_is_lost() {
         let clock = TestClock::new(&threads);
         let elector = build(candidate(&server, &clock, "me"));
         let is_taken = any(2) == 0;
-        let result = elector.run(&Stop::never(), {
-            let server = Arc::clone(&server);
-            move |leading| {
-                let guard = thread::spawn({
-                    let leading = leading.clone();
-                    move || {
-                        for _ in 0..4 {
-                            let is_lost = leading.stop().is_stopped();
-                            assert!(!is_lost || has_ended(&leading));
-                            assert!(!has_ended(&leading) || has_ended(&leading));
+        let result = elector.run(
+            {
+                let server = Arc::clone(&server);
+                move |leading| {
+                    let guard = thread::spawn({
+                        let leading = leading.clone();
+                        move || {
+                            for _ in 0..4 {
+                                let is_lost = leading.stop().is_stopped();
+                                assert!(!is_lost || has_ended(&leading));
+                                assert!(!has_ended(&leading) || has_ended(&leading));
+                            }
                         }
-                    }
-                });
-                server.work(|| {
-                    if is_taken {
-                        server.edit("other");
-                    }
-                    while !leading.stop().is_stopped() {
-                        clock.advance(if is_taken { RETRY } else { LOST });
-                        thread::yield_now();
-                    }
-                    drop(clock);
-                    assert!(has_ended(&leading));
-                });
-                (leading, guard)
-            }
-        });
+                    });
+                    server.work(|| {
+                        if is_taken {
+                            server.edit("other");
+                        }
+                        while !leading.stop().is_stopped() {
+                            clock.advance(if is_taken { RETRY } else { LOST });
+                            thread::yield_now();
+                        }
+                        drop(clock);
+                        assert!(has_ended(&leading));
+                    });
+                    (leading, guard)
+                }
+            },
+            &Stop::never(),
+        );
         let Ok(Ended::Lost((leading, guard))) = result else {
             panic!("the Lease was lost");
         };
@@ -403,26 +409,29 @@ fn watchdog_ends_the_work_while_a_renewal_blocks() {
         let clock = TestClock::new(&threads);
         let elector = build(candidate(&server, &clock, "me"));
         let step = if any(2) == 0 { RETRY } else { LOST };
-        let result = elector.run(&Stop::never(), move |leading| {
-            let called = DoneSetter::new("called");
-            let _callback = leading.lost().on_stop({
-                let (stop, called) = (leading.stop().clone(), called.clone());
-                move || {
-                    if stop.is_stopped() {
-                        called.set();
+        let result = elector.run(
+            move |leading| {
+                let called = DoneSetter::new("called");
+                let _callback = leading.lost().on_stop({
+                    let (stop, called) = (leading.stop().clone(), called.clone());
+                    move || {
+                        if stop.is_stopped() {
+                            called.set();
+                        }
                     }
+                });
+                while !leading.stop().is_stopped() {
+                    clock.advance(step);
+                    thread::yield_now();
                 }
-            });
-            while !leading.stop().is_stopped() {
-                clock.advance(step);
-                thread::yield_now();
-            }
-            assert!(has_ended(&leading) && leading.lost().is_stopped());
-            drop(clock);
-            called.wait();
-            updates.set();
-            leading
-        });
+                assert!(has_ended(&leading) && leading.lost().is_stopped());
+                drop(clock);
+                called.wait();
+                updates.set();
+                leading
+            },
+            &Stop::never(),
+        );
         let Ok(Ended::Lost(leading)) = result else {
             panic!("the Lease was lost");
         };
@@ -455,7 +464,7 @@ fn watchdog_ends_a_request_at_its_deadline() {
                 stop.stop();
             }
         });
-        let result = elector.run(&stop, |leading| leading.stop().wait());
+        let result = elector.run(|leading| leading.stop().wait(), &stop);
         assert!(matches!(result, Ok(Ended::Stopped(_) | Ended::Lost(()))));
         assert_eq!(server.holder(), "");
         join_all([time]);
@@ -481,21 +490,24 @@ fn two_electors_never_lead_at_the_same_time() {
             });
             let (server, terms) = (Arc::clone(&server), Arc::clone(&terms));
             thread::spawn(move || {
-                let result = elector.run(&Stop::never(), move |leading| {
-                    server.work(|| {
-                        terms.lock().push(leading.clone());
-                        let ensure_alone = || {
-                            assert!(leading.ensure().is_ok());
-                            let terms = terms.lock().clone();
-                            let me = leading.token();
-                            let mut others = terms.iter().filter(|term| term.token() != me);
-                            assert!(others.all(has_ended));
-                        };
-                        ensure_alone();
-                        join_all([waiter]);
-                        ensure_alone();
-                    });
-                });
+                let result = elector.run(
+                    move |leading| {
+                        server.work(|| {
+                            terms.lock().push(leading.clone());
+                            let ensure_alone = || {
+                                assert!(leading.ensure().is_ok());
+                                let terms = terms.lock().clone();
+                                let me = leading.token();
+                                let mut others = terms.iter().filter(|term| term.token() != me);
+                                assert!(others.all(has_ended));
+                            };
+                            ensure_alone();
+                            join_all([waiter]);
+                            ensure_alone();
+                        });
+                    },
+                    &Stop::never(),
+                );
                 assert!(matches!(result, Ok(Ended::Finished(()))));
             })
         });

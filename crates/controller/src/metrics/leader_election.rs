@@ -24,7 +24,7 @@
 /// let leads = Arc::new(Leads::default());
 /// let lock = LeaseLock::new(&client, "default", "my-controller");
 /// let elector = LeaderElector::builder(lock).metrics(leads.clone()).build()?;
-/// elector.run(&Stop::never(), |_| ())?;
+/// elector.run(|_| (), &Stop::never())?;
 /// assert_eq!(*leads.0.lock().unwrap(), [false, true, false]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

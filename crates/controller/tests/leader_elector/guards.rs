@@ -88,10 +88,13 @@ fn ensure_of_an_old_term_fails_in_the_next() {
     let elector = first.elector.clone();
     first.end().unwrap();
     elector
-        .run(&Stop::never(), move |leading| {
-            leading.ensure().unwrap();
-            assert!(old.ensure().unwrap_err().is_term_ended());
-        })
+        .run(
+            move |leading| {
+                leading.ensure().unwrap();
+                assert!(old.ensure().unwrap_err().is_term_ended());
+            },
+            &Stop::never(),
+        )
         .unwrap();
 }
 
@@ -154,7 +157,7 @@ fn lock_that_reads_its_elector_does_not_block_ensure() {
         elector: Arc::clone(&elector),
     };
     let built = LeaderElector::builder(lock).build().unwrap();
-    let Ended::Finished(leading) = built.run(&Stop::never(), |leading| leading).unwrap() else {
+    let Ended::Finished(leading) = built.run(|leading| leading, &Stop::never()).unwrap() else {
         panic!("the work has ended first");
     };
     elector.set(built).unwrap();

@@ -248,7 +248,7 @@ impl Lock for TestLock {
         Some(reference)
     }
 
-    fn watch(&self, stop: &Stop, on_free: &mut dyn FnMut()) {
+    fn watch(&self, on_free: &mut dyn FnMut(), stop: &Stop) {
         while !stop.is_stopped() {
             let changed = DoneSetter::new("the Lease has changed");
             {

@@ -114,11 +114,14 @@ impl Candidate {
         let run = std::thread::spawn({
             let (elector, stop) = (elector.clone(), stop.clone());
             move || {
-                elector.run(&stop, move |leading| {
-                    leads.send(leading).unwrap();
-                    let _ = finished.recv();
-                    "work done"
-                })
+                elector.run(
+                    move |leading| {
+                        leads.send(leading).unwrap();
+                        let _ = finished.recv();
+                        "work done"
+                    },
+                    &stop,
+                )
             }
         });
         Self {

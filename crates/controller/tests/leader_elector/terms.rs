@@ -231,13 +231,13 @@ fn panic_of_the_work_releases_and_continues() {
         .build()
         .unwrap();
     let run =
-        std::panic::AssertUnwindSafe(|| elector.run(&Stop::never(), |_| panic!("by the test")));
+        std::panic::AssertUnwindSafe(|| elector.run(|_| panic!("by the test"), &Stop::never()));
     let panic = std::panic::catch_unwind(run).map(drop).unwrap_err();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"by the test"));
     assert_eq!(server.record().holder, "");
     // It can run again.
     assert_eq!(
-        elector.run(&Stop::never(), |_| 7).unwrap(),
+        elector.run(|_| 7, &Stop::never()).unwrap(),
         Ended::Finished(7)
     );
     assert_eq!(server.record().transitions, 1);
@@ -248,7 +248,7 @@ fn second_run_at_one_time_fails() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let candidate = Candidate::start(&server, &clock, "a");
     candidate.leading();
-    let error = candidate.elector.run(&Stop::never(), |_| ()).unwrap_err();
+    let error = candidate.elector.run(|_| (), &Stop::never()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "leader election default/test: the elector is running already; use another elector"
@@ -283,7 +283,7 @@ fn le2_work_that_ignores_its_stop_is_reported() {
     assert_eq!(server.record().holder, "a");
     assert!(leading.ensure().unwrap_err().is_term_ended());
     assert!(candidate.elector.health(SECOND).unwrap_err().is_stuck());
-    assert!(candidate.elector.run(&Stop::never(), |_| ()).is_err());
+    assert!(candidate.elector.run(|_| (), &Stop::never()).is_err());
     candidate.finish.send(()).unwrap();
 }
 

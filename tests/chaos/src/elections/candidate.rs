@@ -165,8 +165,8 @@ impl Lock for BlockingLock {
         self.0.reference(lease)
     }
 
-    fn watch(&self, stop: &Stop, on_free: &mut dyn FnMut()) {
-        self.0.watch(stop, on_free);
+    fn watch(&self, on_free: &mut dyn FnMut(), stop: &Stop) {
+        self.0.watch(on_free, stop);
     }
 }
 
@@ -194,7 +194,7 @@ impl Candidate {
             *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = stop.clone();
             let candidate = Arc::clone(self);
             let work = move |leading: Leading| Term::new(&candidate, leading).work();
-            match elector.run(&stop, work) {
+            match elector.run(work, &stop) {
                 Ok(Ended::Finished(())) => {
                     report(&Event::Violation("work ended on its own".to_owned()));
                 }

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         observe = observe.one_thread();
     }
     let maps = observe.start()?;
-    maps.wait_for_sync(&stop, None)?;
+    maps.wait_for_sync(None, &stop)?;
     println!("synced {}", maps.lister().list().len());
     stop.wait();
     Ok(())

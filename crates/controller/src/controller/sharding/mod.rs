@@ -138,14 +138,17 @@ impl Shards {
             let part = Shard::new(shard, self.options.count);
             let part = part.map_err(|error| invalid(error.to_string()))?;
             let (this, work, of) = (Arc::clone(self), Arc::clone(&work), elector.clone());
-            let ended = elector.run(&attempt, move |leading| {
-                if !this.is_alone(&leading) {
-                    return None;
-                }
-                let work = work.lock().take()?;
-                let _ = this.own.set((shard, of));
-                Some(this.observe_during(shard, &leading, || work(&part, &leading)))
-            });
+            let ended = elector.run(
+                move |leading| {
+                    if !this.is_alone(&leading) {
+                        return None;
+                    }
+                    let work = work.lock().take()?;
+                    let _ = this.own.set((shard, of));
+                    Some(this.observe_during(shard, &leading, || work(&part, &leading)))
+                },
+                &attempt,
+            );
             let ended = ended.map_err(ControllerError::LeaderElection)?;
             match ended {
                 Ended::Stopped(Some(Some(result))) => return Ok(Ended::Stopped(Some(result))),

@@ -70,10 +70,10 @@ impl Leading {
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;
     /// let elector = LeaderElector::builder(LeaseLock::new(&client, "default", "a")).build()?;
-    /// let Ended::Finished(leading) = elector.run(&Stop::never(), |leading| {
+    /// let Ended::Finished(leading) = elector.run(|leading| {
     ///     leading.ensure().unwrap();
     ///     leading
-    /// })? else { panic!("the work has ended first") };
+    /// }, &Stop::never())? else { panic!("the work has ended first") };
     /// // The Lease was released after the work.
     /// assert!(leading.ensure().unwrap_err().is_term_ended());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -360,7 +360,7 @@ impl<'a> Run<'a> {
                 freed.stop();
             };
             self.spawn(self.role("watch"), move || {
-                if let Err(panic) = catch(|| shared.options.lock.watch(&stop, &mut { on_free })) {
+                if let Err(panic) = catch(|| shared.options.lock.watch(&mut { on_free }, &stop)) {
                     log::error!("leader election {}: the watch {panic}", shared.name);
                 }
             })?;
