@@ -96,7 +96,7 @@ impl<T: Object> Controller<T> {
     /// let client = Client::try_default()?;
     /// let maps = Controller::builder(&client, Source::of::<ConfigMap>(), "maps").by(|_, _| Ok(Next::Done))?;
     /// let elector = LeaderElector::builder(LeaseLock::new(&client, "default", "maps")).build()?;
-    /// let ended = elector.run(&Stop::on_signals()?, move |leading| maps.run_as_leader(&leading))?;
+    /// let ended = elector.run(move |leading| maps.run_as_leader(&leading), &Stop::on_signals()?)?;
     /// println!("{ended:?}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
