@@ -169,7 +169,8 @@ fn fill<T: Object>(mut feed: Feed<T>, drain: &Drain<T>, shortcut: Shortcut, stop
         feed.flush();
         // Steps the drain, up to the threads of the handlers.
         drop(reserved);
-        // Also after a stop, so that the status shows what has reached the queue.
+        // Also after a stop, so that the status shows what has reached the queue. It follows the drain,
+        // unlike inline: a handler has a thread of its own, and may see a status older than the cache.
         feed.publish();
         // Loggers and callbacks may block, and nothing waits for this thread now.
         feed.report();

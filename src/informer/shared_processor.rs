@@ -65,7 +65,8 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         initial: Vec<Entry<T>>,
     ) -> std::io::Result<Option<Replay<T>>> {
         // Start before the lock for writing, because starting threads takes long, and before the
-        // handler is in the list, because then it gets notifications.
+        // handler is in the list, because then it gets notifications. Changes of the cache wait
+        // meanwhile: the caller holds `block_deltas`. Without a delivery, the informer has not started.
         let delivery = self.listeners.read().delivery;
         let replay = match delivery {
             Some(delivery) => {

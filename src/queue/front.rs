@@ -489,6 +489,8 @@ impl<T, A: DeltaAccumulator<T>> Front<T, A> {
         take: impl Fn(&mut A, usize) -> Option<P>,
         process: impl FnOnce(&[Deltas<T>], bool) -> Result<(), ProcessError>,
     ) -> Result<P, PopError<P>> {
+        // Only the thread that has reserved a pop gets this error from a queue that is open: no item
+        // waits.
         let (popped, flight) = self.take(most, take).ok_or(PopError::Closed)?;
         let deltas = popped.as_ref();
         let key = deltas.first().and_then(Deltas::key);

@@ -187,7 +187,7 @@ impl Phase {
         }
     }
 
-    /// Whether a watch is open or is the next request.
+    /// Whether a watch is open or is the next request, if only after a wait: when resyncs can be due.
     pub(super) fn is_watching(&self) -> bool {
         match self {
             Self::Requesting(request) => matches!(request, Request::Watch(_)),

@@ -56,6 +56,9 @@ impl Availability {
         self.leave_work(State::Busy)
     }
 
+    /// The state changes also if the feed returns instead of waiting. A request before its next step
+    /// then ends a wait that has not begun.
+    ///
     /// A request that came since the last wait is answered by the return, also if the owner has looked
     /// for work since: it may have looked before the request. A request from now on counts as one during
     /// the wait, so many of them do not keep the feed from waiting.

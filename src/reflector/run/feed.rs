@@ -33,7 +33,8 @@ use crate::wire::{BadFrame, Decoded, Decoder, EventKind, ListOptions, lacks_type
 /// Performs what the [`Protocol`] requests, decodes objects, and writes them to the store or queue.
 ///
 /// Its owner repeats four calls: [`step`](Self::step) receives and decodes, [`flush`](Self::flush)
-/// writes what was decoded, [`publish`](Self::publish) updates the status, and [`report`](Self::report)
+/// writes the events that were decoded (a step itself writes lists, resyncs, and the events before an
+/// unreadable object), [`publish`](Self::publish) updates the status, and [`report`](Self::report)
 /// calls loggers and callbacks. The owner processes what the queue has before the last call, so nothing
 /// of users delays it.
 ///
@@ -157,7 +158,7 @@ impl<T: Object> Feed<T> {
         };
         // Before the owner delivers the list: a program may advance its clock as soon as it has that.
         self.schedule_resync();
-        // Frees the objects of a list that was given up.
+        // Each attempt begins empty here: no object of a list that was given up reaches the store.
         if !self.protocol.is_receiving_list() {
             self.initial = InitialList::new(self.reflector.core.missing.recorded());
         }
@@ -365,13 +366,14 @@ impl<T: Object> Feed<T> {
         limit: Option<Duration>,
         stop: &Stop,
     ) -> FeedProgress {
-        // A list has no timeout: the limits of its connection count.
+        // An armed read of a watch can be interrupted. The first read after an interrupt cannot, but is
+        // short. A list has no timeout: the limits of its connection count.
         let is_needed = match self.can_interrupt() {
             true => {
                 let interrupt = self.interrupt.stop().clone();
                 self.reflector.core.availability.set_waiting(interrupt)
             }
-            // It takes `SHORT` at most.
+            // The feed works on: the read takes `SHORT` at most.
             false if timeout.is_some() && !self.interrupt.is_armed() => false,
             false => self.reflector.core.availability.set_busy(),
         };
