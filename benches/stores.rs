@@ -138,9 +138,9 @@ fn select_in_100k(bencher: Bencher, case: &str) {
     let all = (0..100_000 / SCALE).map(pod).collect();
     pods.replace(all, "1").expect("valid objects");
     if case.starts_with("index") {
-        pods.add_indexers(Indexers::by_label("app").expect("a label"))
+        pods.add_indexers(Indexers::new().with_label("app").expect("a label"))
             .expect("a new index");
-        pods.add_indexers(Indexers::by_label("all").expect("a label"))
+        pods.add_indexers(Indexers::new().with_label("all").expect("a label"))
             .expect("a new index");
     }
     let selector = if case.ends_with("match") {

@@ -9,7 +9,7 @@
 //! node, and waits for its deletion:
 //!
 //! ```
-//! use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stopper};
+//! use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 //! use k8s_informer_testing::ApiServer;
 //! use k8s_openapi::api::core::v1::Pod;
 //! use serde_json::json;
@@ -28,7 +28,7 @@
 //!     .on_add(|pod, initial| println!("+ {} {initial}", pod.name()))
 //!     .on_delete(move |pod| sender.send(pod.name().to_owned()).unwrap()))?;
 //!
-//! let stop = Stopper::new();
+//! let stop = Stop::never(); // In a program: Stop::on_signals()?
 //! factory.start(&stop)?;
 //! factory.wait_for_cache_sync(&stop)?;
 //! assert_eq!(pods.lister().by_index("node", "worker-1")?[0].name(), "web-0");
@@ -55,7 +55,7 @@
 //! - A [handler](handler::ResourceEventHandler) receives a notification for each change. Each
 //!   handler has its own threads, so a slow handler does not delay the others.
 //! - A [`Stop`] is a signal that ends informers, requests and waits. It has the role of Go's
-//!   `stopCh`.
+//!   `stopCh`. A [`Stopper`] sets it.
 //! - A [`Client`] connects to the API server. [`Client::try_default`] uses a kubeconfig, or the
 //!   service account of the Pod.
 //!

@@ -8,9 +8,15 @@
 //! | [`DoneSetter`] | sets a `Done` | |
 //! | [`Subscription`] | a callback of a `Stop` or a `Done`; unregistered when the subscription is dropped | |
 //!
-//! Each signal has two halves, as in Go, where a function gets a receive-only channel. A function
-//! that ends with a signal takes a `&Stop`, and cannot set it. A `Stopper` dereferences to its
-//! `Stop`, so that its owner can pass `&stopper`.
+//! Each signal has two halves, as in Go, where a function gets a receive-only channel:
+//!
+//! - Code that ends with a signal has a `Stop` and cannot set it: a function takes a `&Stop`, a
+//!   struct stores a `Stop`.
+//! - The owner of the signal stores a `Stopper`. [`Stopper::signal`] returns a `Stop` for others.
+//!   `clone` returns another setter.
+//!
+//! A `Stopper` dereferences to its `Stop`: it has the methods of `Stop`, and `&stopper` is
+//! accepted where a function takes a `&Stop`. `Done` and `DoneSetter` relate in the same way.
 //!
 //! ```
 //! use k8s_informer::{Stop, Stopper};
@@ -60,7 +66,7 @@ impl Callback {
 /// A signal that is set once, and that threads can wait for without polling. client-go's
 /// `DoneChecker`.
 ///
-/// Clones share the same signal.
+/// Clones share the same signal. A [`DoneSetter`] sets it.
 ///
 /// **Waiting for the own thread.** Some signals of informers are never set while a certain callback
 /// runs. [`ended`](crate::SharedIndexInformer::ended) is set when no callback runs any more. If an
@@ -69,8 +75,6 @@ impl Callback {
 /// thread from setting [`synced`](crate::SharedIndexInformer::synced). In such a callback, the waits
 /// for the signal return at once and log a warning, also [`wait`](Self::wait), although the signal
 /// is not set.
-///
-/// A [`DoneSetter`] sets it.
 ///
 /// ```
 /// use k8s_informer::stop::DoneSetter;
@@ -89,7 +93,7 @@ pub struct Done {
     shared: Arc<Shared>,
 }
 
-/// Sets a [`Done`], to which it dereferences.
+/// The setter of a [`Done`]. It dereferences to its `Done`. A clone also sets the signal.
 ///
 /// ```
 /// use k8s_informer::stop::DoneSetter;
@@ -104,7 +108,7 @@ pub struct DoneSetter(Done);
 struct Shared {
     name: String,
     /// The threads that keep the signal from being set while they wait for it.
-    setter: Setter,
+    setting_threads: SettingThreads,
     /// Written under the lock of `state`. Read without it where a stale `false` is harmless.
     done: AtomicBool,
     /// Guards the callbacks and the change of `done`. This is an innermost lock: no other lock is
@@ -115,7 +119,7 @@ struct Shared {
 }
 
 /// The threads that keep a signal from being set while they wait for it.
-enum Setter {
+enum SettingThreads {
     /// None that are known.
     Unknown,
     Owner(Owner),
@@ -124,7 +128,7 @@ enum Setter {
     Either(Owner, LateOwner),
 }
 
-impl Setter {
+impl SettingThreads {
     /// Whether the current thread is one of them.
     fn is_current(&self) -> bool {
         match self {
@@ -202,7 +206,7 @@ impl Done {
 
     /// Whether the signal is never set while the current thread waits for it. Logs such waits.
     fn waits_for_itself(&self) -> bool {
-        let waits = !self.is_done() && self.shared.setter.is_current();
+        let waits = !self.is_done() && self.shared.setting_threads.is_current();
         if waits {
             let name = self.name();
             log::warn!("{name}: a callback waits for its own thread; the wait returns at once");
@@ -243,9 +247,9 @@ impl Done {
     }
 
     /// Sets `other` as well when this signal is set, before any callback runs.
-    fn also_sets(&self, other: &DoneSetter) -> Option<Subscription> {
-        let subscription = self.subscribe(Callback::Child(Arc::downgrade(&other.0.shared)));
-        subscription.map_err(|_| other.set()).ok()
+    fn also_sets(&self, other: &Self) -> Option<Subscription> {
+        let subscription = self.subscribe(Callback::Child(Arc::downgrade(&other.shared)));
+        subscription.map_err(|_| other.shared.set()).ok()
     }
 
     /// Registers a callback, or returns it if the signal is already set.
@@ -267,32 +271,32 @@ impl Done {
 impl DoneSetter {
     /// Creates a signal that is not set. A wait that ends without the signal reports `name`.
     pub fn new(name: impl Into<String>) -> Self {
-        Self::with_setter(Setter::Unknown, name.into())
+        Self::with_setter(SettingThreads::Unknown, name.into())
     }
 
     /// Creates a signal that is not set while a thread of `setter` waits for it. Such waits return
     /// at once.
     pub(crate) fn set_by(setter: Owner, name: impl Into<String>) -> Self {
-        Self::with_setter(Setter::Owner(setter), name.into())
+        Self::with_setter(SettingThreads::Owner(setter), name.into())
     }
 
     /// Creates a signal like [`set_by`](Self::set_by), whose setter may become known later. Until
     /// then, each thread may wait for the signal.
     pub(crate) fn set_by_late(setter: &LateOwner, name: impl Into<String>) -> Self {
-        Self::with_setter(Setter::Late(setter.clone()), name.into())
+        Self::with_setter(SettingThreads::Late(setter.clone()), name.into())
     }
 
     /// Creates a signal like [`set_by`](Self::set_by) that threads of both owners keep from being
     /// set.
     pub(crate) fn set_by_either(setter: Owner, late: &LateOwner, name: impl Into<String>) -> Self {
-        Self::with_setter(Setter::Either(setter, late.clone()), name.into())
+        Self::with_setter(SettingThreads::Either(setter, late.clone()), name.into())
     }
 
-    fn with_setter(setter: Setter, name: String) -> Self {
+    fn with_setter(setting_threads: SettingThreads, name: String) -> Self {
         Self(Done {
             shared: Arc::new(Shared {
                 name,
-                setter,
+                setting_threads,
                 done: AtomicBool::new(false),
                 state: Mutex::default(),
                 changed: Condvar::new(),
@@ -300,7 +304,7 @@ impl DoneSetter {
         })
     }
 
-    /// Returns the signal.
+    /// Returns the signal, for code that waits for it and must not set it.
     pub fn signal(&self) -> Done {
         self.0.clone()
     }
@@ -308,37 +312,7 @@ impl DoneSetter {
     /// Sets the signal. This wakes every waiter and runs the callbacks on the current thread. A
     /// panic in a callback is caught and logged. Later calls do nothing.
     pub fn set(&self) {
-        // A callback that blocks must not keep a child from being set.
-        self.set_without_callbacks();
-        // A stack instead of recursion, because children can be nested as deeply as memory allows.
-        let mut open = vec![self.0.shared.set_and_take_callbacks()];
-        while let Some(callbacks) = open.last_mut() {
-            match callbacks.next() {
-                None => drop(open.pop()),
-                Some(Callback::Child(child)) => {
-                    open.extend(child.upgrade().map(|child| child.set_and_take_callbacks()));
-                }
-                // A panic must not stop the loop: the next callback may be the one that ends a
-                // thread.
-                Some(Callback::Run(callback)) => {
-                    if let Err(panic) = panic::catch(callback) {
-                        log::error!("{}: a callback {panic}", self.name());
-                    }
-                }
-            }
-        }
-    }
-
-    /// Sets the signal and those of its children, and wakes every waiter. The callbacks run at the
-    /// next [`set`](Self::set).
-    fn set_without_callbacks(&self) {
-        let mut open = vec![Arc::clone(&self.0.shared)];
-        while let Some(shared) = open.pop() {
-            let state = shared.state.lock();
-            shared.done.store(true, Ordering::Release);
-            shared.changed.notify_all();
-            open.extend(state.callbacks.values().filter_map(Callback::child));
-        }
+        self.0.shared.set();
     }
 }
 
@@ -350,9 +324,45 @@ impl Deref for DoneSetter {
     }
 }
 
+unwind_safe!(DoneSetter);
 debug_fields!(DoneSetter, this, name: this.name(), done: this.is_done());
 
 impl Shared {
+    /// Sets the signal and those of its children, wakes every waiter, and runs the callbacks.
+    fn set(self: &Arc<Self>) {
+        // A callback that blocks must not keep a child from being set.
+        self.set_without_callbacks();
+        // A stack instead of recursion, because children can be nested as deeply as memory allows.
+        let mut open = vec![self.set_and_take_callbacks()];
+        while let Some(callbacks) = open.last_mut() {
+            match callbacks.next() {
+                None => drop(open.pop()),
+                Some(Callback::Child(child)) => {
+                    open.extend(child.upgrade().map(|child| child.set_and_take_callbacks()));
+                }
+                // A panic must not stop the loop: the next callback may be the one that ends a
+                // thread.
+                Some(Callback::Run(callback)) => {
+                    if let Err(panic) = panic::catch(callback) {
+                        log::error!("{}: a callback {panic}", self.name);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets the signal and those of its children, and wakes every waiter. The callbacks run at the
+    /// next [`set`](Self::set).
+    fn set_without_callbacks(self: &Arc<Self>) {
+        let mut open = vec![Arc::clone(self)];
+        while let Some(shared) = open.pop() {
+            let state = shared.state.lock();
+            shared.done.store(true, Ordering::Release);
+            shared.changed.notify_all();
+            open.extend(state.callbacks.values().filter_map(Callback::child));
+        }
+    }
+
     /// Sets the signal, wakes every waiter, and returns the callbacks, oldest first.
     fn set_and_take_callbacks(&self) -> impl Iterator<Item = Callback> + use<> {
         let mut state = self.state.lock();
@@ -363,10 +373,6 @@ impl Shared {
 }
 
 unwind_safe!(Done);
-unwind_safe!(DoneSetter);
-unwind_safe!(Stop);
-unwind_safe!(Stopper);
-
 debug_fields!(Done, this, name: this.name(), done: this.is_done());
 
 /// A callback that is registered with a [`Done`] or a [`Stop`]. Dropping the subscription
@@ -413,15 +419,17 @@ debug_fields!(Subscription:);
 #[derive(Clone)]
 #[doc(alias = "stopCh")]
 pub struct Stop {
-    done: DoneSetter,
+    done: Done,
     /// Keeps a child registered with its parent while any clone of the child exists. A parent keeps
     /// its own registration in the same way.
     parent: Option<Arc<(Subscription, Self)>>,
 }
 
-/// Sets a [`Stop`], to which it dereferences. Go's `close(stopCh)` and `cancel`.
+/// The setter of a [`Stop`]. Go's `close(stopCh)` and `cancel`.
 ///
-/// Clones set the same signal. Dropping the last one does not set it.
+/// It dereferences to its `Stop`, so you can wait for it, and pass `&stopper` as a `&Stop`. To give
+/// the signal away without the right to set it, call [`signal`](Self::signal): a clone also sets the
+/// signal. Dropping the last clone does not set it.
 ///
 /// ```
 /// use k8s_informer::Stopper;
@@ -436,7 +444,8 @@ pub struct Stop {
 pub struct Stopper(Stop);
 
 impl Stop {
-    /// Creates a signal that is never set, for a call that nothing ends early.
+    /// Creates a signal that is never set: for a call that nothing ends early, or that another call
+    /// ends, such as a `shutdown`.
     ///
     /// ```
     /// use k8s_informer::Stop;
@@ -496,10 +505,10 @@ impl Stop {
         self.done.wait_timeout(timeout)
     }
 
-    /// Creates a child signal. It is set when this signal is set, and the returned [`Stopper`] sets
-    /// it without this signal.
+    /// Creates a child. Setting this signal also sets the child. The returned [`Stopper`] sets only
+    /// the child.
     pub fn child(&self) -> Stopper {
-        let done = DoneSetter::new("stop");
+        let DoneSetter(done) = DoneSetter::new("stop");
         let subscription = self.done.also_sets(&done);
         let parent = subscription.map(|subscription| Arc::new((subscription, self.clone())));
         Stopper(Self { done, parent })
@@ -536,27 +545,25 @@ impl Stop {
 impl Stopper {
     /// Creates a signal that is not set.
     pub fn new() -> Self {
-        Self(Stop {
-            done: DoneSetter::new("stop"),
-            parent: None,
-        })
+        let DoneSetter(done) = DoneSetter::new("stop");
+        Self(Stop { done, parent: None })
     }
 
-    /// Returns the signal.
+    /// Returns the signal, for code that waits for it and must not set it.
     pub fn signal(&self) -> Stop {
         self.0.clone()
     }
 
     /// Sets the signal. Later calls do nothing.
     pub fn stop(&self) {
-        self.done.set();
+        self.done.shared.set();
     }
 
     /// Sets the signal and wakes every wait. The callbacks run at the next [`stop`](Self::stop).
     #[cfg(feature = "client")]
     #[doc(hidden)]
     pub fn stop_without_callbacks(&self) {
-        self.done.set_without_callbacks();
+        self.done.shared.set_without_callbacks();
     }
 }
 
@@ -574,7 +581,7 @@ impl Default for Stopper {
     }
 }
 
-/// Sets a stop when it is dropped.
+/// Sets a [`Stop`] when it is dropped.
 #[cfg(feature = "client")]
 pub(crate) struct StopOnDrop(pub(crate) Stopper);
 
@@ -597,7 +604,9 @@ impl Drop for Stop {
     }
 }
 
+unwind_safe!(Stop);
 debug_fields!(Stop, this, stopped: this.is_stopped());
+unwind_safe!(Stopper);
 debug_fields!(Stopper, this, stopped: this.is_stopped());
 
 #[cfg(test)]

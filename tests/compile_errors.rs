@@ -1,5 +1,6 @@
-//! Compiler errors for types that are not objects. The tests run rustc on small programs against
-//! the library that was built for the tests. This takes about a second and needs no other build.
+//! Compiler errors for types that are not objects, and for readers that write. The tests run rustc on
+//! small programs against the library that was built for the tests. This takes about two seconds and
+//! needs no other build.
 
 use std::cmp::Reverse;
 use std::env;
@@ -149,4 +150,28 @@ fn spec_in_place_of_derived_type_gives_one_compile_error() {
     let message = "`WebsiteSpec` does not implement kube's `Resource`";
     let remedy = "`impl_object!(Website as kube::Resource)`";
     assert_one_error(program, &[message, remedy]);
+}
+
+/// A reader has no writer of what it reads: not of a signal, a watermark or the cache of an informer.
+#[test]
+fn i21_reader_cannot_write() {
+    for (reader, write, method) in [
+        ("stop::Stop", "stop()", "stop"),
+        ("stop::Done", "set()", "set"),
+        ("queue::Watermark", r#"set("7")"#, "set"),
+        (
+            "Lister<k8s_informer::DynamicObject>",
+            r#"replace(Vec::new(), "7")"#,
+            "replace",
+        ),
+        (
+            "SharedIndexInformer<k8s_informer::DynamicObject>",
+            "indexer()",
+            "indexer",
+        ),
+    ] {
+        let program =
+            format!("pub fn probe(reader: &k8s_informer::{reader}) {{ let _ = reader.{write}; }}");
+        assert_one_error(&program, &[&format!("no method named `{method}` found")]);
+    }
 }

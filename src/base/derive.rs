@@ -1,4 +1,4 @@
-//! Implements what `derive` would implement, but without its bounds on the type parameters.
+//! Implements traits without bounds on the type parameters, which `derive` would add.
 
 /// Implements `Debug` for a struct and shows these fields. In the second form, the fields have
 /// values, and `this` is the struct.

@@ -24,7 +24,7 @@
 //! let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(pods), Default::default());
 //! let stop = Stopper::new();
 //! let thread = std::thread::spawn({
-//!     let (informer, stop) = (informer.clone(), stop.clone());
+//!     let (informer, stop) = (informer.clone(), stop.signal());
 //!     move || informer.run(&stop)
 //! });
 //! assert!(informer.wait_for_sync(None, &stop).is_ok());

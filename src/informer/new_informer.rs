@@ -57,7 +57,7 @@ impl<T> InformerOptions<T> {
 debug_fields!(InformerOptions<T>: reflector, queue);
 
 /// Creates an informer with one handler. Returns the store that it fills, and the controller that
-/// you [run](Controller::run). client-go's `NewInformer`.
+/// you [run](Controller::run). Only the controller may write to the store. client-go's `NewInformer`.
 ///
 /// Use it for one kind and one handler, if the program owns the thread. The handler is called on the
 /// process loop: until a call returns, no further change reaches the store or the handler. Therefore, a

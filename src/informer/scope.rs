@@ -76,7 +76,7 @@ impl InformerScope {
     /// ```
     /// use k8s_informer::informer::{InformerScope, Source};
     /// use k8s_informer::reflector::Shard;
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
@@ -90,7 +90,7 @@ impl InformerScope {
     /// let shard = |index| Ok(InformerScope::all().shard(Shard::new(index, 3)?));
     /// let scopes = (0..3).map(shard).collect::<Result<Vec<_>, k8s_informer::reflector::ShardError>>()?;
     /// let shards: Vec<_> = scopes.iter().map(|scope| factory.informer_of(Source::of::<ConfigMap>().scope(scope.clone()))).collect();
-    /// let stop = Stopper::new();
+    /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// factory.wait_for_cache_sync(&stop)?;
     /// assert_eq!(shards.iter().map(|maps| maps.lister().list().len()).sum::<usize>(), 5);

@@ -25,7 +25,7 @@ use crate::object::{
 /// ```
 /// use k8s_informer::informer::{InformerScope, Source};
 /// use k8s_informer::object::{Compact, GroupVersionResource};
-/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stopper};
+/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 /// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::Secret;
 /// use serde_json::json;
@@ -41,7 +41,7 @@ use crate::object::{
 /// let compact = factory.informer_of(Source::dynamic_as::<Compact<Secret>>(secrets.clone()));
 /// let names = factory.informer_of(Source::metadata(secrets));
 ///
-/// let stop = Stopper::new();
+/// let stop = Stop::never();
 /// factory.start(&stop)?;
 /// factory.wait_for_cache_sync(&stop)?;
 /// assert_eq!(typed.lister().list().len(), 1);

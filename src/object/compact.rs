@@ -30,7 +30,7 @@ use super::{DynamicObject, GroupVersionKind, Object, Resource, Scope, WholeObjec
 ///
 /// ```
 /// use k8s_informer::object::Compact;
-/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stopper};
+/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 /// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::Pod;
 /// use serde_json::json;
@@ -42,7 +42,7 @@ use super::{DynamicObject, GroupVersionKind, Object, Resource, Scope, WholeObjec
 /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
 /// let pods = factory.informer::<Compact<Pod>>();
 /// pods.add_index("node", |pod| pod.read("/spec/nodeName").into_iter().flatten().collect())?;
-/// let stop = Stopper::new();
+/// let stop = Stop::never();
 /// factory.start(&stop)?;
 /// factory.wait_for_cache_sync(&stop)?;
 ///

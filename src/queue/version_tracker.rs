@@ -34,6 +34,7 @@ struct Pending {
 }
 
 impl VersionTracker {
+    /// Creates a tracker with an empty watermark.
     pub(super) fn new() -> Self {
         Self {
             pending: BTreeMap::new(),

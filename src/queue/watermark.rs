@@ -119,6 +119,7 @@ impl Watermark {
         ResourceVersion::text(self.state.lock().reached.as_ref())
     }
 
+    /// Sets a version, as a queue does.
     #[cfg(test)]
     pub(super) fn set(&self, version: &str) {
         self.set_reached(ResourceVersion::new(version));

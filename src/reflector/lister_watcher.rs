@@ -87,7 +87,7 @@ pub trait ListerWatcher: Send + Sync {
 /// ```
 /// use k8s_informer::object::GroupVersionResource;
 /// use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource};
-/// use k8s_informer::{Object, SharedInformerFactory, Stopper};
+/// use k8s_informer::{Object, SharedInformerFactory, Stop};
 /// use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 /// use std::sync::Arc;
 ///
@@ -104,7 +104,7 @@ pub trait ListerWatcher: Send + Sync {
 ///
 /// let factory = SharedInformerFactory::builder(OneOfEach).build();
 /// let pods = factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
-/// let stop = Stopper::new();
+/// let stop = Stop::never();
 /// factory.start(&stop)?;
 /// factory.wait_for_cache_sync(&stop)?;
 /// assert_eq!(pods.lister().list()[0].name(), "one-of-pods");

@@ -135,9 +135,8 @@ impl<T> Indexers<T> {
         self.with(NAMESPACE_INDEX, namespace)
     }
 
-    /// Creates the index by a label, which [`Lister::select`](super::Lister::select) uses. For the
-    /// cache of an informer, call
-    /// [`add_label_index`](crate::SharedIndexInformer::add_label_index).
+    /// Adds the index by a label, which [`Lister::select`](super::Lister::select) uses. For the cache of
+    /// an informer, call [`add_label_index`](crate::SharedIndexInformer::add_label_index).
     ///
     /// ```
     /// use k8s_informer::store::{Indexer, Indexers};
@@ -145,7 +144,7 @@ impl<T> Indexers<T> {
     /// use std::sync::Arc;
     ///
     /// let pods = Arc::new(Indexer::<DynamicObject>::for_objects());
-    /// pods.add_indexers(Indexers::by_label("app")?)?;
+    /// pods.add_indexers(Indexers::new().with_label("app")?)?;
     /// pods.add(Arc::new(serde_json::from_str(r#"{"metadata": {"name": "web", "labels": {"app": "web"}}}"#)?))?;
     /// assert_eq!(Lister::new(pods).select(&"app=web".parse()?).len(), 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -154,7 +153,7 @@ impl<T> Indexers<T> {
     /// # Errors
     ///
     /// [`AddIndexersError::InvalidLabel`] if no label can have this name.
-    pub fn by_label(label: &str) -> Result<Self, AddIndexersError>
+    pub fn with_label(self, label: &str) -> Result<Self, AddIndexersError>
     where
         T: Object,
     {
@@ -165,7 +164,7 @@ impl<T> Indexers<T> {
         let (name, label) = (label_index(label), label.to_owned());
         let value = move |object: &T| object.label(&label).map(str::to_owned);
         let values = IndexFunc::new(move |object| value(object).into_iter().collect());
-        Ok(Self::new().with(name, values))
+        Ok(self.with(name, values))
     }
 
     /// Returns the sorted names.

@@ -243,6 +243,7 @@ impl<T> Indexer<T> {
     /// # Errors
     ///
     /// [`IndexError::NoIndex`] if there is no index `name`.
+    #[doc(alias = "ListIndexFuncValues")]
     pub fn index_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
         self.store.index_values(name)
     }
@@ -258,12 +259,14 @@ impl<T> Indexer<T> {
     }
 
     /// Returns the sorted names of the indexes.
+    #[doc(alias = "GetIndexers")]
     pub fn index_names(&self) -> Vec<Arc<str>> {
         self.store.index_names()
     }
 
     /// Returns the resource version of the last write. It may be older than the version of an
     /// earlier write. It is empty before the first write.
+    #[doc(alias = "LastStoreSyncResourceVersion")]
     pub fn resource_version(&self) -> String {
         self.store.resource_version()
     }

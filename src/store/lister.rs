@@ -21,7 +21,8 @@ use crate::selector::Selector;
 ///
 /// The time of a lookup by name or index depends only on the number of objects found.
 /// [`select`](Self::select) checks every object, unless you add an index by a
-/// [label](crate::SharedIndexInformer::add_label_index) of the selector.
+/// label of the selector, [to an informer](crate::SharedIndexInformer::add_label_index) or [to a
+/// store](super::Indexers::with_label).
 ///
 /// [`SharedIndexInformer::lister`]: crate::SharedIndexInformer::lister
 ///
@@ -71,9 +72,8 @@ impl<T: Object> Lister<T> {
 
     /// Returns the objects that match a selector. client-go's `ListAll`.
     ///
-    /// If the selector has an `=` or `in` for a label with an
-    /// [index](crate::SharedIndexInformer::add_label_index), it checks only the objects with these
-    /// values. With several such indexes, it uses the one with the fewest objects. Otherwise, it
+    /// If the selector has an `=` or `in` for a label with an index, it checks only the objects with
+    /// these values. With several such indexes, it uses the one with the fewest objects. Otherwise, it
     /// checks every object.
     pub fn select(&self, selector: &Selector) -> Vec<Arc<T>> {
         self.select_in("", selector)
@@ -138,11 +138,13 @@ impl<T: Object> Lister<T> {
     /// # Errors
     ///
     /// [`IndexError::NoIndex`] if there is no index `name`.
+    #[doc(alias = "ListIndexFuncValues")]
     pub fn index_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
         self.indexer.index_values(name)
     }
 
     /// Returns the sorted names of the indexes. client-go's `GetIndexers`.
+    #[doc(alias = "GetIndexers")]
     pub fn index_names(&self) -> Vec<Arc<str>> {
         self.indexer.index_names()
     }
@@ -171,7 +173,10 @@ impl<T: Object> Lister<T> {
         self.indexer.is_empty()
     }
 
-    /// Returns the resource version of the last write: see [`Indexer::resource_version`].
+    /// Returns the resource version of the last write, which may be older than that of an earlier
+    /// write. To find out how far the cache of an informer is, call
+    /// [`store_resource_version`](crate::SharedIndexInformer::store_resource_version).
+    #[doc(alias = "LastStoreSyncResourceVersion")]
     pub fn resource_version(&self) -> String {
         self.indexer.resource_version()
     }

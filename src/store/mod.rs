@@ -328,6 +328,7 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
     /// Returns the resource version of the newest write that has one. The store defines which writes
     /// have one. It is empty before the first such write. The default is always empty, for a store
     /// that does not track versions.
+    #[doc(alias = "LastStoreSyncResourceVersion")]
     fn resource_version(&self) -> String {
         String::new()
     }

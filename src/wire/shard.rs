@@ -91,7 +91,7 @@ impl Shard {
     /// ```
     /// use k8s_informer::informer::{InformerScope, Source};
     /// use k8s_informer::reflector::Shard;
-    /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stopper};
+    /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::Pod;
     /// use serde_json::json;
@@ -106,7 +106,7 @@ impl Shard {
     /// assert!(shard.contains("ab") && !shard.contains("abc"));
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let pods = factory.informer_of(Source::of::<Pod>().scope(InformerScope::all().shard(shard.by_controller())));
-    /// let stop = Stopper::new();
+    /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// factory.wait_for_cache_sync(&stop)?;
     /// let names: Vec<_> = pods.lister().list().iter().map(|pod| pod.name().to_owned()).collect();

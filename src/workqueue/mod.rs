@@ -46,14 +46,14 @@
 //!
 //! ```
 //! # use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};
-//! # use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
+//! # use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 //! # use k8s_informer_testing::ApiServer;
 //! # use k8s_openapi::api::core::v1::ConfigMap;
 //! # use std::sync::Arc;
 //! # let server = ApiServer::start()?;
 //! # server.create("/api/v1/namespaces/web/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
 //! # let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
-//! # let stop = Stopper::new();
+//! # let stop = Stop::never();
 //! let queue = Arc::new(RateLimitingQueue::new(default_controller_rate_limiter())?);
 //! let maps = factory.informer::<ConfigMap>();
 //! let keys = Arc::clone(&queue);

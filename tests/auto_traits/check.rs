@@ -19,8 +19,12 @@ macro_rules! types {
 pub(crate) use types;
 
 /// The path of a type, without its parameters.
-pub(crate) fn path(of: &str) -> String {
-    of.split('<').next().unwrap_or(of).replace(' ', "")
+pub(crate) fn path(type_name: &str) -> String {
+    type_name
+        .split('<')
+        .next()
+        .unwrap_or(type_name)
+        .replace(' ', "")
 }
 
 /// Panics unless these are all structs and enums of a list of public items.

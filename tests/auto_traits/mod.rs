@@ -13,8 +13,7 @@ use self::check::{assert_complete, types};
 type T = object::DynamicObject;
 type Answer = Result<reflector::Body, error::Error>;
 
-/// Types that have functions or readers of the user that are `FnMut` or `Read`: one thread at a time
-/// uses them.
+/// Types with an `FnMut` or a `Read` of the user, which only one thread at a time can use.
 fn send_only() -> Vec<String> {
     types![send:
         client::api::WatchEvents<T>,

@@ -29,7 +29,7 @@ fn cache() -> (Arc<Indexer<Thing>>, Lister<Thing>) {
 }
 
 fn add_label_index(indexer: &Indexer<Thing>, label: &str) -> Result<(), AddIndexersError> {
-    indexer.add_indexers(Indexers::by_label(label)?)
+    indexer.add_indexers(Indexers::new().with_label(label)?)
 }
 
 fn thing(namespace: &str, name: &str, labels: &BTreeMap<&str, &str>) -> Arc<Thing> {

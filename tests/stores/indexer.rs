@@ -614,7 +614,7 @@ fn x11_unknown_index_is_an_error() {
 }
 
 #[test]
-fn x12_get_indexers_result_is_unaffected_by_later_adds() {
+fn x12_index_names_are_unaffected_by_later_adds() {
     let store = by_words();
     let names = store.index_names();
     store

@@ -43,7 +43,7 @@
 //!     })?;
 //!
 //! let stop = Stopper::new();
-//! let running = std::thread::spawn({ let (controller, stop) = (controller.clone(), stop.clone()); move || controller.run(&stop) });
+//! let running = std::thread::spawn({ let (controller, stop) = (controller.clone(), stop.signal()); move || controller.run(&stop) });
 //! server.create("/apis/apps/v1/namespaces/default/deployments", json!({"metadata": {"name": "web"}}))?;
 //! let is_create = |request: &k8s_informer_testing::RequestRecord| request.path().ends_with("/default/configmaps");
 //! assert!(server.wait_for_requests(|requests| requests.iter().any(is_create), Duration::from_secs(10)));

@@ -16,7 +16,7 @@ use self::check::{assert_complete, types};
 
 type T = DynamicObject;
 
-/// Builders have functions that are called once, on one thread.
+/// Builders with an `FnOnce` of the user.
 fn send_only() -> Vec<String> {
     types![send:
         events::EventRecorderBuilder,

@@ -135,7 +135,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port))?;
     let address = listener.local_addr()?;
     let serving = thread::Builder::new().name("metrics".to_owned()).spawn({
-        let stop = stop.clone();
+        let stop = stop.signal();
         move || http::serve(&listener, &stop, || exporter.text() + &rest_client.text())
     })?;
 

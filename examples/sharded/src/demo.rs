@@ -122,7 +122,7 @@ impl Replica {
         let report = move |task, is_new| drop(to.send((name, task, is_new)));
         let manager = operator::build(builder, "default", 2, report)?;
         let stop = Stopper::new();
-        let (of, until) = (manager.clone(), stop.clone());
+        let (of, until) = (manager.clone(), stop.signal());
         let thread = thread::spawn(move || of.run(&until));
         Ok(Self {
             name,

@@ -112,7 +112,7 @@ impl SharedInformerFactoryBuilder {
     ///
     /// ```
     /// use k8s_informer::store::Transform;
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
@@ -124,7 +124,7 @@ impl SharedInformerFactoryBuilder {
     ///     .transform(Transform::in_place(|map: &mut ConfigMap| map.data = None))
     ///     .build();
     /// let maps = factory.informer::<ConfigMap>();
-    /// let stop = Stopper::new();
+    /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// factory.wait_for_cache_sync(&stop)?;
     /// assert_eq!(maps.lister().list()[0].data, None);

@@ -16,7 +16,7 @@ use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
 use crate::log;
 use crate::object::Object;
-use crate::stop::{Done, DoneSetter, Stop, Stopper};
+use crate::stop::{Done, DoneSetter, Stop};
 
 impl SharedInformerFactory {
     /// Starts every informer that has not been started, each on its own thread. Returns without
@@ -181,14 +181,14 @@ impl SharedInformerFactory {
     /// the others.
     ///
     /// ```
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::{Node, Pod};
     ///
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// factory.informer::<Pod>();
-    /// let stop = Stopper::new();
+    /// let stop = Stop::never();
     /// let error = factory.wait_for_cache_sync(&stop).unwrap_err();
     /// assert_eq!(error.to_string(), "call `start` first; not started: pods");
     /// factory.start(&stop)?;
@@ -258,7 +258,7 @@ impl SharedInformerFactory {
     ///
     /// ```
     /// use k8s_informer::informer::SyncOptions;
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::{ApiServer, Fault};
     /// use k8s_openapi::api::core::v1::{Pod, Secret};
     ///
@@ -266,7 +266,7 @@ impl SharedInformerFactory {
     /// server.fail_next(Fault::status(403).resource("secrets").always());
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let (pods, secrets) = (factory.informer::<Pod>(), factory.informer::<Secret>());
-    /// let stop = Stopper::new();
+    /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// factory.wait_for_cache_sync_of([pods.synced()], SyncOptions::new(), &stop)?;
     /// assert!(pods.has_synced() && !secrets.has_synced());
@@ -334,14 +334,14 @@ impl SharedInformerFactory {
     /// waiting.
     ///
     /// ```
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::{Namespace, Pod};
     ///
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let (pods, namespaces) = (factory.informer::<Pod>(), factory.informer::<Namespace>());
-    /// let stop = Stopper::new();
+    /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// assert!(factory.stop_informer(&pods));
     /// assert!((pods.is_stopped(), namespaces.is_stopped()) == (true, false));
@@ -502,7 +502,7 @@ impl SharedInformerFactory {
         started: Vec<(Arc<dyn AnyInformer>, Run)>,
         deadline: Option<Instant>,
     ) -> Vec<String> {
-        let never = Stopper::new();
+        let never = Stop::never();
         let mut stuck = Vec::new();
         for (informer, run) in started {
             if !run.ended.wait_until(deadline, &never) {

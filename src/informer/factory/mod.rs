@@ -40,7 +40,7 @@ pub use observe::{Observation, Observe, observe};
 /// started, without waiting for them.
 ///
 /// ```
-/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stopper};
+/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 /// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::ConfigMap;
 ///
@@ -49,7 +49,7 @@ pub use observe::{Observation, Observe, observe};
 /// let factory = SharedInformerFactory::builder(client).namespace("kube-system").build();
 /// let maps = factory.informer::<ConfigMap>();
 ///
-/// let stop = Stopper::new();
+/// let stop = Stop::never();
 /// factory.start(&stop)?;
 /// factory.wait_for_cache_sync(&stop)?;
 /// assert!(maps.lister().list().is_empty());

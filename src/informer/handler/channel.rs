@@ -35,7 +35,7 @@ use crate::stop::{Stop, Subscription};
 /// informer.add_handler(handler)?;
 ///
 /// let stop = Stopper::new();
-/// let running = std::thread::spawn({ let stop = stop.clone(); move || informer.run(&stop) });
+/// let running = std::thread::spawn({ let stop = stop.signal(); move || informer.run(&stop) });
 /// let patience = k8s_informer::crossbeam_channel::after(std::time::Duration::from_secs(60));
 /// k8s_informer::crossbeam_channel::select! {
 ///     recv(events) -> event => match event? {

@@ -57,7 +57,7 @@ use crate::store::{Indexer, Transform};
 ///     .on_add(move |pod, _| sender.send(pod.name().to_owned()).unwrap()))?;
 ///
 /// let stop = Stopper::new();
-/// let running = std::thread::spawn({ let (informer, stop) = (informer.clone(), stop.clone()); move || informer.run(&stop) });
+/// let running = std::thread::spawn({ let (informer, stop) = (informer.clone(), stop.signal()); move || informer.run(&stop) });
 /// handler.synced().wait();
 /// assert_eq!(names.recv(), Ok("a".to_owned()));
 /// assert_eq!(informer.lister().list().len(), 1);

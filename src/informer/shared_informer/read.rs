@@ -19,7 +19,10 @@ use crate::stop::{Done, Stop};
 use crate::store::{IndexFunc, Indexers, Lister};
 
 impl<T: Object> SharedIndexInformer<T> {
-    /// Returns the reads of the cache. It is empty before the informer runs. client-go's `GetIndexer`.
+    /// Returns read access to the cache, which is empty before the informer runs. Only the informer
+    /// writes to it. client-go's `GetIndexer` and `GetStore`.
+    #[doc(alias = "GetIndexer")]
+    #[doc(alias = "GetStore")]
     pub fn lister(&self) -> Lister<T> {
         Lister::new(Arc::clone(&self.shared.indexer))
     }
@@ -65,7 +68,11 @@ impl<T: Object> SharedIndexInformer<T> {
     /// Fails if the informer has stopped, if the label has an index, or if no label can have this
     /// name.
     pub fn add_label_index(&self, label: &str) -> Result<(), InformerError> {
-        self.add_indexers(Indexers::by_label(label).map_err(InformerError::Index)?)
+        self.add_indexers(
+            Indexers::new()
+                .with_label(label)
+                .map_err(InformerError::Index)?,
+        )
     }
 
     /// Adds several indexes at once; see [`add_index`](Self::add_index). client-go's `AddIndexers`.

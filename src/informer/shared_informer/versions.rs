@@ -34,7 +34,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// wait with several namespaces.
     ///
     /// ```
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
@@ -43,7 +43,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let maps = factory.informer::<ConfigMap>();
-    /// let stop = Stopper::new();
+    /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// let map = server.create("/api/v1/namespaces/web/configmaps", json!({"metadata": {"name": "a"}}))?;
     /// let version = map["metadata"]["resourceVersion"].as_str().expect("a resourceVersion");
@@ -76,7 +76,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// another namespace.
     ///
     /// ```
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use serde_json::json;
@@ -86,7 +86,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// let client = Client::new(Config::new(server.url()))?;
     /// let factory = SharedInformerFactory::builder(client.clone()).build();
     /// let maps = factory.informer::<ConfigMap>();
-    /// let stop = Stopper::new();
+    /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// let written = client.api::<ConfigMap>(Some("web")).create(&json!({"metadata": {"name": "a"}}), &stop)?;
     /// maps.wait_for_object(&written, Duration::from_secs(10), &stop)?;
@@ -152,7 +152,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// versions cannot be compared, or if the informer has not started.
     ///
     /// ```
-    /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stopper};
+    /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::Pod;
     ///
@@ -161,7 +161,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let pods = factory.informer::<Pod>();
     /// assert!(!pods.has_processed("web", "1"));
-    /// let stop = Stopper::new();
+    /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// factory.wait_for_cache_sync(&stop)?;
     /// let pod = pods.lister().get("web", "a").unwrap();
@@ -192,7 +192,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// The wait has no timeout. The [status](Self::status) has the failures of watches and lists.
     ///
     /// ```
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use std::time::Instant;
@@ -200,7 +200,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// let server = ApiServer::start()?;
     /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
     /// let maps = factory.informer::<ConfigMap>();
-    /// let stop = Stopper::new();
+    /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// server.create("/api/v1/namespaces/web/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
     /// maps.wait_until_current(Instant::now(), &stop)?;

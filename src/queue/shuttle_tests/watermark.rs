@@ -129,7 +129,7 @@ fn bookmark_version_wakes_waiting_thread() {
 fn each_wait_ends_at_its_own_version() {
     check(|| {
         let watermark = Watermark::new();
-        let (stop, never) = (Stopper::new(), Stopper::new());
+        let (stop, never) = (Stopper::new(), Stop::never());
         let wait = |version: &'static str, stop: &Stop| {
             let (watermark, stop) = (watermark.clone(), stop.clone());
             thread::spawn(move || watermark.wait(version, FOREVER, &stop))

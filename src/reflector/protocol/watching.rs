@@ -132,20 +132,20 @@ impl Watching {
 
     /// Ends the watch to open another one from its version.
     pub(super) fn reopen(self, cycle: &mut Cycle) -> Next {
-        self.reset_backoff(cycle);
+        self.reset_backoff_after_events(cycle);
         Request::Watch(WatchRequest::AtOnce).into()
     }
 
     /// Ends the watch, because a relist is due.
     pub(super) fn relist(self, relist: Relist, cycle: &mut Cycle) -> Next {
-        self.reset_backoff(cycle);
+        self.reset_backoff_after_events(cycle);
         Request::due_relist(relist, cycle).into()
     }
 
     /// The watch cannot continue (W3–W7). It resumes from the last version, at once or after a
     /// back-off, or the reflector relists after a back-off.
     pub(super) fn ended(self, end: WatchEnd, cycle: &mut Cycle) -> Next {
-        self.reset_backoff(cycle);
+        self.reset_backoff_after_events(cycle);
         match end {
             WatchEnd::Body(result) => match self.stream.report_end(result, cycle) {
                 Lasted::VeryShort => Next::wait(cycle.back_off(None), AfterWait::Relist),
@@ -173,9 +173,9 @@ impl Watching {
         }
     }
 
-    /// A watch that has had an event worked, so the next failure starts a new back-off (L3). Silence
-    /// proves nothing: the connection may be dead.
-    fn reset_backoff(&self, cycle: &mut Cycle) {
+    /// Starts the back-off over if the watch has had an event (L3). A silent watch that the reflector
+    /// ends proves nothing: the connection may be dead.
+    fn reset_backoff_after_events(&self, cycle: &mut Cycle) {
         if self.stream.events > 0 {
             cycle.backoff.reset();
         }

@@ -421,6 +421,7 @@ impl<T> ThreadSafeStore<T> {
 
     /// Returns the resource version of the last write. It may be older than the version of an
     /// earlier write. It is empty before the first write.
+    #[doc(alias = "LastStoreSyncResourceVersion")]
     pub fn resource_version(&self) -> String {
         ResourceVersion::text(self.state.read().resource_version.as_ref())
     }

@@ -162,6 +162,7 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// [`IndexError::NoIndex`] if there is no index `name`. client-go returns an empty list
     /// instead.
+    #[doc(alias = "ListIndexFuncValues")]
     pub fn index_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
         let state = self.state.read();
         let Some(index) = state.slots.index(state.ready(name)?) else {
@@ -179,6 +180,7 @@ impl<T> ThreadSafeStore<T> {
     }
 
     /// Returns the sorted names of the indexes.
+    #[doc(alias = "GetIndexers")]
     pub fn index_names(&self) -> Vec<Arc<str>> {
         let functions = Arc::clone(&self.state.read().functions);
         let ready = functions.iter().filter(|registered| registered.ready);

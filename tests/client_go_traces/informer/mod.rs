@@ -356,12 +356,12 @@ impl Subject {
     }
 
     fn observed(&self, want: &Value) -> Value {
-        let indexer = self.informer.lister();
+        let lister = self.informer.lister();
         let informer_synced = self.informer.has_synced();
         let index = |name: &str| {
-            let values = indexer.index_values(name).unwrap().into_iter();
+            let values = lister.index_values(name).unwrap().into_iter();
             let found =
-                values.map(|value| (value.to_string(), indexer.index_keys(name, &value).unwrap()));
+                values.map(|value| (value.to_string(), lister.index_keys(name, &value).unwrap()));
             Value::Object(
                 found
                     .filter(|(_, found)| !found.is_empty())
@@ -369,7 +369,7 @@ impl Subject {
                     .collect(),
             )
         };
-        let index: serde_json::Map<_, _> = indexer
+        let index: serde_json::Map<_, _> = lister
             .index_names()
             .iter()
             .map(|name| (name.to_string(), index(name)))
@@ -426,7 +426,7 @@ impl Subject {
             "last_rv": self.informer.last_sync_resource_version(),
         });
         if self.store_rv {
-            observed["store_rv"] = json!(indexer.resource_version());
+            observed["store_rv"] = json!(lister.resource_version());
         }
         observed
     }

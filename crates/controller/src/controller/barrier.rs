@@ -87,10 +87,10 @@ impl Barrier {
         let stop = stop.child();
         let failure = Arc::new(OnceLock::new());
         let all = Arc::new(SetOnDrop(DoneSetter::new("current caches")));
-        let ended = all.0.clone();
+        let ended = all.0.signal();
         for (at, source) in calls.sources.iter().enumerate() {
             let awaited = match source.presence() {
-                None => Some(stop.child()),
+                None => Some(stop.child().signal()),
                 Some(presence) => presence.awaits(&stop),
             };
             let Some(awaited) = awaited else {

@@ -91,7 +91,7 @@ use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, Wo
 ///     })?;
 ///
 /// let stop = Stopper::new();
-/// let running = std::thread::spawn({ let (teams, stop) = (teams.clone(), stop.clone()); move || teams.run(&stop) });
+/// let running = std::thread::spawn({ let (teams, stop) = (teams.clone(), stop.signal()); move || teams.run(&stop) });
 /// let path = "/apis/example.com/v1/namespaces/default/teams";
 /// server.create(path, json!({"metadata": {"name": "sky"}, "spec": {"bucket": "clouds"}}))?;
 /// let patience = Duration::from_secs(10);

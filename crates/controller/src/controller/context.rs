@@ -67,7 +67,7 @@ use k8s_informer::time::Clock;
 ///     })?;
 ///
 /// let stop = Stopper::new();
-/// let running = std::thread::spawn({ let (maps, stop) = (maps.clone(), stop.clone()); move || maps.run(&stop) });
+/// let running = std::thread::spawn({ let (maps, stop) = (maps.clone(), stop.signal()); move || maps.run(&stop) });
 /// assert_eq!(results.recv()?, r#"controller "maps", key "default/settings", attempt 2"#);
 /// stop.stop();
 /// running.join().unwrap()?;

@@ -39,7 +39,7 @@ use k8s_informer::store::Lister;
 /// })?;
 ///
 /// let stop = Stopper::new();
-/// let running = std::thread::spawn({ let (maps, stop) = (maps.clone(), stop.clone()); move || maps.run(&stop) });
+/// let running = std::thread::spawn({ let (maps, stop) = (maps.clone(), stop.signal()); move || maps.run(&stop) });
 /// assert_eq!(calls.recv()?, "default/a");
 /// maps.enqueue("default/a");
 /// assert_eq!(calls.recv()?, "default/a");

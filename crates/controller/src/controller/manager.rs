@@ -73,7 +73,7 @@ const ELECTOR_GRACE: Duration = Duration::from_secs(60);
 /// })?;
 ///
 /// let stop = Stopper::new();
-/// let running = std::thread::spawn({ let (manager, stop) = (manager.clone(), stop.clone()); move || manager.run(&stop) });
+/// let running = std::thread::spawn({ let (manager, stop) = (manager.clone(), stop.signal()); move || manager.run(&stop) });
 /// server.create("/api/v1/namespaces/default/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
 /// assert_eq!(names.recv()?, "a");
 /// assert!(manager.elector().unwrap().is_leader());

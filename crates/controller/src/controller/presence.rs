@@ -144,11 +144,11 @@ impl Presence {
 
     /// Returns a signal for a wait of the start: it is set with `stop`, and when the kind turns out
     /// to be missing. `None` if the kind is missing already.
-    pub(super) fn awaits(&self, stop: &Stop) -> Option<Stopper> {
+    pub(super) fn awaits(&self, stop: &Stop) -> Option<Stop> {
         let mut state = self.state.lock();
         let awaited = (state.stage == Stage::Undecided).then(|| stop.child());
         state.awaited.clone_from(&awaited);
-        awaited
+        awaited.map(|awaited| awaited.signal())
     }
 
     /// Whether the status of a replica shows the kind as missing. Before the start, the informer's

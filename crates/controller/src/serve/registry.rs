@@ -34,7 +34,7 @@ use k8s_informer::object::GroupVersionResource;
 /// of a client also takes a short lock, because its labels depend on the response.
 ///
 /// ```
-/// use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
+/// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 /// use k8s_informer_controller::MetricsRegistry;
 /// use k8s_informer_testing::ApiServer;
 /// use k8s_informer::workqueue::WorkQueue;
@@ -51,7 +51,7 @@ use k8s_informer::object::GroupVersionResource;
 /// let queue = WorkQueue::builder().name("team").metrics_provider(Arc::new(registry.clone())).build()?;
 /// queue.add("a");
 ///
-/// let stop = Stopper::new();
+/// let stop = Stop::never();
 /// factory.start(&stop)?;
 /// factory.wait_for_cache_sync(&stop)?;
 /// let text = registry.render();
