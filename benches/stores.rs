@@ -138,10 +138,10 @@ fn select_in_100k(bencher: Bencher, case: &str) {
     let all = (0..100_000 / SCALE).map(pod).collect();
     pods.replace(all, "1").expect("valid objects");
     if case.starts_with("index") {
-        pods.add_indexers(Indexers::new().with_label("app").expect("a label"))
-            .expect("a new index");
-        pods.add_indexers(Indexers::new().with_label("all").expect("a label"))
-            .expect("a new index");
+        let labels = Indexers::new().with_label("app");
+        let labels = labels.and_then(|labels| labels.with_label("all"));
+        pods.add_indexers(labels.expect("two labels"))
+            .expect("new indexes");
     }
     let selector = if case.ends_with("match") {
         "all=x"

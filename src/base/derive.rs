@@ -30,8 +30,8 @@ macro_rules! clone_fields {
     };
 }
 
-/// Declares that a caught panic leaves the values of a type as usable as before. User code runs
-/// without locks, and a change that it interrupts is undone or completed.
+/// Declares that a caught panic leaves the values of a type as usable as before. No panic of user code
+/// passes a lock that is held, and a change that it interrupts is undone or completed.
 macro_rules! unwind_safe {
     ($type:ident $(<$parameter:ident $(: $bound:ident)?>)?) => {
         impl $(<$parameter $(: $bound)?>)? std::panic::UnwindSafe for $type $(<$parameter>)? {}

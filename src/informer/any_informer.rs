@@ -72,10 +72,10 @@ impl InformerState {
 
     /// Returns a signal that is set when `stop` is set or when the run has returned. Keep the
     /// subscription: without it, the end of the run does not set the signal.
-    pub(super) fn stop_or_end(&self, stop: &Stop) -> (Stopper, Subscription) {
+    pub(super) fn stop_or_end(&self, stop: &Stop) -> (Stop, Subscription) {
         let either = stop.child();
         let ends = either.clone();
-        (either, self.ended.on_done(move || ends.stop()))
+        (either.signal(), self.ended.on_done(move || ends.stop()))
     }
 }
 

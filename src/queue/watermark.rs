@@ -18,8 +18,8 @@ use crate::stop::Stop;
 /// Get the watermark of a queue with [`Queue::processed`](super::Queue::processed). Clones share
 /// their state.
 ///
-/// The watermark of a new queue is empty. It does not go back if an event has an older version than an earlier
-/// one. It goes back with a list that is older, for example from a restored etcd. A list without a
+/// The watermark of a new queue is empty. It does not go back if an event has an older version than
+/// an earlier one. It goes back with a list that is older, for example from a restored etcd. A list without a
 /// version makes it empty again.
 ///
 /// Versions are compared as in apimachinery 1.35 and later: as decimal numbers of any length,

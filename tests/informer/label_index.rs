@@ -11,9 +11,12 @@ use k8s_informer::store::{AddIndexersError, Indexers};
 use k8s_informer::{
     Deleted, Indexer, Lister, Object, ObjectMeta, Selector, SharedIndexInformer, impl_object,
 };
-use k8s_informer_testing::ScriptedListerWatcher;
+use k8s_informer_testing::{Answer, ScriptedListerWatcher};
 use serde::Deserialize;
 use serde_json::json;
+
+use crate::informer::support::SOON;
+use crate::informer::versions::run;
 
 #[derive(Debug, Deserialize)]
 struct Thing {
@@ -174,6 +177,27 @@ fn label_index_with_a_million_values_is_exact() {
     assert_eq!(keys(&select("id=77777")), ["77777".into()]);
     assert_eq!(keys(&select("id in (5, 6, x)")), ["5".into(), "6".into()]);
     assert_eq!(select("id=1000000").len(), 0);
+}
+
+#[test]
+fn label_index_added_while_running_finds_objects() {
+    let item = json!({"metadata": {"namespace": "n", "name": "a", "labels": {"app": "web"}}});
+    let list = json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": [item]});
+    let script = ScriptedListerWatcher::new([Answer::body(list.to_string()), Answer::open("")]);
+    let things = SharedIndexInformer::<Thing>::new(Arc::new(script), Default::default());
+    run(&things, |stop| {
+        things.wait_for_sync(SOON, stop).unwrap();
+        assert!(things.lister().index_names().is_empty());
+        things.add_label_index("app").unwrap();
+        let names = things.lister().index_names();
+        assert_eq!(
+            things.lister().index_keys(&names[0], "web").unwrap(),
+            ["n/a".into()]
+        );
+        let select = |selector: &str| things.lister().select(&selector.parse().unwrap());
+        assert_eq!(keys(&select("app=web")), ["n/a".into()]);
+        assert!(select("app=db").is_empty());
+    });
 }
 
 #[test]

@@ -166,7 +166,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Fails like [`Leading::ensure`]. Return the error: the call is repeated if the program leads.
+    /// Fails like [`Leading::ensure`].
     pub fn ensure(&self) -> Result<(), Failure> {
         match self.call.of.leading.get() {
             Some(leading) => Ok(leading.ensure()?),

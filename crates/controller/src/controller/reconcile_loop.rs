@@ -192,8 +192,8 @@ impl ReconcileLoop {
     fn start(
         self: &Arc<Self>,
         stop: &Stop,
-        abort: &Stopper,
-        timers_stop: &Stopper,
+        abort: &Stop,
+        timers_stop: &Stop,
         workers_ended: &Stopper,
     ) -> std::io::Result<()> {
         let all_ended = Arc::new(SignalOnDrop(workers_ended.clone()));
