@@ -8,7 +8,7 @@
 use std::error::Error;
 
 use k8s_informer::informer::{InformerScope, Source};
-use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop, Stopper};
+use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 
 #[cfg(not(feature = "openapi"))]
 use custom::ConfigMap;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     #[cfg(feature = "signals")]
     let stop = Stop::on_signals()?;
     #[cfg(not(feature = "signals"))]
-    let stop = Stopper::new();
+    let stop = Stop::never();
 
     let scope = InformerScope::all().namespace("default");
     let factory = SharedInformerFactory::builder(Client::new(config)?).build();
