@@ -39,9 +39,8 @@ fn main() {
             };
             let bytes: usize = sizes.iter().map(Vec::len).sum();
             let pages_count = pages.plain.len();
-            let client = Client::new(
-                Config::new(format!("http://{}", serve(pages))).disable_compression(disable),
-            );
+            let client =
+                Client::new(Config::new(format!("http://{}", serve(pages))).compression(!disable));
             let lists = client
                 .unwrap()
                 .lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);

@@ -22,7 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::SharedIndexInformer;
-use k8s_informer::informer::{InformerScope, Source};
+use k8s_informer::informer::{FactoryOptions, InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::object::PartialObjectMetadata;
 use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
@@ -107,14 +107,16 @@ fn case(url: &str, ca: &str, one_thread: bool, informers: usize, seconds: u64) {
     // allocates.
     smaps("Anonymous:", |_| true);
     let before = (smaps("Anonymous:", |_| true), tasks().count());
-    let factory = SharedInformerFactory::builder(client)
-        .reflector_options(options)
-        .one_thread(one_thread)
-        .build();
+    let factory = SharedInformerFactory::with_options(
+        client,
+        FactoryOptions::new()
+            .reflector(options)
+            .one_thread(one_thread),
+    );
     let informers: Vec<SharedIndexInformer<PartialObjectMetadata>> = (0..informers)
         .map(|n| {
             let scope = InformerScope::all().namespace(format!("team-{n}"));
-            let informer = factory.informer_of(
+            let informer = factory.informer_for(
                 Source::metadata(GroupVersionResource::new("", "v1", "pods")).scope(scope.clone()),
             );
             informer
@@ -125,7 +127,7 @@ fn case(url: &str, ca: &str, one_thread: bool, informers: usize, seconds: u64) {
         .collect();
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync(&stop).unwrap();
+    factory.wait_for_cache_sync(None, &stop).unwrap();
     while informers
         .iter()
         .any(|informer| informer.status().watches == 0)
@@ -140,7 +142,7 @@ fn case(url: &str, ca: &str, one_thread: bool, informers: usize, seconds: u64) {
     thread::sleep(Duration::from_secs(seconds));
     let woken = wakes() - woken;
     println!("{} {memory} {stacks} {woken}", tasks().count() - before.1);
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
 }
 
 /// Returns the sum of a field over the memory mappings of this process. `of_size` selects the

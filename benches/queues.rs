@@ -14,8 +14,8 @@ use std::thread;
 use common::{Named, next_version, objects};
 use divan::{Bencher, black_box};
 use k8s_informer::Indexer;
-use k8s_informer::object::{Accessor, KeyError};
-use k8s_informer::queue::{DeltaFifo, Fifo, Queue, RealFifo};
+use k8s_informer::object::{Accessor, Key, KeyError, ResourceVersion};
+use k8s_informer::queue::{DeltaFifo, DeltaFifoOptions, Fifo, Queue, RealFifo};
 use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore};
 use parking_lot::{Condvar, Mutex};
 
@@ -41,13 +41,11 @@ trait BenchQueue: Send + Sync {
 
 impl BenchQueue for DeltaFifo<Named> {
     fn new(known: Option<Arc<Indexer<Named>>>) -> Self {
-        let builder = Self::builder(accessor()).emit_replaced(true);
-        match known {
-            Some(known) => builder
-                .known_objects(known as Arc<dyn KnownObjects<Named>>)
-                .build(),
-            None => builder.build(),
+        let mut options = DeltaFifoOptions::new().emit_replaced(true);
+        if let Some(known) = known {
+            options = options.known_objects(known as Arc<dyn KnownObjects<Named>>);
         }
+        Self::with_options(accessor(), options)
     }
 
     fn add(&self, object: &Arc<Named>) {
@@ -55,7 +53,8 @@ impl BenchQueue for DeltaFifo<Named> {
     }
 
     fn replace(&self, objects: &[Arc<Named>]) {
-        ReflectorStore::replace(self, objects.to_vec(), "1").expect("the objects have keys");
+        ReflectorStore::replace(self, objects.to_vec(), ResourceVersion::new("1"))
+            .expect("the objects have keys");
     }
 
     fn pop(&self) {
@@ -73,7 +72,8 @@ impl BenchQueue for RealFifo<Named> {
     }
 
     fn replace(&self, objects: &[Arc<Named>]) {
-        ReflectorStore::replace(self, objects.to_vec(), "1").expect("the objects have keys");
+        ReflectorStore::replace(self, objects.to_vec(), ResourceVersion::new("1"))
+            .expect("the objects have keys");
     }
 
     fn pop(&self) {
@@ -91,7 +91,8 @@ impl BenchQueue for Fifo<Named> {
     }
 
     fn replace(&self, objects: &[Arc<Named>]) {
-        ReflectorStore::replace(self, objects.to_vec(), "1").expect("the objects have keys");
+        ReflectorStore::replace(self, objects.to_vec(), ResourceVersion::new("1"))
+            .expect("the objects have keys");
     }
 
     fn pop(&self) {
@@ -134,7 +135,7 @@ impl BenchQueue for Channel {
 }
 
 fn accessor() -> Accessor<Named> {
-    Accessor::new(|object: &Named| Ok::<_, KeyError>(Arc::clone(&object.key)))
+    Accessor::new(|object: &Named| Ok::<_, KeyError>(Key::clone(&object.key)))
 }
 
 /// Adds and pops one object.
@@ -189,7 +190,7 @@ fn relist_100k_pop_100k<Q: BenchQueue>(bencher: Bencher) {
     let mut objects = objects(OBJECTS);
     let known = Arc::new(Indexer::new(accessor(), Indexers::new()));
     known
-        .replace(objects.clone(), "1")
+        .replace(objects.clone(), ResourceVersion::new("1"))
         .expect("the objects have keys");
     objects
         .iter_mut()

@@ -19,7 +19,7 @@ use std::time::Duration;
 use common::objects;
 use common::pods::{CHANGED, Pods, VERSIONS, key};
 use k8s_informer::informer::SharedIndexInformerOptions;
-use k8s_informer::object::{Accessor, KeyError};
+use k8s_informer::object::{Accessor, Key, KeyError, ResourceVersion};
 use k8s_informer::queue::DeltaFifo;
 use k8s_informer::reflector::{
     Body, FieldPaths, ListOptions, ListWatch, ListerWatcher, Reflector, ReflectorOptions,
@@ -236,11 +236,13 @@ fn cache_alone<T: Object + DeserializeOwned>(count: usize) -> [f64; 6] {
 fn queue_alone(count: usize) -> [f64; 6] {
     let objects = objects(count);
     let queue = DeltaFifo::new(Accessor::new(|object: &common::Named| {
-        Ok::<_, KeyError>(Arc::clone(&object.key))
+        Ok::<_, KeyError>(Key::clone(&object.key))
     }));
     let listed = objects.clone();
     let before = Resident::now();
-    queue.replace(listed, "1").expect("the objects have keys");
+    queue
+        .replace(listed, ResourceVersion::new("1"))
+        .expect("the objects have keys");
     let after = Resident::now();
     [after.anonymous - before.anonymous, 0.0, 0.0, 0.0, 0.0, 0.0]
 }
@@ -296,8 +298,7 @@ impl<T: Object + DeserializeOwned> Run<T> {
         let mut options = SharedIndexInformerOptions::<T>::default();
         options.reflector.watch_list = method == "watch-list";
         options.reflector.page_size = (method == "pages").then_some(500);
-        options.reflector.backoff =
-            Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
+        options.reflector.backoff = Backoff::new(Duration::from_millis(1));
         let informer =
             SharedIndexInformer::new(Arc::new(server(pods, &stop, &expire, end)), options);
         let thread = thread::spawn({
@@ -535,7 +536,7 @@ impl<T: Send + Sync> ReflectorStore<T> for Kept<T> {
         Ok(())
     }
 
-    fn replace(&self, objects: Vec<Arc<T>>, _: &str) -> Result<(), StoreError> {
+    fn replace(&self, objects: Vec<Arc<T>>, _: Option<ResourceVersion>) -> Result<(), StoreError> {
         *self.listed.lock().expect("no thread panics") = objects;
         Ok(())
     }

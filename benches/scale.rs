@@ -28,7 +28,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::handler::HandlerFuncs;
-use k8s_informer::informer::{InformerScope, SharedIndexInformerOptions, Source};
+use k8s_informer::informer::{FactoryOptions, InformerScope, SharedIndexInformerOptions, Source};
 use k8s_informer::object::{GroupVersionResource, PartialObjectMetadata};
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, ReflectorOptions};
 use k8s_informer::{
@@ -292,22 +292,24 @@ fn informers(url: &str, count: usize, one_thread: bool) {
     let mut options = ReflectorOptions::default();
     options.watch_list = false;
     let before = Reading::now();
-    let factory = SharedInformerFactory::builder(client)
-        .reflector_options(options)
-        .one_thread(one_thread)
-        .build();
+    let factory = SharedInformerFactory::with_options(
+        client,
+        FactoryOptions::new()
+            .reflector(options)
+            .one_thread(one_thread),
+    );
     let informers: Vec<SharedIndexInformer<PartialObjectMetadata>> = (0..count)
         .map(|n| {
             let pods = GroupVersionResource::new("", "v1", "pods");
             let scope = InformerScope::all().namespace(format!("team-{n}"));
-            let informer = factory.informer_of(Source::metadata(pods).scope(scope));
+            let informer = factory.informer_for(Source::metadata(pods).scope(scope));
             informer.add_handler(HandlerFuncs::new()).unwrap();
             informer
         })
         .collect();
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync(&stop).unwrap();
+    factory.wait_for_cache_sync(None, &stop).unwrap();
     let synced = Instant::now();
     let is_watching = |informer: &SharedIndexInformer<_>| informer.status().watches > 0;
     while !informers.iter().all(is_watching) {
@@ -321,7 +323,7 @@ fn informers(url: &str, count: usize, one_thread: bool) {
     });
     let connections = connections.count();
     let stopping = Instant::now();
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
     println!(
         "{count:>9} {:>8} {connections:>12} {:>9.0} {:>8.3} {:>9.2} {:>9.2}",
         watching.threads - before.threads,

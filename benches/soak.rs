@@ -22,6 +22,7 @@ use common::Jump;
 use common::custom::Pod;
 use common::pods::Pods;
 use k8s_informer::handler::{HandlerBuffer, HandlerFuncs, HandlerOptions};
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::time::Backoff;
 use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stopper};
@@ -98,11 +99,10 @@ fn informer(url: &str, last: &str, coalescing: bool) {
     let mut options = ReflectorOptions::default();
     options.watch_list = false;
     // Only the expired watches fail. Their backoff must not take minutes.
-    options.backoff = Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
+    options.backoff = Backoff::new(Duration::from_millis(1));
     let client = Client::new(Config::new(url)).expect("a plain URL");
-    let factory = SharedInformerFactory::builder(client)
-        .reflector_options(options)
-        .build();
+    let factory =
+        SharedInformerFactory::with_options(client, FactoryOptions::new().reflector(options));
     let pods = factory.informer::<Pod>();
     let mut options = HandlerOptions::default();
     if coalescing {
@@ -121,7 +121,9 @@ fn informer(url: &str, last: &str, coalescing: bool) {
     let stop = Stopper::new();
     let began = Instant::now();
     factory.start(&stop).expect("threads");
-    factory.wait_for_cache_sync(&stop).expect("the cache syncs");
+    factory
+        .wait_for_cache_sync(None, &stop)
+        .expect("the cache syncs");
     let first = Process::now();
     first.print("after the first list", began);
     let began = Instant::now();
@@ -145,7 +147,7 @@ fn informer(url: &str, last: &str, coalescing: bool) {
         (growth - 1.0) * 100.0,
         if growth <= BOUND { "yes" } else { "NO" }
     );
-    factory.shutdown();
+    factory.shut_down(None).expect("no callback calls this");
 }
 
 /// The resources of this process, in MiB and seconds.

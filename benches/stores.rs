@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use common::{Cache, Function, Jump, Named, Ours, Plain, app, next_version, objects, version};
 use divan::{Bencher, black_box};
-use k8s_informer::object::{Accessor, PartialObjectMetadata};
+use k8s_informer::object::{Accessor, PartialObjectMetadata, ResourceVersion};
 use k8s_informer::store::Indexers;
 use k8s_informer::{Indexer, Lister};
 
@@ -136,7 +136,8 @@ fn select_in_100k(bencher: Bencher, case: &str) {
         Arc::new(pod)
     };
     let all = (0..100_000 / SCALE).map(pod).collect();
-    pods.replace(all, "1").expect("valid objects");
+    pods.replace(all, ResourceVersion::new("1"))
+        .expect("valid objects");
     if case.starts_with("index") {
         let labels = Indexers::new().with_label("app");
         let labels = labels.and_then(|labels| labels.with_label("all"));

@@ -1,13 +1,17 @@
-//! Errors of communication with an API server, and the `Status` in the server's responses.
+//! Errors of communication with an API server, the `Status` in the server's responses, and the
+//! error of shutdowns.
 //!
-//! The error types of single operations are in the modules of these operations, for example
-//! [`informer::SyncError`](crate::informer::SyncError). [`Error`] has an example.
+//! [`WaitError`] is the error of all waits. The error types of other operations are in the modules of
+//! these operations, for example [`StoreError`](crate::store::StoreError). [`Error`] has an example.
+
+mod wait;
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::wait::{Unsynced, WaitCause, WaitError};
 pub use crate::base::panic::Panicked;
 pub use crate::status::{Status, StatusCause, StatusDetails};
 
@@ -527,3 +531,89 @@ impl From<io::Error> for Error {
         }
     }
 }
+
+/// The error of a shutdown that did not wait until everything had ended.
+///
+/// In every case, what was shut down has the signal to stop: an informer starts no further threads,
+/// and a queue accepts no further items.
+///
+/// ```
+/// use k8s_informer::error::ShutdownError;
+/// use k8s_informer::workqueue::{AnyWorkQueue, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::builder().name("pods").build()?;
+/// queue.add("a");
+/// let item = queue.take();
+/// let timeout = Duration::from_millis(1);
+/// let Err(ShutdownError::TimedOut { after, stuck }) = queue.shut_down(timeout) else {
+///     panic!("an item is in process");
+/// };
+/// assert_eq!(after, timeout);
+/// assert_eq!(stuck, ["pods: 1 item in process, 0 waiting"]);
+/// # drop(item);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShutdownError {
+    /// The timeout elapsed first.
+    TimedOut {
+        /// The timeout.
+        after: Duration,
+        /// What is still running.
+        ///
+        /// For informers, these are the names of threads. The reflectors and process loops of an
+        /// informer end before its handlers. If a reflector or process loop is still running, the
+        /// list has only the reflectors and process loops of this informer: they are in user code
+        /// such as a transform or an index function. Otherwise the list has the handlers that are
+        /// in a callback.
+        ///
+        /// A work queue has one entry with its name and the number of its items. An event recorder
+        /// has the number of events that are not written, and are lost.
+        stuck: Vec<String>,
+    },
+    /// Something else ended the wait: another thread called [`stop`] on the work queue, or the
+    /// `Stop` of an event recorder was set.
+    ///
+    /// [`stop`]: crate::workqueue::AnyWorkQueue::stop
+    Interrupted {
+        /// What is still running.
+        stuck: Vec<String>,
+    },
+    /// Nothing was shut down: the handler with this name belongs to another informer.
+    NotFound {
+        /// The name of the handler.
+        name: String,
+    },
+    /// The shutdown was called from a callback of what it shuts down, or from another callback that
+    /// such a callback waits for. Waiting would have blocked forever.
+    FromWithin,
+}
+
+impl fmt::Display for ShutdownError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut { after, stuck } => {
+                write!(
+                    f,
+                    "timed out after {after:?}; unfinished: {}",
+                    stuck.join(", ")
+                )
+            }
+            Self::NotFound { name } => {
+                write!(f, "the handler {name:?} belongs to another informer")
+            }
+            Self::Interrupted { stuck } => {
+                write!(f, "interrupted; unfinished: {}", stuck.join(", "))
+            }
+            Self::FromWithin => {
+                f.write_str("shut down from one of its own callbacks; not waiting for its threads")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ShutdownError {}
+
+debug_as_display!(ShutdownError);

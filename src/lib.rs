@@ -20,7 +20,7 @@
 //! server.create("/api/v1/namespaces/default/pods", pod)?;
 //! let client = Client::new(Config::new(server.url()))?;
 //!
-//! let factory = SharedInformerFactory::builder(client).build();
+//! let factory = SharedInformerFactory::new(client);
 //! let pods = factory.informer::<Pod>();
 //! pods.add_index("node", |pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect())?;
 //! let (sender, gone) = std::sync::mpsc::channel();
@@ -30,13 +30,13 @@
 //!
 //! let stop = Stop::never(); // In a program: Stop::on_signals()?
 //! factory.start(&stop)?;
-//! factory.wait_for_cache_sync(&stop)?;
+//! factory.wait_for_cache_sync(None, &stop)?;
 //! assert_eq!(pods.lister().by_index("node", "worker-1")?[0].name(), "web-0");
 //!
 //! server.delete("/api/v1/namespaces/default/pods/web-0")?;
 //! assert_eq!(gone.recv()?, "web-0");
 //! assert!(pods.lister().list().is_empty(), "the cache is at least as new as the last notification");
-//! factory.shutdown();
+//! factory.shut_down(None)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -173,17 +173,12 @@ pub mod __private {
         pub use crate::client::auth::exec::exec_credential;
         pub use crate::client::transport::cancel::ignore_shutdowns;
     }
-    pub use crate::informer::listener::RingGrowing;
     pub use crate::metrics::meter::Meter;
     #[cfg(feature = "k8s-openapi")]
     pub mod openapi {
-        pub use crate::object::openapi::{Derived, ScopeOf, converted};
+        pub use crate::object::openapi::{Derived, ScopeOf};
     }
-    pub use crate::queue::sealed::Sealed;
     pub use crate::resource_version::Comparable;
-    pub mod staging {
-        pub use crate::entry::staging::*;
-    }
     pub mod sync {
         pub use crate::base::sync::*;
     }

@@ -4,26 +4,13 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// Compares two resource versions as decimal numbers of any length. Returns `None` if one of them
-/// is not a decimal number or begins with a zero. apimachinery's `CompareResourceVersion`.
-///
-/// Versions are comparable only within one resource of one server.
-///
-/// ```
-/// use k8s_informer::object::compare_resource_versions;
-/// use std::cmp::Ordering;
-///
-/// assert_eq!(compare_resource_versions("9", "10"), Some(Ordering::Less));
-/// assert_eq!(compare_resource_versions("9", "abc"), None);
-/// ```
-pub fn compare_resource_versions(a: &str, b: &str) -> Option<Ordering> {
-    ResourceVersion::new(a)?.compare(&ResourceVersion::new(b)?)
-}
+use serde::{Serialize, Serializer};
 
 /// The resource version of a state. A decimal number without leading zeros can be compared. Any other
 /// text and `0` are only equal to themselves.
 ///
-/// Versions are comparable only within one resource of one server. A version of at most 19 digits
+/// Apimachinery's `CompareResourceVersion` is the comparison with `partial_cmp`. Versions are comparable
+/// only within one resource of one server. A version of at most 19 digits
 /// needs no allocation, and every version takes 16 bytes, also in an `Option`.
 ///
 /// ```
@@ -73,6 +60,11 @@ impl ResourceVersion {
             Some(_) => Repr::LongNumber(Arc::new(version.to_owned())),
             None => Repr::Text(Arc::new(version.to_owned())),
         }))
+    }
+
+    /// Returns `0`, which requests any state.
+    pub(crate) fn any() -> Self {
+        Self(Repr::Any)
     }
 
     /// Whether this is `0`. A request with it stands for any state, and no state has it.
@@ -140,6 +132,13 @@ impl fmt::Display for ResourceVersion {
     }
 }
 
+/// Writes the version as a JSON string, as Kubernetes does.
+impl Serialize for ResourceVersion {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl fmt::Debug for ResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.to_string(), f)
@@ -200,6 +199,10 @@ impl fmt::Display for Comparable {
 mod tests {
     use super::*;
 
+    fn compare(a: &str, b: &str) -> Option<Ordering> {
+        ResourceVersion::new(a)?.compare(&ResourceVersion::new(b)?)
+    }
+
     #[test]
     fn versions_compare_as_in_apimachinery() {
         let long = "9".repeat(40);
@@ -215,11 +218,7 @@ mod tests {
         ];
         for (at, a) in versions.into_iter().enumerate() {
             for (other, b) in versions.into_iter().enumerate() {
-                assert_eq!(
-                    compare_resource_versions(a, b),
-                    Some(at.cmp(&other)),
-                    "{a} {b}"
-                );
+                assert_eq!(compare(a, b), Some(at.cmp(&other)), "{a} {b}");
                 let versions = [a, b].map(|text| Comparable::new(ResourceVersion::new(text)?));
                 assert_eq!(
                     versions[0]
@@ -232,9 +231,9 @@ mod tests {
             }
         }
         for none in ["", "0", "01", "+1", "-1", "1.0", "1 ", "a", "٣"] {
-            assert_eq!(compare_resource_versions(none, "1"), None, "{none}");
-            assert_eq!(compare_resource_versions("1", none), None, "{none}");
-            assert_eq!(compare_resource_versions(none, none), None, "{none}");
+            assert_eq!(compare(none, "1"), None, "{none}");
+            assert_eq!(compare("1", none), None, "{none}");
+            assert_eq!(compare(none, none), None, "{none}");
             assert_eq!(
                 ResourceVersion::new(none).and_then(Comparable::new),
                 None,

@@ -52,6 +52,59 @@ impl Selector {
         Self { requirements: None }
     }
 
+    /// Returns a selector of the objects that have this label with this value. Unlike a selector that
+    /// is formatted and parsed, it has one requirement whatever the texts contain. Go's
+    /// `SelectorFromSet`.
+    ///
+    /// ```
+    /// use k8s_informer::Selector;
+    ///
+    /// let web = Selector::equals("app", "web")?.and(Selector::equals("tier", "")?);
+    /// assert_eq!(web.to_string(), "app=web,tier=");
+    /// let error = Selector::equals("app", "web,tier!=db").unwrap_err();
+    /// assert!(error.to_string().contains("a valid label must be"), "{error}");
+    /// # Ok::<(), k8s_informer::selector::SelectorError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if `key` is not a [qualified name](is_qualified_name) or `value` is not valid for a label.
+    #[doc(alias = "SelectorFromSet")]
+    pub fn equals(key: &str, value: &str) -> Result<Self, SelectorError> {
+        let checked = check_key(key).map_err(|reason| (1, reason)).and_then(|()| {
+            let is_valid = value.is_empty() || is_name(value);
+            // The value is after the key and the operator.
+            let at = key.chars().count() + 2;
+            is_valid
+                .then_some(())
+                .ok_or_else(|| (at, invalid(value, NO_VALUE)))
+        });
+        checked.map_err(|(character, reason)| SelectorError {
+            selector: format!("{key}={value}"),
+            character: Some(character),
+            reason,
+        })?;
+        Ok(Self {
+            requirements: Some(vec![Requirement {
+                key: key.to_owned(),
+                test: Test::Equals("=", value.to_owned()),
+            }]),
+        })
+    }
+
+    /// Returns a selector of the objects that both selectors select. Go's `Selector.Add`.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let both = self.requirements.zip(other.requirements);
+        Self {
+            requirements: both.map(|(mut requirements, more)| {
+                requirements.extend(more);
+                requirements.sort_by(|a, b| a.key.cmp(&b.key));
+                requirements
+            }),
+        }
+    }
+
     /// Whether the selector has no requirements and so selects every object.
     pub fn is_empty(&self) -> bool {
         self.requirements.as_ref().is_some_and(Vec::is_empty)
@@ -454,6 +507,32 @@ mod tests {
         assert_eq!(canonical("a in (,)").as_deref(), Some("a in ()"));
         assert_eq!(canonical("a in (b"), None);
         assert_eq!(canonical("a in ("), None);
+    }
+
+    #[test]
+    fn equals_makes_one_requirement_of_any_text() {
+        let value =
+            |value: &str| Selector::equals("app", value).map(|selector| selector.to_string());
+        assert_eq!(value("web").as_deref(), Ok("app=web"));
+        assert_eq!(value("").as_deref(), Ok("app="));
+        for injected in ["web,x=y", "web x", "a in (b)", "!", "web,"] {
+            let error = value(injected).unwrap_err().to_string();
+            assert!(error.contains("character 5"), "{error}");
+        }
+        for key in ["", "app,x", "a=b", "!app"] {
+            assert!(Selector::equals(key, "web").is_err(), "{key}");
+        }
+    }
+
+    #[test]
+    fn and_selects_what_both_select() {
+        let parse = |text: &str| text.parse::<Selector>().unwrap();
+        assert_eq!(
+            parse("b=2,a=1").and(parse("b!=3")).to_string(),
+            "a=1,b=2,b!=3"
+        );
+        assert_eq!(parse("a").and(Selector::nothing()), Selector::nothing());
+        assert_eq!(Selector::everything().and(parse("a")), parse("a"));
     }
 
     #[test]

@@ -42,6 +42,7 @@ use crate::base::panic;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::threads::{LateOwner, Owner};
+use crate::error::{WaitCause, WaitError};
 use crate::log;
 
 #[cfg(feature = "signals")]
@@ -199,9 +200,42 @@ impl Done {
         true
     }
 
-    /// Blocks until the signal or `stop` is set. Returns whether this signal is set.
-    pub fn wait_or_stop(&self, stop: &Stop) -> bool {
-        !self.waits_for_itself() && self.wait_until(None, stop)
+    /// Blocks until the signal is set, until `timeout` has elapsed, or until `stop` is set.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the wait ends before the signal is set. In a callback that [keeps the signal from being
+    /// set](Self), fails at once with [`WaitCause::OwnThread`].
+    pub fn wait_or_stop(
+        &self,
+        timeout: impl Into<Option<Duration>>,
+        stop: &Stop,
+    ) -> Result<(), WaitError> {
+        let timeout = timeout.into();
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.wait_until_either(deadline, stop).map_err(|cause| {
+            let cause = match cause {
+                WaitCause::TimedOut(_) => WaitCause::TimedOut(timeout.unwrap_or_default()),
+                cause => cause,
+            };
+            WaitError::new(cause, format!("waiting for {}", self.name()))
+        })
+    }
+
+    /// Like [`wait_or_stop`](Self::wait_or_stop). The caller knows the timeout.
+    pub(crate) fn wait_until_either(
+        &self,
+        deadline: Option<Instant>,
+        stop: &Stop,
+    ) -> Result<(), WaitCause> {
+        if self.waits_for_itself() {
+            return Err(WaitCause::OwnThread);
+        }
+        match self.wait_until(deadline, stop) {
+            true => Ok(()),
+            false if stop.is_stopped() => Err(WaitCause::Stopped),
+            false => Err(WaitCause::TimedOut(Duration::ZERO)),
+        }
     }
 
     /// Whether the signal is never set while the current thread waits for it. Logs such waits.
@@ -582,10 +616,8 @@ impl Default for Stopper {
 }
 
 /// Sets a [`Stop`] when it is dropped.
-#[cfg(feature = "client")]
 pub(crate) struct StopOnDrop(pub(crate) Stopper);
 
-#[cfg(feature = "client")]
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stop();
@@ -695,7 +727,8 @@ mod tests {
             let stop = stop.clone();
             move || stop.stop()
         });
-        assert!(!DoneSetter::new("done").wait_or_stop(&stop));
+        let ended = DoneSetter::new("done").wait_or_stop(None, &stop);
+        assert!(ended.unwrap_err().is_stopped());
         let _ = ends.send(());
         stopper.join().unwrap();
         assert_eq!(result.recv().unwrap(), (true, true));

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::handler::{ChannelHandler, HandlerFuncs, HandlerOptions, HandlerRegistration};
 use k8s_informer::informer::{
-    Controller, ControllerConfig, Driver, InformerError, InformerScope, Progress,
-    SharedIndexInformerOptions, StackSizes, step_all,
+    Controller, ControllerConfig, Driver, FactoryOptions, InformerError, InformerScope, Progress,
+    SharedIndexInformerOptions, Source, StackSizes, step_all,
 };
 use k8s_informer::object::{Accessor, GroupVersionResource};
 use k8s_informer::queue::DeltaFifo;
@@ -152,14 +152,9 @@ fn informer_with(
     one_thread: bool,
 ) -> Informer {
     let mut options = SharedIndexInformerOptions::default();
-    options.reflector.name = "pods".to_owned();
+    options.reflector.name = Some("pods".to_owned());
     options.reflector.clock = Arc::new(clock.clone());
-    options.reflector.backoff = Backoff::new(
-        Duration::from_secs(3600),
-        1.0,
-        Duration::from_secs(3600),
-        0.0,
-    );
+    options.reflector.backoff = Backoff::new(Duration::from_secs(3600));
     options.reflector.resync_period = resync;
     options.one_thread = one_thread;
     Informer::new(Arc::new(script.clone()), options)
@@ -257,7 +252,7 @@ fn idle_informer_has_documented_threads() {
     handler(&informer);
     let stop = Stopper::new();
     let ended = run(&informer, &stop);
-    assert!(script.until_requests(2, SOON));
+    script.wait_for_requests(2, SOON).unwrap();
     let names = ["handler-1 pop", "handler-1 run", "pods reflector", "runs"];
     process.wait_until(|threads| threads == names);
     stop.stop();
@@ -270,7 +265,7 @@ fn several_namespaces_have_documented_threads_and_end() {
     let script = |namespace| ScriptedListerWatcher::new([list_in(namespace, &["a", "b"])]);
     let scripts = ["blue", "green"].map(|namespace| (namespace, script(namespace)));
     let mut options = SharedIndexInformerOptions::default();
-    options.reflector.name = "pods".to_owned();
+    options.reflector.name = Some("pods".to_owned());
     let sources = scripts
         .clone()
         .map(|(namespace, script)| (namespace.to_owned(), Arc::new(script) as _));
@@ -282,7 +277,7 @@ fn several_namespaces_have_documented_threads_and_end() {
     let ended = run(&informer, &stop);
     assert!(informer.synced().wait_timeout(SOON));
     for (_, script) in &scripts {
-        assert!(script.until_requests(2, SOON));
+        script.wait_for_requests(2, SOON).unwrap();
     }
     let names = [
         "handler-1 pop",
@@ -314,7 +309,7 @@ fn one_thread_for_each_namespace_does_everything() {
         (namespace.to_owned(), Arc::new(script) as _)
     });
     let mut options = SharedIndexInformerOptions::default();
-    options.reflector.name = "pods".to_owned();
+    options.reflector.name = Some("pods".to_owned());
     options.reflector.resync_period = Duration::from_secs(3600);
     options.one_thread = true;
     let informer = Informer::for_namespaces(sources, options);
@@ -373,7 +368,7 @@ fn stop_ends_informer_promptly_in_each_phase() {
         handler(&informer);
         let stop = Stopper::new();
         let ended = run(&informer, &stop);
-        assert!(script.until_requests(requests, SOON), "{phase}");
+        script.wait_for_requests(requests, SOON).unwrap();
         let deadline = Instant::now() + SOON;
         while state != ReflectorState::Created && informer.status().state != state {
             assert!(
@@ -444,19 +439,28 @@ fn factory_with_client_leaves_no_thread_behind() {
     let server = ApiServer::start().unwrap();
     for dropped in [false, true] {
         let client = Client::new(Config::new(server.url())).unwrap();
-        let factory = SharedInformerFactory::builder(client)
-            .resync(Duration::from_secs(60))
-            .build();
-        let maps = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
+        let factory = SharedInformerFactory::with_options(
+            client,
+            FactoryOptions::new().resync_period(Duration::from_secs(60)),
+        );
+        let maps = factory.informer_for(Source::dynamic(GroupVersionResource::new(
+            "",
+            "v1",
+            "configmaps",
+        )));
         handler(&maps);
-        handler(&factory.dynamic(GroupVersionResource::new("", "v1", "secrets")));
+        handler(
+            &factory.informer_for(Source::dynamic(GroupVersionResource::new(
+                "", "v1", "secrets",
+            ))),
+        );
         let stop = Stopper::new();
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync(&stop).unwrap();
+        factory.wait_for_cache_sync(None, &stop).unwrap();
         handler(&maps);
         let began = Instant::now();
         if !dropped {
-            assert!(factory.shutdown());
+            factory.shut_down(None).unwrap();
             assert!(maps.is_stopped());
         }
         drop(factory);
@@ -469,11 +473,11 @@ fn names_with_nul_do_not_panic() {
     let _process = ExclusiveProcess::new();
     let script = ScriptedListerWatcher::new([list(&["a"]), Answer::open("")]);
     let mut options = SharedIndexInformerOptions::default();
-    options.reflector.name = "po\0ds".to_owned();
+    options.reflector.name = Some("po\0ds".to_owned());
     options.reflector.resync_period = Duration::from_secs(60);
     let informer = Informer::new(Arc::new(script), options);
     let mut named = HandlerOptions::default();
-    named.name = "a\0b".to_owned();
+    named.name = Some("a\0b".to_owned());
     let registration = informer
         .add_handler_with_options(HandlerFuncs::new(), named)
         .unwrap();
@@ -485,9 +489,9 @@ fn names_with_nul_do_not_panic() {
 }
 
 /// A source that returns the same script for every resource.
-struct Source(ScriptedListerWatcher);
+struct OneScript(ScriptedListerWatcher);
 
-impl ListerWatcherSource for Source {
+impl ListerWatcherSource for OneScript {
     fn lister_watcher(&self, _: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {
         Arc::new(self.0.clone())
     }
@@ -524,13 +528,15 @@ fn run_without_threads() {
         1,
         "the failed start keeps no reference"
     );
-    let factory = SharedInformerFactory::builder(Source(script.clone())).build();
-    factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
+    let factory = SharedInformerFactory::new(OneScript(script.clone()));
+    factory.informer_for(Source::dynamic(GroupVersionResource::new("", "v1", "pods")));
     let error = factory.start(&Stop::never()).unwrap_err();
     assert!(matches!(error, InformerError::Thread { .. }), "{error}");
-    let error = factory.wait_for_cache_sync(&Stop::never()).unwrap_err();
+    let error = factory
+        .wait_for_cache_sync(None, &Stop::never())
+        .unwrap_err();
     assert!(error.to_string().contains("not started"), "{error}");
-    assert!(factory.shutdown());
+    factory.shut_down(None).unwrap();
     let controller = Controller::new(ControllerConfig::new(
         Arc::new(DeltaFifo::<DynamicObject>::new(Accessor::object())),
         Arc::new(script),
@@ -595,13 +601,12 @@ fn impossible_stack_size_is_an_error() {
     reflector.stack_sizes = sizes;
     let server = ApiServer::start().unwrap();
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client)
-        .reflector_options(reflector)
-        .build();
-    factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
+    let factory =
+        SharedInformerFactory::with_options(client, FactoryOptions::new().reflector(reflector));
+    factory.informer_for(Source::dynamic(GroupVersionResource::new("", "v1", "pods")));
     let error = factory.start(&Stop::never()).unwrap_err();
     assert!(matches!(error, InformerError::Thread { .. }), "{error}");
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
 }
 
 #[test]
@@ -619,10 +624,12 @@ fn stack_size_has_a_minimum() {
         reflector.stack_sizes.handlers = Some(size);
         reflector.stack_sizes.others = Some(size);
         let client = Client::new(Config::new(server.url())).unwrap();
-        let factory = SharedInformerFactory::builder(client)
-            .scope(InformerScope::all().namespace("a").namespace("b"))
-            .reflector_options(reflector)
-            .build();
+        let factory = SharedInformerFactory::with_options(
+            client,
+            FactoryOptions::new()
+                .scope(InformerScope::all().namespace("a").namespace("b"))
+                .reflector(reflector),
+        );
         let pods = factory.informer::<Pod>();
         let by_name = |pod: &Pod| vec![pod.name().to_owned()];
         pods.add_index("name", by_name).unwrap();
@@ -638,6 +645,6 @@ fn stack_size_has_a_minimum() {
         assert_eq!(patched.resource_version(), version);
         pods.wait_for_object(&patched, SOON, &Stop::never())
             .unwrap();
-        factory.shutdown();
+        factory.shut_down(None).unwrap();
     }
 }

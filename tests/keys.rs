@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use k8s_informer::object::{Accessor, KeyError, ResourceVersion};
-use k8s_informer::queue::{Delta, DeltaFifo, Entry, Queue};
+use k8s_informer::queue::{Delta, DeltaFifo, DeltaFifoOptions, Entry, Queue};
 use k8s_informer::store::{
     IndexError, IndexFunc, Indexers, ReflectorStore, StoreError, ThreadSafeStore, Transform,
 };
@@ -15,6 +15,10 @@ struct Thing(&'static str, Option<&'static str>, &'static str);
 
 fn thing(key: &'static str, value: &'static str) -> Arc<Thing> {
     Arc::new(Thing(key, Some("7"), value))
+}
+
+fn version(text: &str) -> ResourceVersion {
+    ResourceVersion::new(text).unwrap()
 }
 
 fn accessor() -> Accessor<Thing> {
@@ -81,7 +85,7 @@ fn k1_empty_and_huge_keys_names_and_index_values_are_usable() {
         indexer.add(thing(key, "x")).unwrap();
         raw.add(key.into(), thing(key, "x")).unwrap();
         assert_eq!(indexer.by_index("", key).unwrap(), [thing(key, "x")]);
-        assert_eq!(raw.index_keys("", key).unwrap(), [key.into()]);
+        assert_eq!(raw.index_keys("", key).unwrap(), [key]);
         assert!(matches!(
             indexer.by_index(huge, key),
             Err(IndexError::NoIndex { .. })
@@ -127,12 +131,12 @@ fn k2_tombstone_key_overrides_key_of_its_object() {
     };
     let store = indexer();
     store
-        .replace(vec![thing("a", "x"), thing("b", "x")], "1")
+        .replace(vec![thing("a", "x"), thing("b", "x")], Some(version("1")))
         .unwrap();
     store.delete(tombstone("a")).unwrap();
     assert_eq!(
         store.list_keys(),
-        ["b".into()],
+        ["b"],
         "the key of the tombstone counts, not that of its object"
     );
     let queue = DeltaFifo::new(accessor());
@@ -149,10 +153,12 @@ fn k3_list_creates_tombstones_and_delete_event_does_not() {
     let store = Arc::new(indexer());
     store.add(thing("listed", "old")).unwrap();
     store.add(thing("watched", "old")).unwrap();
-    let queue = DeltaFifo::builder(accessor())
-        .known_objects(store)
-        .emit_replaced(true)
-        .build();
+    let queue = DeltaFifo::with_options(
+        accessor(),
+        DeltaFifoOptions::new()
+            .known_objects(store)
+            .emit_replaced(true),
+    );
     queue
         .delete(Deleted::Final(thing("watched", "last")))
         .unwrap();
@@ -164,9 +170,11 @@ fn k3_list_creates_tombstones_and_delete_event_does_not() {
             Deleted::Final(thing("watched", "last"))
         )]
     );
-    queue.replace(vec![thing("watched", "new")], "2").unwrap();
+    queue
+        .replace(vec![thing("watched", "new")], Some(version("2")))
+        .unwrap();
     let mut replaced = Entry::new("watched".into(), thing("watched", "new"));
-    replaced.version = ResourceVersion::new("7");
+    replaced.version = Some(version("7"));
     let missed = Deleted::FinalStateUnknown {
         key: "listed".into(),
         last_known: Some(thing("listed", "old")),
@@ -187,7 +195,7 @@ fn k4_key_is_computed_before_the_transform() {
         (Some(thing("other", "x")), None)
     );
     store
-        .replace(vec![thing("a", "x"), thing("b", "x")], "1")
+        .replace(vec![thing("a", "x"), thing("b", "x")], Some(version("1")))
         .unwrap();
     assert_eq!(
         store.len(),
@@ -203,7 +211,7 @@ fn k4_key_is_computed_before_the_transform() {
             .add(thing("unkeyable", "x")),
         Err(StoreError::Key(_))
     ));
-    let queue = DeltaFifo::builder(accessor()).transform(rename()).build();
+    let queue = DeltaFifo::with_options(accessor(), DeltaFifoOptions::new().transform(rename()));
     queue.add(thing("a", "x")).unwrap();
     queue.add(thing("b", "x")).unwrap();
     assert_eq!(drain(&queue).len(), 2);
@@ -214,12 +222,17 @@ fn k5_transforms_see_objects_not_tombstones_or_resyncs() {
     let (transform, seen) = recording();
     let store = Arc::new(indexer());
     store
-        .replace(vec![thing("a", "known"), thing("b", "known")], "1")
+        .replace(
+            vec![thing("a", "known"), thing("b", "known")],
+            Some(version("1")),
+        )
         .unwrap();
-    let queue = DeltaFifo::builder(accessor())
-        .known_objects(store)
-        .transform(transform)
-        .build();
+    let queue = DeltaFifo::with_options(
+        accessor(),
+        DeltaFifoOptions::new()
+            .known_objects(store)
+            .transform(transform),
+    );
     queue.resync().unwrap();
     assert_eq!(drain(&queue).len(), 2);
     queue.delete(Deleted::Final(thing("a", "deleted"))).unwrap();
@@ -229,7 +242,9 @@ fn k5_transforms_see_objects_not_tombstones_or_resyncs() {
             last_known: Some(thing("b", "missed")),
         })
         .unwrap();
-    queue.replace(vec![thing("a", "listed")], "2").unwrap();
+    queue
+        .replace(vec![thing("a", "listed")], Some(version("2")))
+        .unwrap();
     assert_eq!(*seen.lock().unwrap(), ["deleted", "listed"]);
 }
 
@@ -237,7 +252,7 @@ fn k5_transforms_see_objects_not_tombstones_or_resyncs() {
 fn k6_queue_and_store_each_apply_their_transform() {
     let (transform, seen) = recording();
     let store = indexer().with_transform(transform.clone());
-    let queue = DeltaFifo::builder(accessor()).transform(transform).build();
+    let queue = DeltaFifo::with_options(accessor(), DeltaFifoOptions::new().transform(transform));
     queue.add(thing("a", "x")).unwrap();
     for delta in drain(&queue) {
         store.add(Arc::clone(delta.object().unwrap())).unwrap();
@@ -259,28 +274,34 @@ fn k7_failed_transform_stores_and_queues_nothing() {
     ));
     assert!(
         store
-            .replace(vec![thing("b", "x"), thing("a", "bad")], "9")
+            .replace(vec![thing("b", "x"), thing("a", "bad")], Some(version("9")))
             .is_err()
     );
     assert_eq!(store.list(), [thing("a", "old")]);
-    assert_eq!(store.resource_version(), "7");
-    let queue = DeltaFifo::builder(accessor())
-        .transform(recording().0)
-        .build();
+    assert_eq!(store.resource_version(), ResourceVersion::new("7"));
+    let queue =
+        DeltaFifo::with_options(accessor(), DeltaFifoOptions::new().transform(recording().0));
     assert!(matches!(
         queue.add(thing("a", "bad")),
         Err(StoreError::Transform { key: Some(_), .. })
     ));
-    assert!(queue.replace(vec![thing("a", "bad")], "9").is_err());
+    assert!(
+        queue
+            .replace(vec![thing("a", "bad")], Some(version("9")))
+            .is_err()
+    );
     assert!(queue.is_empty());
 }
 
 #[test]
 fn k8_transform_removing_metadata_keeps_the_version() {
     let store = indexer().with_transform(Transform::in_place(|thing: &mut Thing| thing.1 = None));
-    store.replace(vec![thing("a", "x")], "1").unwrap();
+    store
+        .replace(vec![thing("a", "x")], Some(version("1")))
+        .unwrap();
     store.update(thing("a", "y")).unwrap();
-    assert_eq!((store.resource_version().as_str(), store.len()), ("1", 1));
-    store.bookmark("2").unwrap();
-    assert_eq!(store.resource_version(), "2");
+    assert_eq!(store.resource_version(), Some(version("1")));
+    assert_eq!(store.len(), 1);
+    store.bookmark(Some(version("2"))).unwrap();
+    assert_eq!(store.resource_version(), Some(version("2")));
 }

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
 use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
-use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions, Source};
+use k8s_informer::informer::{FactoryOptions, InformerQueue, SharedIndexInformerOptions, Source};
 use k8s_informer::metrics::{InformerMetrics, MetricsProvider};
-use k8s_informer::object::{Accessor, GroupVersionResource, Key};
-use k8s_informer::queue::DeltaFifo;
+use k8s_informer::object::{Accessor, GroupVersionResource, Key, ResourceVersion};
+use k8s_informer::queue::{DeltaFifo, DeltaFifoOptions};
 use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource};
 use k8s_informer::store::{IndexFunc, Indexers, KnownObjects, ReflectorStore, StoreError};
 use k8s_informer::time::{Backoff, Clock};
-use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
+use k8s_informer::workqueue::{AnyWorkQueue, WorkQueue, WorkQueueMetrics};
 use k8s_informer::{
     Client, Config, DynamicObject, Error, Object, SharedIndexInformer, SharedInformerFactory, Stop,
     Stopper,
@@ -204,7 +204,7 @@ fn logger_may_add_handler_during_add_handler() {
     let never = on_log("\"never resynced\"", move || add_handler(&no_period));
     bounded(move || {
         let mut options = HandlerOptions::default();
-        options.name = "never resynced".to_owned();
+        options.name = Some("never resynced".to_owned());
         options.resync_period = Some(Duration::from_millis(10));
         informer
             .add_handler_with_options(HandlerFuncs::new(), options)
@@ -277,7 +277,7 @@ fn clock_may_call_informer() {
     let stop = Stopper::new();
     let (failed, failures) = channel();
     informer
-        .set_watch_error_handler(Arc::new(move |_| failed.send(()).unwrap_or_default()))
+        .set_watch_error_handler(move |_| failed.send(()).unwrap_or_default())
         .unwrap();
     let running = thread::spawn({
         let (informer, stop) = (informer.clone(), stop.clone());
@@ -350,9 +350,10 @@ impl KnownObjects<DynamicObject> for FailingKnownObjects {
 
 #[test]
 fn logger_may_use_queue_whose_known_objects_fail() {
-    let queue = DeltaFifo::builder(Accessor::object())
-        .known_objects(Arc::new(FailingKnownObjects))
-        .build();
+    let queue = DeltaFifo::with_options(
+        Accessor::object(),
+        DeltaFifoOptions::new().known_objects(Arc::new(FailingKnownObjects)),
+    );
     let queue: Arc<DeltaFifo<DynamicObject>> = Arc::new(queue);
     let logged = on_log("not known today", {
         let queue = Arc::clone(&queue);
@@ -360,10 +361,14 @@ fn logger_may_use_queue_whose_known_objects_fail() {
     });
     bounded({
         let queue = Arc::clone(&queue);
-        move || queue.replace(Vec::new(), "7").unwrap()
+        move || {
+            queue
+                .replace(Vec::new(), ResourceVersion::new("7"))
+                .unwrap();
+        }
     });
     logged.recv_timeout(SOON).unwrap();
-    assert_eq!(queue.list_keys(), ["a".into()]);
+    assert_eq!(queue.list_keys(), ["a"]);
 }
 
 /// A source with one object per resource.
@@ -381,16 +386,23 @@ impl ListerWatcherSource for OneObject {
 
 #[test]
 fn logger_may_use_factory_whose_provider_panics() {
-    let factory = SharedInformerFactory::builder(OneObject)
-        .metrics("logger", Arc::new(PanickingMetrics))
-        .build();
+    let factory = SharedInformerFactory::with_options(
+        OneObject,
+        FactoryOptions::new().metrics("logger", Arc::new(PanickingMetrics)),
+    );
     let pods = GroupVersionResource::new("", "v1", "pods");
     let logged = on_log("logger pods.v1: the metrics provider panicked", {
         let factory = factory.clone();
-        move || drop(factory.dynamic(GroupVersionResource::new("", "v1", "nodes")))
+        move || {
+            drop(
+                factory.informer_for(Source::dynamic(GroupVersionResource::new(
+                    "", "v1", "nodes",
+                ))),
+            );
+        }
     });
     bounded(move || {
-        factory.dynamic(pods);
+        factory.informer_for(Source::dynamic(pods));
     });
     logged.recv_timeout(SOON).unwrap();
 }
@@ -402,11 +414,11 @@ fn logger_may_add_handler_after_panic_on_the_only_thread() {
         let observed = Arc::clone(&observed);
         move || add_handler(observed.wait())
     });
-    let factory = SharedInformerFactory::builder(OneObject).build();
+    let factory = SharedInformerFactory::new(OneObject);
     let observation = factory
         .observe(Source::dynamic(GroupVersionResource::new("", "v1", "pods")))
         .on_added(|_| panic!("no observer today"))
-        .one_thread()
+        .one_thread(true)
         .start()
         .unwrap();
     // If the test fails, the observation is not dropped, because the drop would hang as well.
@@ -415,7 +427,11 @@ fn logger_may_add_handler_after_panic_on_the_only_thread() {
     logged
         .recv_timeout(SOON)
         .expect("timed out, probably a deadlock");
-    bounded(move || assert!(ManuallyDrop::into_inner(observation).stop()));
+    bounded(move || {
+        ManuallyDrop::into_inner(observation)
+            .shut_down(None)
+            .unwrap();
+    });
 }
 
 /// The configurations of an informer: its queue, and whether it runs on one thread. The number makes
@@ -452,7 +468,7 @@ fn run_script(
     ]);
     let mut options = SharedIndexInformerOptions::default();
     (options.queue, options.one_thread, options.indexers) = (queue, one_thread, indexers);
-    options.reflector.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    options.reflector.backoff = Backoff::new(Duration::ZERO);
     let informer = Informer::new(Arc::new(script), options);
     let (added, names) = channel();
     informer

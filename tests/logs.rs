@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
-use k8s_informer::informer::{InformerScope, Source};
+use k8s_informer::informer::{FactoryOptions, InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::time::Backoff;
@@ -40,27 +40,26 @@ fn log_lines_name_the_informer_and_hide_secrets() {
     let client = Client::new(Config::new(server.url()).token(TOKEN)).unwrap();
     let mut options = ReflectorOptions::default();
     options.watch_list = false;
-    options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
-    let factory = SharedInformerFactory::builder(client)
-        .reflector_options(options)
-        .build();
+    options.backoff = Backoff::new(Duration::ZERO);
+    let factory =
+        SharedInformerFactory::with_options(client, FactoryOptions::new().reflector(options));
     let resource = GroupVersionResource::new("", "v1", "secrets");
     let informer = factory
-        .informer_of(Source::dynamic(resource).scope(InformerScope::all().namespace("default")));
+        .informer_for(Source::dynamic(resource).scope(InformerScope::all().namespace("default")));
     let mut options = HandlerOptions::default();
-    options.name = "broken".to_owned();
+    options.name = Some("broken".to_owned());
     let broken = |object: &Arc<DynamicObject>, _| panic!("not {}", object.name());
     let handler = HandlerFuncs::new().on_add(broken);
     let handler = informer.add_handler_with_options(handler, options).unwrap();
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
+    factory.wait_for_cache_sync(SOON, &stop).unwrap();
     assert!(handler.synced().wait_timeout(SOON));
     server.create(secrets, secret("b")).unwrap();
     let name = informer.name();
     logged(&format!("INFO {name}: recovered after 3 × "));
     informer.remove_event_handler(&handler);
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
 
     logged(&format!("DEBUG {name}: starting"));
     logged(&format!("INFO {name}: synced; objects in the cache: "));

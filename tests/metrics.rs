@@ -18,14 +18,15 @@ use std::time::{Duration, Instant};
 use k8s_informer::client::Request;
 use k8s_informer::handler::HandlerFuncs;
 use k8s_informer::informer::{
-    InformerOptions, InformerQueue, InformerScope, SharedIndexInformerOptions,
-    SharedInformerFactoryBuilder, Source, new_indexer_informer,
+    FactoryOptions, InformerOptions, InformerQueue, InformerScope, SharedIndexInformerOptions,
+    Source, new_indexer_informer,
 };
 use k8s_informer::metrics::{ClientMetrics, InformerMetrics, MetricsProvider};
-use k8s_informer::object::GroupVersionResource;
+use k8s_informer::object::{GroupVersionResource, ResourceVersion};
 use k8s_informer::reflector::ListerWatcher;
 use k8s_informer::store::{IndexFunc, Indexers};
-use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
+use k8s_informer::time::RateLimit;
+use k8s_informer::workqueue::{AnyWorkQueue, WorkQueue, WorkQueueMetrics};
 use k8s_informer::{
     Client, Config, DynamicObject, SharedIndexInformer, SharedInformerFactory, Stop, Stopper,
 };
@@ -156,8 +157,14 @@ fn pods() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "pods")
 }
 
-fn builder(server: &ApiServer) -> SharedInformerFactoryBuilder {
-    SharedInformerFactory::builder(Client::new(Config::new(server.url())).unwrap())
+/// A factory that publishes its metrics under this name.
+fn factory_with_metrics(
+    server: &ApiServer,
+    name: impl Into<String>,
+    provider: Arc<dyn MetricsProvider>,
+) -> SharedInformerFactory {
+    let client = Client::new(Config::new(server.url())).unwrap();
+    SharedInformerFactory::with_options(client, FactoryOptions::new().metrics(name, provider))
 }
 
 fn create(server: &ApiServer, namespace: &str, name: &str) {
@@ -181,18 +188,22 @@ fn two_pods() -> Arc<dyn ListerWatcher> {
 fn id1_and_id2_informers_may_share_name_and_resource() {
     let server = ApiServer::start().unwrap();
     let provider = Arc::new(RecordingProvider::default());
-    let factory = builder(&server).metrics("id", provider.clone()).build();
-    factory.dynamic(pods());
-    factory.dynamic(pods());
+    let factory = factory_with_metrics(&server, "id", provider.clone());
+    factory.informer_for(Source::dynamic(pods()));
+    factory.informer_for(Source::dynamic(pods()));
     assert_eq!(
         provider.requested(),
         ["id pods.v1"],
         "both calls must return the same informer"
     );
     let web = InformerScope::all().label_selector("app=web".parse().unwrap());
-    factory.informer_of(Source::dynamic(pods()).scope(web));
-    let other = builder(&server).metrics("id", provider.clone()).build();
-    other.dynamic(GroupVersionResource::new("apps", "v1", "deployments"));
+    factory.informer_for(Source::dynamic(pods()).scope(web));
+    let other = factory_with_metrics(&server, "id", provider.clone());
+    other.informer_for(Source::dynamic(GroupVersionResource::new(
+        "apps",
+        "v1",
+        "deployments",
+    )));
     assert_eq!(
         provider.requested(),
         ["id pods.v1", "id pods.v1", "id deployments.v1.apps"]
@@ -206,24 +217,22 @@ fn concurrent_requests_get_one_informer_with_metrics() {
     create(&server, "default", "a");
     for _ in 0..20 {
         let provider = Arc::new(RecordingProvider::default());
-        let factory = builder(&server)
-            .metrics("threads", provider.clone())
-            .build();
+        let factory = factory_with_metrics(&server, "threads", provider.clone());
         let together = Barrier::new(4);
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     together.wait();
-                    factory.dynamic(pods());
+                    factory.informer_for(Source::dynamic(pods()));
                 });
             }
         });
         assert_eq!(provider.live(), 1);
         let stop = Stopper::new();
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
+        factory.wait_for_cache_sync(SOON, &stop).unwrap();
         assert!(!provider.recorded.versions.lock().unwrap().is_empty());
-        factory.shutdown();
+        factory.shut_down(None).unwrap();
         assert_eq!(provider.live(), 0);
     }
 }
@@ -239,7 +248,7 @@ fn start_and_watch_adds(
         .unwrap();
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
+    factory.wait_for_cache_sync(SOON, &stop).unwrap();
     added
 }
 
@@ -247,22 +256,22 @@ fn start_and_watch_adds(
 fn id3_metrics_end_with_each_informer() {
     let server = ApiServer::start().unwrap();
     let provider = Arc::new(RecordingProvider::default());
-    let factory = builder(&server).metrics("id3", provider.clone()).build();
-    let first = factory.dynamic(pods());
+    let factory = factory_with_metrics(&server, "id3", provider.clone());
+    let first = factory.informer_for(Source::dynamic(pods()));
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
-    assert!(factory.stop_informer(&first));
+    factory.wait_for_cache_sync(SOON, &stop).unwrap();
+    factory.shut_down_informer(&first, None).unwrap();
     assert_eq!(provider.live(), 0);
-    let second = factory.dynamic(pods());
+    let second = factory.informer_for(Source::dynamic(pods()));
     assert_eq!(provider.live(), 1);
     // `second` never runs.
-    assert!(factory.stop_informer(&second));
+    factory.shut_down_informer(&second, None).unwrap();
     drop(second);
     assert_eq!(provider.live(), 0);
-    factory.dynamic(pods());
+    factory.informer_for(Source::dynamic(pods()));
     assert_eq!((provider.requested().len(), provider.live()), (3, 1));
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
     drop(factory);
     assert_eq!(provider.live(), 0);
 }
@@ -272,11 +281,8 @@ fn x13_and_r22_metrics_are_reported_for_every_queue() {
     for queue in QUEUES {
         let provider = Arc::new(RecordingProvider::default());
         let metrics = provider.informer_metrics("x13", &pods());
-        let options = SharedIndexInformerOptions {
-            queue,
-            metrics,
-            ..Default::default()
-        };
+        let mut options = SharedIndexInformerOptions::new().queue(queue);
+        options.metrics = metrics;
         let informer = SharedIndexInformer::<DynamicObject>::new(two_pods(), options);
         let stop = Stopper::new();
         thread::scope(|scope| {
@@ -346,11 +352,9 @@ fn queue_depth_sums_all_namespaces() {
         }),
     );
     let metrics: Arc<dyn InformerMetrics> = provider.recorded.clone();
-    let options = SharedIndexInformerOptions {
-        metrics: Some(metrics),
-        indexers,
-        ..Default::default()
-    };
+    let options = SharedIndexInformerOptions::new()
+        .metrics(metrics)
+        .indexers(indexers);
     let informer = SharedIndexInformer::for_namespaces(
         [
             ("blue".to_owned(), pods_of("blue", 66)),
@@ -399,13 +403,13 @@ fn missing_or_panicking_metrics_do_not_stop_informer() {
         logging();
         let provider = RecordingProvider::with_behavior(behavior);
         let name = format!("provider-{n}");
-        let factory = builder(&server).metrics(name, provider.clone()).build();
-        let informer = factory.dynamic(pods());
+        let factory = factory_with_metrics(&server, name, provider.clone());
+        let informer = factory.informer_for(Source::dynamic(pods()));
         let seen = start_and_watch_adds(&factory, &informer);
         seen.recv_timeout(SOON).unwrap();
         create(&server, "default", &format!("b-{n}"));
         seen.recv_timeout(SOON).unwrap();
-        assert!(factory.shutdown());
+        factory.shut_down(None).unwrap();
         let recorded = !provider.recorded.levels.lock().unwrap().is_empty();
         assert_eq!(recorded, behavior == ProviderBehavior::PanickingMetrics);
     }
@@ -425,7 +429,7 @@ fn q18_named_work_queue_requests_metrics_from_provider() {
         };
         let queue = builder.build().unwrap();
         queue.add("a");
-        queue.shut_down();
+        queue.stop();
     };
     add(&provider, Some("pods"));
     add(&provider, Some("nodes"));
@@ -516,10 +520,10 @@ fn example_serves_valid_prometheus_text() {
     create(&server, "default", "a");
     let exporter = Arc::new(Exporter::default());
     let odd = "a \"name\"\\ with\neverything";
-    let factory = builder(&server).metrics(odd, exporter.clone()).build();
-    let informer = factory.dynamic(pods());
+    let factory = factory_with_metrics(&server, odd, exporter.clone());
+    let informer = factory.informer_for(Source::dynamic(pods()));
     let blue = InformerScope::all().namespace("blue");
-    factory.informer_of(Source::dynamic(pods()).scope(blue));
+    factory.informer_for(Source::dynamic(pods()).scope(blue));
     let handler = informer
         .add_event_handler(|handler| handler.on_add(|_, _| {}))
         .unwrap();
@@ -530,11 +534,11 @@ fn example_serves_valid_prometheus_text() {
     });
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
+    factory.wait_for_cache_sync(SOON, &stop).unwrap();
     assert!(handler.synced().wait_timeout(SOON));
     let version = server.resource_version();
     wait_until("the reflector has received all objects", || {
-        informer.last_sync_resource_version() == version.to_string()
+        informer.last_sync_resource_version() == ResourceVersion::new(&version.to_string())
             && handler.stats().delivered == 1
     });
 
@@ -618,7 +622,7 @@ fn example_serves_valid_prometheus_text() {
             format!("HTTP/1.1 405 Method Not Allowed {text}")
         );
 
-        assert!(factory.shutdown());
+        factory.shut_down(None).unwrap();
         assert!(
             !scraped()
                 .keys()
@@ -638,7 +642,7 @@ fn example_serves_client_metrics() {
     let recorded = Arc::new(RestClient::default());
     let config = Config::new(server.url())
         .metrics(recorded.clone())
-        .rate_limit(1000.0, 1000);
+        .rate_limit(RateLimit::per_second(1000.0).burst(1000));
     let client = Client::new(config).unwrap();
     let pods = "/api/v1/namespaces/default/pods";
     let body = json!({"metadata": {"name": "b"}}).to_string();

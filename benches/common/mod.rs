@@ -10,7 +10,7 @@ pub(crate) mod replay;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use k8s_informer::object::Key;
+use k8s_informer::object::{Key, ResourceVersion};
 use k8s_informer::store::{IndexFunc, Indexers, ThreadSafeStore};
 use parking_lot::RwLock;
 
@@ -54,7 +54,7 @@ pub(crate) fn objects(count: usize) -> Vec<Arc<Named>> {
 /// Returns the same object with the next version.
 pub(crate) fn next_version(object: &Named) -> Arc<Named> {
     Arc::new(Named {
-        key: Arc::clone(&object.key),
+        key: Key::clone(&object.key),
         version: (object.version + 1) % 10,
     })
 }
@@ -104,7 +104,7 @@ impl Cache for Ours {
 
     fn add(&self, object: &Arc<Named>) {
         self.0
-            .add(Arc::clone(&object.key), Arc::clone(object))
+            .add(Key::clone(&object.key), Arc::clone(object))
             .expect("index functions do not fail");
     }
 
@@ -127,9 +127,9 @@ impl Cache for Ours {
     fn replace(&self, objects: &[Arc<Named>]) {
         let keyed = objects
             .iter()
-            .map(|object| (Arc::clone(&object.key), Arc::clone(object)));
+            .map(|object| (Key::clone(&object.key), Arc::clone(object)));
         self.0
-            .replace(keyed.collect(), "1")
+            .replace(keyed.collect(), ResourceVersion::new("1"))
             .expect("index functions do not fail");
     }
 
@@ -166,7 +166,7 @@ impl Cache for Plain {
     fn add(&self, object: &Arc<Named>) {
         let mut state = self.0.write();
         let State { items, indices } = &mut *state;
-        let old = items.insert(Arc::clone(&object.key), Arc::clone(object));
+        let old = items.insert(Key::clone(&object.key), Arc::clone(object));
         for index in indices {
             index.update(old.as_deref(), object);
         }
@@ -209,7 +209,7 @@ impl Cache for Plain {
     fn replace(&self, objects: &[Arc<Named>]) {
         let items = objects
             .iter()
-            .map(|object| (Arc::clone(&object.key), Arc::clone(object)))
+            .map(|object| (Key::clone(&object.key), Arc::clone(object)))
             .collect();
         let mut state = self.0.write();
         let State {
@@ -266,7 +266,7 @@ impl Index {
         self.keys
             .entry(value.into())
             .or_default()
-            .insert(Arc::clone(&new.key));
+            .insert(Key::clone(&new.key));
     }
 
     fn remove(&mut self, value: &str, key: &str) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use k8s_informer::client::api::Patch;
 use k8s_informer::informer::Source;
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::workqueue::ItemExponentialFailureRateLimiter;
 use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_controller::{Controller, ControllerStatus, Next};
@@ -101,8 +102,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn informer(task: &Arc<Task>, has_handler: bool) -> Result<(), Box<dyn Error>> {
     let client = Client::new(Config::new(&*task.url))?;
-    let factory = SharedInformerFactory::builder(client).build();
-    let informer = factory.informer_of(Source::of::<ConfigMap>());
+    let factory = SharedInformerFactory::new(client);
+    let informer = factory.informer_for(Source::of::<ConfigMap>());
     if has_handler {
         let (added, updated) = (Arc::clone(task), Arc::clone(task));
         informer.add_event_handler(|handler| {
@@ -113,10 +114,11 @@ fn informer(task: &Arc<Task>, has_handler: bool) -> Result<(), Box<dyn Error>> {
     }
     let stop = Stopper::new();
     factory.start(&stop)?;
-    factory.wait_for_cache_sync(&stop)?;
+    factory.wait_for_cache_sync(None, &stop)?;
     if !has_handler {
         task.listed();
-        informer.wait_for_resource_version(&task.last_version, HOUR, &stop)?;
+        let last_version = ResourceVersion::new(&task.last_version).expect("a number is not empty");
+        informer.wait_for_resource_version(&last_version, HOUR, &stop)?;
         task.reached();
     }
     block()
@@ -133,8 +135,7 @@ fn controller(task: Arc<Task>, workers: usize, wait: Wait) -> Result<(), Box<dyn
                 // The default.
                 Wait::None => Duration::from_millis(5),
                 _ => HOUR,
-            },
-            HOUR,
+            }..=HOUR,
         ))
         .by(move |cx, map| {
             calling.called(map.resource_version());

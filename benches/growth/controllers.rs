@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::client::api::Patch;
-use k8s_informer::informer::Source;
-use k8s_informer::object::Key;
+use k8s_informer::informer::{FactoryOptions, Source};
+use k8s_informer::object::{Key, ResourceVersion};
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::time::Backoff;
 use k8s_informer::{
@@ -111,11 +111,11 @@ fn own_writes(
     controller.measure(|controller| {
         controller.wait_for_calls(owners);
         let server = &cluster.server;
-        assert!(server.wait_for_watches(2, LIMIT));
+        server.wait_for_watches(2, LIMIT).unwrap();
         // A watch that has had an event resumes from its version.
         cluster.create(MAPS, "shared");
         let maps = cluster.factory.informer::<Item>();
-        let version = server.resource_version().to_string();
+        let version = ResourceVersion::new(&server.resource_version().to_string()).unwrap();
         maps.wait_for_resource_version(&version, LIMIT, &Stop::never())
             .unwrap();
         for verb in [Verb::Watch, Verb::List] {
@@ -127,7 +127,9 @@ fn own_writes(
         let is_refused = |request: &RequestRecord| {
             request.verb() == Verb::Watch && request.resource() == Some("configmaps")
         };
-        assert!(server.wait_for_requests(|all| all.iter().any(is_refused), LIMIT));
+        server
+            .wait_for_requests(|all| all.iter().any(is_refused), LIMIT)
+            .unwrap();
         is_writing.store(true, Ordering::Relaxed);
         for n in 0..owners {
             controller.controller.enqueue(owner(n));
@@ -158,12 +160,11 @@ impl Cluster {
     fn new(owners: usize) -> Self {
         let server = ApiServer::start().unwrap();
         let client = Client::new(Config::new(server.url())).unwrap();
-        let mut options = ReflectorOptions::default();
         let pause = Duration::from_millis(10);
-        options.backoff = Backoff::new(pause, 1.0, pause, 0.0);
-        let factory = SharedInformerFactory::builder(client.clone()).reflector_options(options);
+        let reflector = ReflectorOptions::new().backoff(Backoff::new(pause));
+        let options = FactoryOptions::new().reflector(reflector);
         let cluster = Self {
-            factory: factory.build(),
+            factory: SharedInformerFactory::with_options(client.clone(), options),
             client,
             server,
         };
@@ -198,7 +199,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.factory.shutdown();
+        self.factory.shut_down(None).unwrap();
     }
 }
 

@@ -7,8 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use k8s_informer::handler::HandlerFuncs;
-use k8s_informer::informer::{InformerScope, SharedIndexInformerOptions, Source};
-use k8s_informer::object::GroupVersionResource;
+use k8s_informer::informer::{FactoryOptions, InformerScope, SharedIndexInformerOptions, Source};
+use k8s_informer::object::{GroupVersionResource, ResourceVersion};
 use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};
 use k8s_informer::time::Backoff;
 use k8s_informer::{SharedIndexInformer, SharedInformerFactory, Stop, Stopper};
@@ -48,14 +48,15 @@ pub(crate) fn handlers(n: usize) -> Duration {
 pub(crate) fn namespaces(n: usize) -> Duration {
     let source = Namespaces::default();
     let sources = Arc::clone(&source.0);
-    let factory = SharedInformerFactory::builder(source)
-        .reflector_options(reflector_options())
-        .build();
+    let factory = SharedInformerFactory::with_options(
+        source,
+        FactoryOptions::new().reflector(reflector_options()),
+    );
     let name = |number| format!("team-{number}");
     let scope = (0..n).fold(InformerScope::all(), |scope, number| {
         scope.namespace(name(number))
     });
-    let informer = factory.informer_of(Source::of::<Item>().scope(scope));
+    let informer = factory.informer_for(Source::of::<Item>().scope(scope));
     let notified = add_handler(&informer);
     factory.start(&Stop::never()).unwrap();
     wait_for(&notified, n * PER_NAMESPACE);
@@ -64,7 +65,7 @@ pub(crate) fn namespaces(n: usize) -> Duration {
         sources.iter().for_each(FakeControllerSource::reset_watch);
         wait_for(&notified, 2 * n * PER_NAMESPACE);
     });
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
     cpu
 }
 
@@ -75,15 +76,18 @@ pub(crate) fn waits(n: usize) -> Duration {
     let running = Running::new(informer(source.clone()));
     let informer = &running.informer;
     informer.wait_for_sync(LIMIT, &running.stop).unwrap();
-    let version = |number| (source.resource_version() + 1 + number as u64).to_string();
+    let version = |number: u64| ResourceVersion::new(&number.to_string()).unwrap();
+    let last = source.resource_version();
     let (waiting, measured) = (Arc::new(Barrier::new(n + 1)), Stopper::new());
     let waits = (0..n).map(|number| {
-        let (informer, stop, version) = (informer.clone(), Stopper::new(), version(number));
+        let version = version(last + 1 + number as u64);
+        let (informer, stop) = (informer.clone(), Stopper::new());
         let (waiting, measured) = (Arc::clone(&waiting), measured.clone());
         thread::spawn(move || {
             waiting.wait();
-            let result = informer.wait_for_resource_version(&version, LIMIT, &stop);
-            result.unwrap();
+            informer
+                .wait_for_resource_version(&version, LIMIT, &stop)
+                .unwrap();
             // The CPU time of a thread counts while it lives.
             measured.wait();
         })
@@ -93,9 +97,10 @@ pub(crate) fn waits(n: usize) -> Duration {
     let cpu = cpu_of(|| {
         for number in 0..n {
             source.add(json!({"metadata": {"name": format!("item-{number}")}}));
-            let version = source.resource_version().to_string();
-            let result = informer.wait_for_resource_version(&version, LIMIT, &running.stop);
-            result.unwrap();
+            let version = version(source.resource_version());
+            informer
+                .wait_for_resource_version(&version, LIMIT, &running.stop)
+                .unwrap();
         }
     });
     measured.stop();
@@ -166,17 +171,14 @@ fn wait_for(notified: &AtomicUsize, count: usize) {
 }
 
 fn informer(source: impl ListerWatcher + 'static) -> SharedIndexInformer<Item> {
-    let options = SharedIndexInformerOptions {
-        reflector: reflector_options(),
-        ..Default::default()
-    };
+    let options = SharedIndexInformerOptions::new().reflector(reflector_options());
     SharedIndexInformer::new(Arc::new(source), options)
 }
 
 /// Without waits before a relist.
 fn reflector_options() -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
-    options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    options.backoff = Backoff::new(Duration::ZERO);
     options
 }
 

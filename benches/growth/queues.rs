@@ -7,7 +7,9 @@ use std::time::Duration;
 use k8s_informer::object::Accessor;
 use k8s_informer::queue::{DeltaFifo, Queue};
 use k8s_informer::store::{Indexers, ReflectorStore};
-use k8s_informer::workqueue::{AddOptions, WorkQueue, default_controller_rate_limiter};
+use k8s_informer::workqueue::{
+    AddOptions, AnyWorkQueue, WorkQueue, default_controller_rate_limiter,
+};
 use k8s_informer::{Indexer, ObjectMeta};
 
 use super::{Item, cpu_of};

@@ -18,7 +18,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use k8s_informer::Indexer;
-use k8s_informer::object::{Accessor, Key, KeyError};
+use k8s_informer::object::{Accessor, Key, KeyError, ResourceVersion};
 use k8s_informer::store::{IndexFunc, Indexers};
 
 const OBJECTS: usize = 500_000;
@@ -61,7 +61,7 @@ fn main() {
                 indexers,
             );
             indexer
-                .replace(objects.clone(), "1")
+                .replace(objects.clone(), ResourceVersion::new("1"))
                 .expect("every object has a key");
             indexer
         });

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::time::Backoff;
 use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
@@ -76,15 +77,16 @@ fn informer(url: &str) {
     let mut options = ReflectorOptions::default();
     // Only the planned disturbances fail. Their back-off must not take minutes.
     let pause = Duration::from_millis(10);
-    options.backoff = Backoff::new(pause, 1.0, pause, 0.0);
+    options.backoff = Backoff::new(pause);
     let client = Client::new(Config::new(url)).expect("a plain URL");
-    let factory = SharedInformerFactory::builder(client)
-        .reflector_options(options)
-        .build();
+    let factory =
+        SharedInformerFactory::with_options(client, FactoryOptions::new().reflector(options));
     let pods = factory.informer::<Pod>();
     let stop = Stopper::new();
     factory.start(&stop).expect("threads");
-    factory.wait_for_cache_sync(&stop).expect("the cache syncs");
+    factory
+        .wait_for_cache_sync(None, &stop)
+        .expect("the cache syncs");
     for relists in 0.. {
         while pods.status().relists < relists {
             thread::sleep(Duration::from_millis(1));

@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use arbitrary::Arbitrary;
 use k8s_informer::Indexer;
-use k8s_informer::object::Key;
-use k8s_informer::queue::{Delta, DeltaFifo, Deltas, PopError, ProcessError, Queue};
+use k8s_informer::object::{Key, ResourceVersion};
+use k8s_informer::queue::{
+    Delta, DeltaFifo, DeltaFifoOptions, Deltas, PopError, ProcessError, Queue,
+};
 use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore, StoreError};
 
 use super::delta_fifo_model::{Change, Flight, Given, Lookup, Model, Options, Write, list_version};
@@ -16,7 +18,7 @@ use super::item::{
     Held, Item, Numbering, Refusal, accessor, few, name, read, tombstone, transform,
 };
 use super::probe::Probe;
-use super::processing::End;
+use super::processing::{End, expected_origin};
 
 #[derive(Arbitrary, Debug)]
 enum Op {
@@ -89,7 +91,10 @@ impl Harness {
             "{queue:?}"
         );
         assert_eq!(queue.is_closed(), model.closed);
-        assert_eq!(queue.processed().unwrap().current(), model.processed());
+        assert_eq!(
+            queue.processed().current(),
+            ResourceVersion::new(model.processed())
+        );
         // The queue keeps a list as a whole until a key is looked up. Skip the lookups in some
         // checks, so that whole lists are tested too.
         if waiting.len().is_multiple_of(2) {
@@ -128,7 +133,7 @@ impl Harness {
             Write::Tombstone(key, item) => self.queue.delete(tombstone(key, *item)),
             Write::Replace(items) => self.queue.replace(
                 items.iter().map(|item| item.held()).collect(),
-                list_version(items),
+                ResourceVersion::new(list_version(items)),
             ),
             Write::Resync | Write::AddIfNotPresent(_) => self.queue.resync(),
         };
@@ -140,7 +145,9 @@ impl Harness {
         // A bookmark follows each resync. It is not a separate operation, because a new operation
         // would change the meaning of the corpus inputs.
         if let Write::Resync = write {
-            self.queue.bookmark(self.model.bookmark()).unwrap();
+            self.queue
+                .bookmark(ResourceVersion::new(self.model.bookmark()))
+                .unwrap();
             self.check();
         }
     }
@@ -187,25 +194,25 @@ impl Harness {
             assert!(matches!(popped, Err(PopError::Closed)));
             return self.check();
         }
-        let initial = !self.model.synced;
+        let expected = expected_origin(self.model.synced);
         let popped = {
             let this = RefCell::new(&mut *self);
-            let process = |batch: &[Deltas<Held>], in_initial_list| {
-                assert_eq!(in_initial_list, initial);
+            let process = |batch: &[Deltas<Held>], origin| {
+                assert_eq!(origin, expected);
                 this.borrow_mut().process(&flights, batch, processing)
             };
             let mut single =
-                |deltas: &Deltas<Held>, initial| process(std::slice::from_ref(deltas), initial);
+                |deltas: &Deltas<Held>, origin| process(std::slice::from_ref(deltas), origin);
             if is_batch {
-                queue.pop_batch(&mut |batch, initial| process(batch, initial), &mut single)
+                queue.pop_batch(&mut |batch, origin| process(batch, origin), &mut single)
             } else {
                 let popped = queue.pop(&mut single).map(|deltas| vec![deltas]);
                 popped.map_err(|error| match error {
-                    PopError::Closed => PopError::Closed,
                     PopError::Process { popped, error } => PopError::Process {
                         popped: vec![popped],
                         error,
                     },
+                    error => panic!("an item waits: {error:?}"),
                 })
             }
         };
@@ -270,14 +277,14 @@ pub fn run(input: &[u8]) {
         indexer: Indexer::new(accessor(), Indexers::new()),
         spoilt: Mutex::new(spoilt),
     });
-    let mut builder = DeltaFifo::builder(accessor()).emit_replaced(options.emit_replaced);
+    let mut queue_options = DeltaFifoOptions::new().emit_replaced(options.emit_replaced);
     if options.known_objects {
-        builder = builder.known_objects(Arc::clone(&known) as _);
+        queue_options = queue_options.known_objects(Arc::clone(&known) as _);
     }
     if options.transform {
-        builder = builder.transform(transform());
+        queue_options = queue_options.transform(transform());
     }
-    let queue = Arc::new(builder.build());
+    let queue = Arc::new(DeltaFifo::with_options(accessor(), queue_options));
     let _probe = Probe::of(&queue, |queue| {
         let _ = queue.len();
     });

@@ -6,7 +6,10 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::store::{ExpirationCache, KnownObjects, ReflectorStore, Store, TimestampedEntry};
+use k8s_informer::object::ResourceVersion;
+use k8s_informer::store::{
+    ExpirationCache, ExpirationCacheOptions, KnownObjects, ReflectorStore, Store, TimestampedEntry,
+};
 use k8s_informer::time::Clock;
 use k8s_informer_testing::FakeClock;
 
@@ -153,13 +156,12 @@ pub fn run(input: &[u8]) {
     let clock = TouchyClock(FakeClock::new());
     let ttl = Duration::from_nanos(options.ttl);
     let cell = Cell::default();
-    let builder = ExpirationCache::builder(accessor()).clock(Arc::new(clock.clone()));
-    let cache = Arc::new(match options.policy {
-        true => builder
-            .policy(policy(ttl, clock.clone(), Arc::clone(&cell)))
-            .build(),
-        false => builder.ttl(ttl).build(),
-    });
+    let cache_options = ExpirationCacheOptions::new().clock(Arc::new(clock.clone()));
+    let cache_options = match options.policy {
+        true => cache_options.policy(policy(ttl, clock.clone(), Arc::clone(&cell))),
+        false => cache_options.ttl(ttl),
+    };
+    let cache = Arc::new(ExpirationCache::with_options(accessor(), cache_options));
     assert!(cell.set(Arc::downgrade(&cache)).is_ok());
     let _probe = Probe::of(&cache, |cache| {
         assert!(cache.delete(tombstone("-", None)).is_ok());
@@ -198,7 +200,10 @@ pub fn run(input: &[u8]) {
             }
             Op::Replace(items, version) => {
                 let items = numbering.number_all(items);
-                let result = cache.replace(items.iter().map(|item| item.held()).collect(), version);
+                let result = cache.replace(
+                    items.iter().map(|item| item.held()).collect(),
+                    ResourceVersion::new(version),
+                );
                 let keyed: Result<Vec<_>, _> = items
                     .iter()
                     .map(|item| item.key().map(|key| (key, (*item, model.now))))
@@ -237,7 +242,7 @@ pub fn run(input: &[u8]) {
                 model.list();
             }
             Op::Bookmark(version) => {
-                cache.bookmark(version).unwrap();
+                cache.bookmark(ResourceVersion::new(version)).unwrap();
                 model.version = version;
             }
         }
@@ -249,7 +254,10 @@ pub fn run(input: &[u8]) {
                 .eq(model.content.keys().copied()),
             "{keys:?}"
         );
-        assert_eq!(cache.resource_version(), model.version);
+        assert_eq!(
+            cache.resource_version(),
+            ResourceVersion::new(model.version)
+        );
     }
     for name in NAMES {
         let found = cache.get_by_key(name).map(|found| found.map(|held| held.0));

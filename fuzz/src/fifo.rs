@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::queue::{Fifo, PopError};
 use k8s_informer::store::ReflectorStore;
 
 use super::item::{Held, Item, Numbering, Refusal, accessor, few, name, read, tombstone};
 use super::probe::Probe;
-use super::processing::End;
+use super::processing::{End, expected_origin};
 
 #[derive(Arbitrary, Debug)]
 enum Op {
@@ -215,9 +216,10 @@ impl Harness {
             Write::Update(item) => self.queue.update(item.held()),
             Write::Delete(item) => self.queue.delete(item.gone()),
             Write::Tombstone(key, item) => self.queue.delete(tombstone(key, *item)),
-            Write::Replace(items) => self
-                .queue
-                .replace(items.iter().map(|item| item.held()).collect(), "7"),
+            Write::Replace(items) => self.queue.replace(
+                items.iter().map(|item| item.held()).collect(),
+                ResourceVersion::new("7"),
+            ),
             Write::Resync | Write::AddIfNotPresent(_) => self.queue.resync(),
         };
         assert_eq!(
@@ -239,8 +241,8 @@ impl Harness {
             assert!(matches!(popped, Err(PopError::Closed)));
             return self.check();
         };
-        let popped = queue.pop(&mut |held, in_initial_list| {
-            assert_eq!((held.0, in_initial_list), (item, !was_synced));
+        let popped = queue.pop(&mut |held, origin| {
+            assert_eq!((held.0, origin), (item, expected_origin(was_synced)));
             self.check();
             writes.iter().for_each(|write| self.write(write));
             end.trigger()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::store::{Change, ReflectorStore};
 use k8s_informer::{Deleted, Indexer};
 
@@ -143,7 +144,10 @@ pub fn run(input: &[u8]) {
             }
             Op::Replace(items, version) => {
                 let items = numbering.number_all(items);
-                let result = store.replace(items.iter().map(|item| item.held()).collect(), version);
+                let result = store.replace(
+                    items.iter().map(|item| item.held()).collect(),
+                    ResourceVersion::new(version),
+                );
                 let prepared: Result<Vec<_>, _> =
                     items.iter().map(|item| plain.prepare(*item)).collect();
                 let expected = prepared.and_then(|items| plain.model.replace(&items, version));
@@ -175,7 +179,7 @@ pub fn run(input: &[u8]) {
             }
             Op::Shared(index, item) => plain.model.check_shared(&*store, *index, *item),
             Op::Bookmark(version) => {
-                store.bookmark(version).unwrap();
+                store.bookmark(ResourceVersion::new(version)).unwrap();
                 plain.model.version = version;
             }
         }

@@ -99,9 +99,7 @@ fn reflected<T: Shown>(body: &[u8], sizes: &[u8], Options { small_limit, .. }: O
     let watch = move |options: &ListOptions, _: &Stop| match watches.fetch_add(1, Ordering::Relaxed)
     {
         0 => Err(Error::from_status(Status::default())),
-        _ => then(Next::Watch(
-            options.resource_version.clone().unwrap_or_default(),
-        )),
+        _ => then(Next::Watch(version_of(options.resource_version.as_ref()))),
     };
     let store = Arc::new(Indexer::<T>::for_objects());
     let mut options = ReflectorOptions::default();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::workqueue::{
-    AddOptions, ItemExponentialFailureRateLimiter, PriorityQueue, WorkItem, WorkQueue,
+    AddOptions, AnyWorkQueue, ItemExponentialFailureRateLimiter, PriorityQueue, WorkItem, WorkQueue,
 };
 use k8s_informer_testing::FakeClock;
 
@@ -190,21 +190,19 @@ impl Harness<'_> {
     fn check(&self) {
         let Self { queue, model, .. } = self;
         assert_eq!(queue.len(), model.ready().count(), "{queue:?}");
-        assert_eq!(queue.shutting_down(), model.shutting_down);
+        assert_eq!(queue.is_stopped(), model.shutting_down);
         let failures = model.failures.get(&Name::A).copied().unwrap_or(0);
-        assert_eq!(queue.num_requeues(&Held(Name::A)), failures as usize);
+        assert_eq!(queue.requeues(&Held(Name::A)), failures as usize);
     }
 
     fn step(&mut self, operation: &Op) {
         let Self { queue, model, .. } = self;
         match *operation {
             Op::Add(add) => {
-                let mut options = AddOptions::new()
+                let options = AddOptions::new()
                     .priority(add.priority)
-                    .after(Duration::from_secs(add.after));
-                if add.is_rate_limited {
-                    options = options.rate_limited();
-                }
+                    .after(Duration::from_secs(add.after))
+                    .rate_limited(add.is_rate_limited);
                 let added = call(|| queue.add_with(Held(add.name), options));
                 assert_eq!(added, model.add(add));
             }
@@ -239,7 +237,7 @@ impl Harness<'_> {
                 model.advance(by);
             }
             Op::ShutDown => {
-                queue.shut_down();
+                queue.stop();
                 model.shutting_down = true;
                 model.entries.retain(|entry| entry.due == 0);
             }
@@ -259,7 +257,7 @@ impl Harness<'_> {
             self.queue.done(&held);
         }
         assert_eq!(self.model.get(), None);
-        assert!(self.queue.shut_down_with_drain());
+        self.queue.shut_down(None).unwrap();
     }
 }
 
@@ -269,14 +267,14 @@ pub fn run(input: &[u8]) {
     };
     let clock = FakeClock::new();
     let limiter =
-        ItemExponentialFailureRateLimiter::new(Duration::from_secs(1), Duration::from_secs(4));
+        ItemExponentialFailureRateLimiter::new(Duration::from_secs(1)..=Duration::from_secs(4));
     let queue = WorkQueue::builder()
         .clock(Arc::new(TouchyClock(clock.clone())))
         .starvation_limit(starvation_limit)
         .build_priority(limiter);
     let queue = Arc::new(queue.unwrap());
     let _probe = Probe::of(&queue, |queue| {
-        let _ = queue.shutting_down();
+        let _ = queue.is_stopped();
     });
     let mut harness = Harness {
         queue: &queue,

@@ -1,7 +1,7 @@
 //! The ways in which a consumer's callback ends, and the matching results of a pop.
 
 use arbitrary::Arbitrary;
-use k8s_informer::queue::{PopError, ProcessError, Requeue};
+use k8s_informer::queue::{Origin, PopError, ProcessError, Requeue};
 
 use super::item::Failure;
 
@@ -50,5 +50,13 @@ impl End {
             (Ok(_), _) => panic!("{self:?} is missing in the result"),
             (Err(error), _) => panic!("{self:?} led to {error:?}"),
         }
+    }
+}
+
+/// Returns the origin of the next item of a queue that has synced or not.
+pub fn expected_origin(has_synced: bool) -> Origin {
+    match has_synced {
+        true => Origin::Later,
+        false => Origin::InitialList,
     }
 }

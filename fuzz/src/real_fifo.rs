@@ -5,12 +5,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use k8s_informer::queue::{Deltas, PopError, ProcessError, Queue, RealFifo};
+use k8s_informer::object::ResourceVersion;
+use k8s_informer::queue::{Deltas, PopError, ProcessError, Queue, RealFifo, RealFifoOptions};
 use k8s_informer::store::ReflectorStore;
 
 use super::item::{Held, Numbering, Refusal, accessor, few, read, tombstone, transform};
 use super::probe::Probe;
-use super::processing::End;
+use super::processing::{End, expected_origin};
 use super::real_fifo_model::{Entry, Model, Options, Write};
 
 #[derive(Arbitrary, Debug)]
@@ -65,7 +66,10 @@ impl Harness {
             "{queue:?}"
         );
         assert_eq!(queue.is_closed(), model.closed);
-        assert_eq!(queue.processed().unwrap().current(), model.processed());
+        assert_eq!(
+            queue.processed().current(),
+            ResourceVersion::new(model.processed())
+        );
     }
 
     fn write(&mut self, write: &Write) {
@@ -85,11 +89,12 @@ impl Harness {
             Write::Update(item) => self.queue.update(item.held()),
             Write::Delete(item) => self.queue.delete(item.gone()),
             Write::Tombstone(key, item) => self.queue.delete(tombstone(key, *item)),
-            Write::Replace(items, version) => self
-                .queue
-                .replace(items.iter().map(|item| item.held()).collect(), version),
+            Write::Replace(items, version) => self.queue.replace(
+                items.iter().map(|item| item.held()).collect(),
+                ResourceVersion::new(version),
+            ),
             Write::Resync => self.queue.resync(),
-            Write::Bookmark(version) => self.queue.bookmark(version),
+            Write::Bookmark(version) => self.queue.bookmark(ResourceVersion::new(version)),
         };
         assert_eq!(
             result.map_err(|error| Refusal::of(&error)),
@@ -104,7 +109,7 @@ impl Harness {
             return;
         }
         let queue = Arc::clone(&self.queue);
-        let initial = !self.model.synced;
+        let expected = expected_origin(self.model.synced);
         let taken = self.model.take(processing.batch);
         if taken.is_empty() {
             let popped = queue.pop(&mut |_, _| panic!("nothing to process"));
@@ -113,17 +118,17 @@ impl Harness {
         }
         let popped = {
             // The queue calls only one of the two closures, once.
-            let process = RefCell::new(Some(|deltas: &[Deltas<Held>], in_initial_list| {
-                assert_eq!(in_initial_list, initial);
+            let process = RefCell::new(Some(|deltas: &[Deltas<Held>], origin| {
+                assert_eq!(origin, expected);
                 self.process(&taken, deltas, processing)
             }));
-            let mut single = |deltas: &Deltas<Held>, in_initial_list| {
-                process.take().unwrap()(std::slice::from_ref(deltas), in_initial_list)
+            let mut single = |deltas: &Deltas<Held>, origin| {
+                process.take().unwrap()(std::slice::from_ref(deltas), origin)
             };
             if processing.batch {
-                let mut several = |batch: &[Deltas<Held>], in_initial_list| {
+                let mut several = |batch: &[Deltas<Held>], origin| {
                     assert!(batch.len() > 1);
-                    process.take().unwrap()(batch, in_initial_list)
+                    process.take().unwrap()(batch, origin)
                 };
                 processing
                     .end
@@ -169,11 +174,11 @@ pub fn run(input: &[u8]) {
     let Ok((options, operations)) = read::<Options, Op>(input) else {
         return;
     };
-    let mut builder = RealFifo::builder(accessor());
+    let mut queue_options = RealFifoOptions::new();
     if options.transform {
-        builder = builder.transform(transform());
+        queue_options = queue_options.transform(transform());
     }
-    let queue = Arc::new(builder.build());
+    let queue = Arc::new(RealFifo::with_options(accessor(), queue_options));
     assert_eq!(queue.transformer().is_some(), options.transform);
     let _probe = Probe::of(&queue, |queue| {
         let _ = queue.len();

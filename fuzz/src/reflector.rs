@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use arbitrary::Unstructured;
 use k8s_informer::object::{Accessor, GroupVersionKind, meta_namespace_key};
-use k8s_informer::queue::{Delta, Deltas, Queue, RealFifo};
+use k8s_informer::queue::{
+    Delta, DeltaFifo, DeltaFifoOptions, Deltas, Origin, Queue, RealFifo, RealFifoOptions,
+};
 use k8s_informer::reflector::{
     Body, FieldPaths, ListOptions, ListWatch, Reflector, ReflectorOptions, ResourceVersionMatch,
     TimedRead,
@@ -89,19 +91,17 @@ impl Store {
         let queue: Option<Arc<dyn Queue<Thing>>> = match kind {
             QueueKind::Indexer => None,
             QueueKind::DeltaFifo => {
-                let queue = k8s_informer::queue::DeltaFifo::builder(Accessor::object());
-                Some(Arc::new(
-                    queue
-                        .known_objects(cache.clone())
-                        .emit_replaced(true)
-                        .build(),
-                ))
+                let options = DeltaFifoOptions::new().known_objects(cache.clone());
+                let options = options.emit_replaced(true);
+                Some(Arc::new(DeltaFifo::with_options(
+                    Accessor::object(),
+                    options,
+                )))
             }
-            QueueKind::RealFifo => Some(Arc::new(
-                RealFifo::builder(Accessor::object())
-                    .known_objects(cache.clone())
-                    .build(),
-            )),
+            QueueKind::RealFifo => Some(Arc::new(RealFifo::with_options(
+                Accessor::object(),
+                RealFifoOptions::new().known_objects(cache.clone()),
+            ))),
         };
         if let Some(queue) = &queue {
             // Once the queue is closed, a pop of the empty queue returns instead of blocking.
@@ -120,7 +120,7 @@ impl Store {
     /// Moves everything from the queue to the cache.
     fn drain(&self) {
         let Some(queue) = &self.queue else { return };
-        let mut process = |deltas: &Deltas<Thing>, _: bool| {
+        let mut process = |deltas: &Deltas<Thing>, _: Origin| {
             for delta in deltas.iter() {
                 match delta {
                     Delta::Added(entry)
@@ -133,12 +133,9 @@ impl Store {
                         objects.retain(|object| list.may_exist(&meta_namespace_key(&**object)));
                         // Of two objects with the same key, the last one counts.
                         objects.extend(list.objects().cloned());
-                        let version = version_of(list.resource_version.as_ref());
-                        self.cache.replace(objects, &version)?;
+                        self.cache.replace(objects, list.resource_version.clone())?;
                     }
-                    Delta::Bookmark(version) => {
-                        self.cache.bookmark(&version_of(version.as_ref()))?;
-                    }
+                    Delta::Bookmark(version) => self.cache.bookmark(version.clone())?,
                     // Only a resync is left, which these tests never trigger.
                     _ => {}
                 }
@@ -263,7 +260,7 @@ fn run_script(input: &[u8]) {
     };
     let server = Server(Arc::new(Mutex::new(run)), Arc::default(), time);
     let mut options = ReflectorOptions::default();
-    options.backoff = Backoff::new(FIRST_BACKOFF, 2.0, MAX_BACKOFF, 0.0);
+    options.backoff = Backoff::new(FIRST_BACKOFF).factor(2.0).cap(MAX_BACKOFF);
     options.page_size = (settings.page_size > 0).then_some(settings.page_size);
     options.watch_list = settings.watch_list;
     options.expected_kind = settings
@@ -364,17 +361,15 @@ impl Run {
     }
 
     fn list(&mut self, options: &ListOptions) -> Result<Body, Error> {
+        let requested = options.resource_version.as_ref().map(ToString::to_string);
         let request = ListRequest {
-            version: options.resource_version.clone(),
+            version: requested.clone(),
             token: options.continue_token.clone(),
             limit: options.limit,
         };
         // The reflector must send `resourceVersionMatch` with a limited list at a version. Without
         // it, the server would return exactly that version.
-        let at_a_version = options
-            .resource_version
-            .as_deref()
-            .is_some_and(|version| version != "0");
+        let at_a_version = requested.as_deref().is_some_and(|version| version != "0");
         let rule =
             (at_a_version && options.limit.is_some()).then_some(ResourceVersionMatch::NotOlderThan);
         assert_eq!(Step::List(request), self.model.next);
@@ -390,8 +385,7 @@ impl Run {
             Some(failure) => Err(failure),
             None => {
                 let token = options.continue_token.as_deref();
-                self.world
-                    .list(options.resource_version.as_deref(), token, limit)
+                self.world.list(requested.as_deref(), token, limit)
             }
         };
         let (mut items, mut version, token) = match listed {
@@ -430,26 +424,24 @@ impl Run {
             "{options:?}"
         );
         let initial = options.send_initial_events;
+        let requested = options.resource_version.as_ref().map(ToString::to_string);
         if initial {
             assert_eq!(self.model.next, Step::WatchList);
-            assert_eq!(options.resource_version, self.model.watch_list_version());
+            assert_eq!(requested, self.model.watch_list_version());
             assert_eq!(
                 options.resource_version_match,
                 Some(ResourceVersionMatch::NotOlderThan)
             );
         } else {
             assert_eq!(self.model.next, Step::Watch);
-            let version = options.resource_version.as_deref();
-            assert_eq!(version.unwrap_or_default(), self.model.version);
+            assert_eq!(requested.as_deref().unwrap_or_default(), self.model.version);
         }
         let Some(reply) = self.reply() else {
             return Err(Error::other("the script has ended"));
         };
         let begun = match reply.failure {
             Some(failure) => Err(failure),
-            None => self
-                .world
-                .watch(options.resource_version.as_deref(), initial),
+            None => self.world.watch(requested.as_deref(), initial),
         };
         let now = self.time.millis();
         let mut frames = match begun {

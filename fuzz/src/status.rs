@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use arbitrary::Unstructured;
 use k8s_informer::error::Status;
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
 use k8s_informer::time::Clock;
 use k8s_informer::{DynamicObject, Error, Indexer, Stop, Stopper};
@@ -138,8 +139,8 @@ enum Position {
 /// An action of the reflector.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    List(Option<String>),
-    Watch(Option<String>),
+    List(Option<ResourceVersion>),
+    Watch(Option<ResourceVersion>),
     Wait(Duration),
 }
 
@@ -220,8 +221,9 @@ fn follow(position: Position, error: &Error, body: &[u8]) {
         }
         _ => true,
     });
-    let (first, second) = (Step::List(Some("0".into())), Step::Watch(Some("5".into())));
-    let relist = Step::List(Some("5".into()));
+    let version = ResourceVersion::new;
+    let (first, second) = (Step::List(version("0")), Step::Watch(version("5")));
+    let relist = Step::List(version("5"));
     let recent = error.is_gone() || error.is_too_large_resource_version();
     let code = error.status().map_or(0, |status| status.code);
     let unacceptable = error.is_bad_request() || error.is_invalid() || matches!(code, 414 | 431);

@@ -2,11 +2,12 @@
 //! content of an index from both at each check.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
 use k8s_informer::Indexer;
-use k8s_informer::object::Key;
+use k8s_informer::object::{Key, ResourceVersion};
 use k8s_informer::store::{
     AddIndexersError, IndexError, IndexFunc, Indexers, ThreadSafeStore, TransactionError,
 };
@@ -79,7 +80,7 @@ pub trait Reads {
     fn index(&self, name: &str, object: &Held) -> Result<Vec<Arc<Held>>, IndexError>;
     fn index_keys(&self, name: &str, value: &str) -> Result<Vec<Key>, IndexError>;
     fn index_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError>;
-    fn resource_version(&self) -> String;
+    fn resource_version(&self) -> Option<ResourceVersion>;
 }
 
 macro_rules! reads {
@@ -115,7 +116,7 @@ macro_rules! reads {
             fn index_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
                 self.index_values(name)
             }
-            fn resource_version(&self) -> String {
+            fn resource_version(&self) -> Option<ResourceVersion> {
                 self.resource_version()
             }
         }
@@ -267,7 +268,7 @@ impl Model {
     pub fn check(&self, store: &impl Reads) {
         let all: Vec<Item> = sorted(self.content.values().copied().collect());
         assert_eq!(held(store.list()), all);
-        assert_eq!(store.resource_version(), self.version);
+        assert_eq!(store.resource_version(), ResourceVersion::new(self.version));
         assert_eq!(
             (store.len(), store.is_empty()),
             (self.content.len(), self.content.is_empty())
@@ -380,8 +381,8 @@ fn held(objects: Vec<Arc<Held>>) -> Vec<Item> {
     sorted(objects.iter().map(|held| held.0).collect())
 }
 
-fn texts(keys: &[Arc<str>]) -> Vec<&str> {
-    keys.iter().map(|key| &**key).collect()
+fn texts<T: Deref<Target = str>>(texts: &[T]) -> Vec<&str> {
+    texts.iter().map(|text| &**text).collect()
 }
 
 fn sorted<E: Ord>(mut elements: Vec<E>) -> Vec<E> {

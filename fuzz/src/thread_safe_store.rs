@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Result as Read, Unstructured};
-use k8s_informer::object::Key;
+use k8s_informer::object::{Key, ResourceVersion};
 use k8s_informer::store::{Change, ThreadSafeStore};
 
 use super::item::{Item, Numbering, Refusal, few, name, read, tombstone, version, version_text};
@@ -136,7 +136,7 @@ pub fn run(input: &[u8]) {
                     .map(|(key, item)| ((*key).into(), item.held()))
                     .collect();
                 let result = store
-                    .replace(objects, version)
+                    .replace(objects, ResourceVersion::new(version))
                     .map_err(|error| Refusal::of(&error));
                 assert_eq!(result, model.replace(&items, version));
             }
@@ -161,7 +161,7 @@ pub fn run(input: &[u8]) {
             }
             Op::Shared(index, item) => model.check_shared(&*store, *index, *item),
             Op::Bookmark(version) => {
-                store.bookmark(version);
+                store.bookmark(ResourceVersion::new(version));
                 model.version = version;
             }
         }

@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arbitrary::{Arbitrary, Unstructured};
-use k8s_informer::__private::staging::{Applied, Door, Gaps, Staging};
 use k8s_informer::object::{GroupVersionKind, ResourceVersion};
-use k8s_informer::queue::{Delta, Entry};
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
 use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::{Deleted, DynamicObject, Error, Indexer, Stop, Stopper};
@@ -80,90 +78,58 @@ enum StoreCall {
     Bookmark(String),
 }
 
-/// An indexer that records the calls after the initial list.
+/// A store that records the calls after the initial list.
 struct Recorder<T> {
-    indexer: Indexer<T>,
+    indexer: Arc<Indexer<T>>,
     calls: Mutex<Vec<StoreCall>>,
 }
 
-impl<T: Shown> Recorder<T> {
-    fn note(&self, calls: StoreCall) {
-        self.calls.lock().unwrap().push(calls);
+impl<T> Recorder<T> {
+    fn note(&self, call: StoreCall) {
+        self.calls.lock().unwrap().push(call);
     }
 }
 
 impl<T: Shown> ReflectorStore<T> for Recorder<T> {
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
+        self.note(StoreCall::Added(object.shown()));
         self.indexer.add(object)
     }
 
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
+        self.note(StoreCall::Updated(object.shown()));
         self.indexer.update(object)
     }
 
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
+        self.note(match &gone {
+            Deleted::Final(object) => StoreCall::Deleted(object.shown()),
+            Deleted::FinalStateUnknown { key, .. } => StoreCall::Gone(key.to_string()),
+        });
         self.indexer.delete(gone)
     }
 
-    fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+    fn replace(
+        &self,
+        objects: Vec<Arc<T>>,
+        resource_version: Option<ResourceVersion>,
+    ) -> Result<(), StoreError> {
         self.indexer.replace(objects, resource_version)
     }
 
-    fn staging(&self) -> Option<&dyn Staging<T>> {
-        Some(self)
-    }
-}
-
-impl<T: Shown> Recorder<T> {
-    fn inner(&self) -> &dyn Staging<T> {
-        self.indexer.staging().expect("an indexer takes entries")
-    }
-}
-
-impl<T: Shown> Staging<T> for Recorder<T> {
-    fn door(&self) -> &Door<T> {
-        self.inner().door()
-    }
-
-    fn known(&self, key: &str) -> Option<Entry<T>> {
-        self.inner().known(key)
-    }
-
-    fn is_settled(&self) -> bool {
-        self.inner().is_settled()
-    }
-
-    fn apply_entries(&self, changes: &mut Vec<Delta<T>>) -> Applied {
-        for change in &*changes {
-            self.note(match change {
-                Delta::Added(entry) => StoreCall::Added(entry.object.shown()),
-                Delta::Updated(entry) => StoreCall::Updated(entry.object.shown()),
-                Delta::Deleted { key, gone, .. } => match gone {
-                    Deleted::Final(object) => StoreCall::Deleted(object.shown()),
-                    Deleted::FinalStateUnknown { .. } => StoreCall::Gone(key.to_string()),
-                },
-                Delta::Bookmark(version) => StoreCall::Bookmark(version_of(version.as_ref())),
-                _ => panic!("a reflector writes no deltas of lists and resyncs"),
-            });
-        }
-        self.inner().apply_entries(changes)
-    }
-
-    fn replace_entries(
-        &self,
-        entries: Vec<Entry<T>>,
-        gaps: Gaps,
-        resource_version: Option<ResourceVersion>,
-    ) -> Result<Applied, StoreError> {
-        let inner = self.inner();
-        inner.replace_entries(entries, gaps, resource_version)
+    fn bookmark(&self, resource_version: Option<ResourceVersion>) -> Result<(), StoreError> {
+        let version = version_of(resource_version.as_ref());
+        self.note(StoreCall::Bookmark(version));
+        self.indexer.bookmark(resource_version)
     }
 }
 
 #[derive(Debug, PartialEq)]
 struct Outcome {
     cache: BTreeMap<String, Value>,
+    /// Empty for a watch-list.
     calls: Vec<StoreCall>,
+    store_version: Option<ResourceVersion>,
     version: String,
     unreadable: u64,
     complete: bool,
@@ -193,16 +159,23 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
             0 => Ok(Body::from(known_stream())),
             1 => Ok(Body::new(Pieces::new(&stream, &sizes))),
             _ => {
-                again.lock().unwrap().clone_from(&options.resource_version);
+                let version = options.resource_version.as_ref();
+                *again.lock().unwrap() = version.map(ToString::to_string);
                 stop.stop();
                 Err(Error::other("no more responses"))
             }
         }
     };
-    let store = Arc::new(Recorder {
-        indexer: Indexer::<T>::for_objects(),
+    let indexer = Arc::new(Indexer::<T>::for_objects());
+    let recorder = Arc::new(Recorder {
+        indexer: Arc::clone(&indexer),
         calls: Mutex::default(),
     });
+    // Only an indexer itself finds the unchanged objects of a watch-list.
+    let store: Arc<dyn ReflectorStore<T>> = match given.initial {
+        true => Arc::clone(&indexer) as _,
+        false => Arc::clone(&recorder) as _,
+    };
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(NoWaiting);
     options.expected_kind = given
@@ -215,13 +188,14 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
     if given.initial {
         lister_watcher = lister_watcher.with_watch_list();
     }
-    let reflector = Reflector::new(Arc::new(lister_watcher), store.clone(), options);
+    let reflector = Reflector::new(Arc::new(lister_watcher), store, options);
     reflector.run(&stop);
     let status = reflector.status();
-    let calls = std::mem::take(&mut *store.calls.lock().unwrap());
+    let calls = std::mem::take(&mut *recorder.calls.lock().unwrap());
     let again = again.lock().unwrap().take();
     Outcome {
-        cache: shown(&store.indexer),
+        cache: shown(&indexer),
+        store_version: indexer.resource_version(),
         calls,
         version: version_of(status.resource_version.as_ref()),
         unreadable: status.unreadable,
@@ -251,9 +225,11 @@ fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
             .windows(MARK.len())
             .any(|window| window == MARK.as_bytes());
         if !marked && !stream.contains(&b'\\') {
+            let before = reflected::<T>(&[], &[], options);
+            assert_eq!(before.cache.len(), 3);
             assert_eq!(
-                (outcome.calls.len(), outcome.cache.len()),
-                (0, 3),
+                (&outcome.cache, &outcome.store_version),
+                (&before.cache, &before.store_version),
                 "the cache must not change before the bookmark"
             );
         }

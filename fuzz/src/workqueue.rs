@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::workqueue::{
-    ItemExponentialFailureRateLimiter, Order, RateLimitingQueue, WorkItem, WorkQueue,
+    AnyWorkQueue, ItemExponentialFailureRateLimiter, Order, RateLimitingQueue, WorkItem, WorkQueue,
 };
 use k8s_informer_testing::FakeClock;
 
@@ -293,14 +293,14 @@ impl Harness<'_> {
             (model.queue.len(), model.queue.is_empty()),
             "{queue:?}"
         );
-        assert_eq!(queue.shutting_down(), model.shutting_down);
+        assert_eq!(queue.is_stopped(), model.shutting_down);
         assert_eq!(*self.touches.lock().unwrap(), model.touches);
         for name in [Name::A, Name::PushPanics] {
             let failures = model
                 .failures
                 .get(&name)
                 .map_or(0, |failures| *failures as usize);
-            assert_eq!(queue.num_requeues(&Held(name)), failures);
+            assert_eq!(queue.requeues(&Held(name)), failures);
         }
     }
 
@@ -345,7 +345,7 @@ impl Harness<'_> {
                 model.advance(by);
             }
             Op::ShutDown => {
-                queue.shut_down();
+                queue.stop();
                 model.shutting_down = true;
                 model.delayed.clear();
             }
@@ -371,7 +371,7 @@ impl Harness<'_> {
             left.into_iter()
                 .eq(self.model.queue.into_iter().collect::<BTreeSet<_>>())
         );
-        assert!(self.queue.shut_down_with_drain());
+        self.queue.shut_down(None).unwrap();
     }
 }
 
@@ -386,13 +386,13 @@ pub fn run(input: &[u8]) {
         touches: Arc::clone(&touches),
     };
     let limiter =
-        ItemExponentialFailureRateLimiter::new(Duration::from_secs(1), Duration::from_secs(4));
+        ItemExponentialFailureRateLimiter::new(Duration::from_secs(1)..=Duration::from_secs(4));
     let builder = WorkQueue::builder()
         .order(order)
         .clock(Arc::new(TouchyClock(clock.clone())));
     let queue = Arc::new(builder.build_rate_limiting(limiter).unwrap());
     let _probe = Probe::of(&queue, |queue| {
-        let _ = queue.shutting_down();
+        let _ = queue.is_stopped();
     });
     let model = Model {
         to_front,

@@ -39,4 +39,17 @@ macro_rules! unwind_safe {
     };
 }
 
-pub(crate) use {clone_fields, debug_fields, unwind_safe};
+/// Writes the consuming setters of an options struct. Each one is
+/// `field(argument: type) = the value of the field;`.
+macro_rules! setters {
+    ($($(#[$meta:meta])* $field:ident($argument:ident: $type:ty) = $value:expr;)*) => {$(
+        $(#[$meta])*
+        #[must_use]
+        pub fn $field(mut self, $argument: $type) -> Self {
+            self.$field = $value;
+            self
+        }
+    )*};
+}
+
+pub(crate) use {clone_fields, debug_fields, setters, unwind_safe};

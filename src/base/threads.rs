@@ -7,6 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
+use crate::base::derive::setters;
 use crate::base::panic::Panicked;
 use crate::base::sync::thread::{Builder, JoinHandle};
 use crate::base::sync::{Mutex, thread_local};
@@ -227,6 +228,21 @@ pub struct StackSizes {
 }
 
 impl StackSizes {
+    /// Creates the default sizes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        /// Sets the stack size in bytes of the [thread that lists, watches and
+        /// decodes](Self#structfield.reflector).
+        reflector(bytes: usize) = Some(bytes);
+        /// Sets the stack size in bytes of the threads that call handlers.
+        handlers(bytes: usize) = Some(bytes);
+        /// Sets the stack size in bytes of the [other threads](Self#structfield.others).
+        others(bytes: usize) = Some(bytes);
+    }
+
     /// Returns the stack size of the reflector's thread.
     pub(crate) fn of_reflector(self) -> usize {
         const DEFAULT: usize = 4 << 20;

@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use super::api::{Api, Patch, Update};
 use super::condition::Condition;
-use super::wait::{Ended, Wait, WaitError, backoff};
+use super::wait::{Ended, Wait, backoff};
 use super::{Client, Request, Response};
 use crate::base::text::{EscapedName, EscapedText, listed};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, WaitError};
 use crate::object::{DynamicObject, FullMetadata, GroupVersionResource, Object};
 use crate::stop::Stop;
 
@@ -37,7 +37,7 @@ const MAX_LISTED: usize = 5;
 /// use k8s_informer::client::crds::InstallOptions;
 /// use std::time::Duration;
 ///
-/// let options = InstallOptions::new("team-controller").timeout(Duration::from_secs(60)).force();
+/// let options = InstallOptions::new("team-controller").timeout(Duration::from_secs(60)).force(true);
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
@@ -60,16 +60,16 @@ impl InstallOptions {
         }
     }
 
-    /// Takes over the fields that other managers own, for example if the definitions were created
-    /// with kubectl or Helm before. See [`Patch::force`].
-    pub fn force(mut self) -> Self {
-        self.force = true;
+    /// Sets whether to take over the fields that other managers own, for example if the definitions
+    /// were created with kubectl or Helm before. See [`Patch::force`].
+    pub fn force(mut self, force: bool) -> Self {
+        self.force = force;
         self
     }
 
     /// Sets a timeout for the whole installation.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+    pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.timeout = timeout.into();
         self
     }
 }
@@ -255,7 +255,7 @@ impl Definition {
     ) -> Result<(), Ended> {
         let mut patch = Patch::apply(&*options.field_manager, &self.content);
         if options.force {
-            patch = patch.force();
+            patch = patch.force(true);
         }
         // An apply can be repeated, unlike other writes.
         wait.retry(|wait| {

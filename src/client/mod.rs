@@ -58,7 +58,6 @@ pub use config::{Kubeconfig, KubeconfigOptions};
 pub use policy::Warning;
 pub use request::Request;
 pub use response::Response;
-pub use wait::WaitError;
 
 use self::api::Api;
 use self::auth::Auth;

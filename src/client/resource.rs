@@ -19,7 +19,7 @@ pub(super) const PARTIAL_LIST: &str =
 /// Lists and watches one resource, in one namespace or all.
 ///
 /// Responses are JSON. With the feature `gzip`, lists are requested with compression; see
-/// [`Config::disable_compression`](crate::Config::disable_compression).
+/// [`Config::compression`](crate::Config::compression).
 #[derive(Clone, Debug)]
 pub(super) struct ResourceListerWatcher {
     client: Client,
@@ -134,12 +134,14 @@ pub(super) fn with_selectors(error: Error, options: &ListOptions) -> Error {
         ("label", &options.label_selector),
     ];
     let is_concerned = error.is_bad_request();
-    let selectors = selectors
+    selectors
         .into_iter()
-        .filter(|(_, selector)| is_concerned && !selector.is_empty());
-    selectors.fold(error, |error, (what, selector)| {
-        error.context(format!("{what} selector \"{}\"", EscapedName(selector)))
-    })
+        .fold(error, |error, (what, selector)| match selector {
+            Some(selector) if is_concerned => {
+                error.context(format!("{what} selector \"{}\"", EscapedName(selector)))
+            }
+            _ => error,
+        })
 }
 
 /// Describes a request in messages: `deployments.apps/status "web" in namespace "default"`.

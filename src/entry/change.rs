@@ -1,11 +1,13 @@
 use std::sync::Arc;
 
 use crate::object::Deleted;
+use crate::resource_version::ResourceVersion;
 
 /// One change of a store, for [`Store::transaction`](crate::store::Store::transaction) and
 /// [`ReflectorStore::replace_partly`](crate::store::ReflectorStore::replace_partly).
 /// client-go's `Transaction`.
 #[derive(Debug)]
+// Exhaustive: a store has no other writes.
 pub enum Change<T> {
     /// An object was added.
     Add(Arc<T>),
@@ -13,8 +15,9 @@ pub enum Change<T> {
     Update(Arc<T>),
     /// An object was deleted.
     Delete(Deleted<T>),
-    /// All changes up to this resource version have been delivered.
-    Bookmark(String),
+    /// All changes up to this resource version have been delivered. `None` if the server sends no
+    /// versions.
+    Bookmark(Option<ResourceVersion>),
 }
 
 impl<T> Change<T> {

@@ -144,7 +144,7 @@ impl<T> Door<T> {
             Change::Add(object) => Delta::Added(self.entry(object, Digest::NONE)?),
             Change::Update(object) => Delta::Updated(self.entry(object, Digest::NONE)?),
             Change::Delete(gone) => self.deletion(gone)?,
-            Change::Bookmark(version) => Delta::Bookmark(ResourceVersion::new(&version)),
+            Change::Bookmark(version) => Delta::Bookmark(version),
         })
     }
 

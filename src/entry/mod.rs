@@ -3,9 +3,12 @@
 
 mod change;
 mod delta;
+#[expect(unnameable_types, reason = "only the reflector calls a `Staging`")]
 mod door;
+#[expect(unnameable_types, reason = "only the reflector calls a `Staging`")]
 mod gaps;
-pub(crate) mod staging;
+#[expect(unnameable_types, reason = "only the reflector calls it")]
+mod staging;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,4 @@
-pub use super::door::Door;
-pub use super::gaps::Gaps;
-use super::{Delta, Entry};
+use super::{Delta, Door, Entry, Gaps};
 use crate::resource_version::ResourceVersion;
 use crate::store::StoreError;
 

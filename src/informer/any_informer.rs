@@ -8,9 +8,10 @@ use super::delivery::Delivery;
 use super::driver::Driver;
 use super::error::InformerError;
 use super::error_listeners::{ErrorListeners, OnError};
-use super::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
+use super::wait::SyncOptions;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::threads::{LateOwner, Owner};
+use crate::error::{Unsynced, WaitCause, WaitError};
 use crate::stop::{Done, DoneSetter, Stop, Stopper, Subscription};
 
 /// The state of an informer that does not depend on the type of its objects.
@@ -119,7 +120,7 @@ pub(super) fn wait_for_sync(
     awaited: &[Awaited],
     stop: &Stop,
     options: SyncOptions,
-) -> Result<(), SyncError> {
+) -> Result<(), WaitError> {
     let SyncOptions { timeout, fail_fast } = options;
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let refused = Stopper::new();
@@ -132,7 +133,7 @@ pub(super) fn wait_for_sync(
     let blocked = awaited.iter().filter(is_blocked);
     let blocked: Vec<_> = blocked.flat_map(|one| one.informer.unsynced()).collect();
     if !blocked.is_empty() {
-        return Err(SyncError::new(blocked, SyncEnd::OwnThread));
+        return Err(WaitError::unsynced_with(WaitCause::OwnThread, blocked));
     }
     let (mut unsynced, mut undecodable, mut has_ended) = (Vec::new(), Vec::new(), false);
     for one in awaited {
@@ -150,15 +151,15 @@ pub(super) fn wait_for_sync(
     if unsynced.is_empty() && undecodable.is_empty() {
         return Ok(());
     }
-    let end = match timeout {
-        _ if unsynced.is_empty() => SyncEnd::Synced,
-        _ if stop.is_stopped() => SyncEnd::Stopped,
-        _ if refused.is_stopped() => SyncEnd::Refused,
-        Some(timeout) if !has_ended => SyncEnd::TimedOut(timeout),
-        _ => SyncEnd::Ended,
+    let cause = match timeout {
+        _ if unsynced.is_empty() => WaitCause::Undecodable,
+        _ if stop.is_stopped() => WaitCause::Stopped,
+        _ if refused.is_stopped() => WaitCause::Refused,
+        Some(timeout) if !has_ended => WaitCause::TimedOut(timeout),
+        _ => WaitCause::Ended,
     };
     unsynced.extend(undecodable);
-    Err(SyncError::new(unsynced, end))
+    Err(WaitError::unsynced_with(cause, unsynced))
 }
 
 /// Sets `stop` when the first list of a reflector fails permanently, until the returned reference

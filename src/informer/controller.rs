@@ -1,3 +1,7 @@
+#[cfg(test)]
+#[cfg(not(shuttle))]
+mod tests;
+
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -9,22 +13,23 @@ use super::process::Reports;
 use crate::base::derive::debug_fields;
 use crate::base::sync::Mutex;
 use crate::object::Object;
-use crate::queue::{Deltas, ProcessError, Queue};
+use crate::queue::{Deltas, Origin, ProcessError, Queue};
 use crate::reflector::{
     InformerHooks, ListerWatcher, Reflector, ReflectorOptions, ReflectorStatus,
 };
+use crate::resource_version::ResourceVersion;
 use crate::stop::{Done, Stop};
 
-/// A callback that processes the changes of one object. The second argument is whether they belong
-/// to the initial list. client-go's `ProcessFunc`.
-type ProcessFn<T> = Box<dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send>;
+type ProcessFn<T> = Box<dyn FnMut(&Deltas<T>, Origin) -> Result<(), ProcessError> + Send>;
 
-/// A callback that processes the changes of many objects at once. The second argument is whether
-/// they belong to the initial list. client-go's `ProcessBatchFunc`.
-type ProcessBatchFn<T> = Box<dyn FnMut(&[Deltas<T>], bool) -> Result<(), ProcessError> + Send>;
+type ProcessBatchFn<T> = Box<dyn FnMut(&[Deltas<T>], Origin) -> Result<(), ProcessError> + Send>;
 
 /// Configuration for a [`Controller`]. client-go's `cache.Config`.
 #[non_exhaustive]
+#[expect(
+    clippy::type_complexity,
+    reason = "the documentation spells the callbacks out"
+)]
 pub struct ControllerConfig<T> {
     /// The queue between the reflector and the process loop.
     pub queue: Arc<dyn Queue<T>>,
@@ -32,11 +37,13 @@ pub struct ControllerConfig<T> {
     pub lister_watcher: Arc<dyn ListerWatcher>,
     /// Called with the changes that the process loop pops from the queue. To receive them again, it
     /// returns a [`Requeue`](crate::queue::Requeue). The process loop does not pause: if nothing else
-    /// waits, the next call follows at once. A reason is logged at the level `debug`.
-    pub process: ProcessFn<T>,
+    /// waits, the next call follows at once. A reason is logged at the level `debug`. client-go's
+    /// `ProcessFunc`.
+    pub process: Box<dyn FnMut(&Deltas<T>, Origin) -> Result<(), ProcessError> + Send>,
     /// Called with the changes of several objects, if the queue returns them together. If `None`,
-    /// `process` is called for each object.
-    pub process_batch: Option<ProcessBatchFn<T>>,
+    /// `process` is called for each object. client-go's `ProcessBatchFunc`.
+    pub process_batch:
+        Option<Box<dyn FnMut(&[Deltas<T>], Origin) -> Result<(), ProcessError> + Send>>,
     /// The options of the reflector.
     pub reflector: ReflectorOptions,
 }
@@ -46,7 +53,7 @@ impl<T> ControllerConfig<T> {
     pub fn new(
         queue: Arc<dyn Queue<T>>,
         lister_watcher: Arc<dyn ListerWatcher>,
-        process: impl FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send + 'static,
+        process: impl FnMut(&Deltas<T>, Origin) -> Result<(), ProcessError> + Send + 'static,
     ) -> Self {
         Self {
             queue,
@@ -68,7 +75,7 @@ debug_fields!(ControllerConfig<T>: reflector);
 /// use k8s_informer::{DynamicObject, Stop, Stopper};
 /// use k8s_informer::informer::{ControllerConfig, Controller};
 /// use k8s_informer::object::Accessor;
-/// use k8s_informer::queue::DeltaFifo;
+/// use k8s_informer::queue::{DeltaFifo, Origin};
 /// use k8s_informer::reflector::{Body, ListOptions, ListWatch};
 ///
 /// let stop = Stopper::new();
@@ -81,8 +88,8 @@ debug_fields!(ControllerConfig<T>: reflector);
 /// );
 /// let queue = Arc::new(DeltaFifo::<DynamicObject>::new(Accessor::object()));
 /// let enough = stop.clone();
-/// let config = ControllerConfig::new(queue, Arc::new(pods), move |deltas, is_in_initial_list| {
-///     assert_eq!((deltas.len(), is_in_initial_list), (1, true));
+/// let config = ControllerConfig::new(queue, Arc::new(pods), move |deltas, origin| {
+///     assert_eq!((deltas.len(), origin), (1, Origin::InitialList));
 ///     enough.stop();
 ///     Ok(())
 /// });
@@ -169,8 +176,8 @@ impl<T: Object> Controller<T> {
     }
 
     /// Returns the resource version that the reflector has seen last. Processing may be behind it.
-    /// The version is empty before the first list.
-    pub fn last_sync_resource_version(&self) -> String {
+    /// `None` before the first list.
+    pub fn last_sync_resource_version(&self) -> Option<ResourceVersion> {
         self.state.reflector.last_sync_resource_version()
     }
 
@@ -192,13 +199,13 @@ impl<T: Object> Outlet<T> for Callbacks<T> {
     fn process(
         &mut self,
         items: &[Deltas<T>],
-        is_in_initial_list: bool,
+        origin: Origin,
         _: &mut Reports,
         _: &Stop,
     ) -> Result<(), ProcessError> {
         match (items, &mut self.process_batch) {
-            ([deltas], _) => (self.process)(deltas, is_in_initial_list),
-            (items, Some(process_batch)) => process_batch(items, is_in_initial_list),
+            ([deltas], _) => (self.process)(deltas, origin),
+            (items, Some(process_batch)) => process_batch(items, origin),
             (_, None) => unreachable!("several items come only if there is a callback for them"),
         }
     }
@@ -209,8 +216,8 @@ pub(super) fn reflector_name(
     options: &ReflectorOptions,
     lister_watcher: &dyn ListerWatcher,
 ) -> Arc<str> {
-    match options.name.as_str() {
-        "" => lister_watcher.description().into(),
-        name => name.into(),
+    match &options.name {
+        None => lister_watcher.description().into(),
+        Some(name) => name.as_str().into(),
     }
 }

@@ -9,7 +9,9 @@ use crate::base::sync::Mutex;
 use crate::error::Error;
 use crate::log;
 use crate::object::Object;
-use crate::queue::{BoxError, Delta, Deltas, Failure, PopError, ProcessError, Queue, Requeue};
+use crate::queue::{
+    BoxError, Delta, Deltas, Failure, Origin, PopError, ProcessError, Queue, Requeue,
+};
 use crate::reflector::Reflector;
 use crate::stop::Stop;
 use crate::store::SlowTransaction;
@@ -22,7 +24,7 @@ pub(super) trait Outlet<T>: Send {
     fn process(
         &mut self,
         items: &[Deltas<T>],
-        is_in_initial_list: bool,
+        origin: Origin,
         reports: &mut Reports,
         stop: &Stop,
     ) -> Result<(), ProcessError>;
@@ -156,14 +158,13 @@ impl<T: Object> Drain<T> {
     }
 
     fn pop_items(&self, stop: &Stop) -> Result<(), PopError<()>> {
-        let one = &mut |deltas: &Deltas<T>, is_in_initial_list: bool| {
-            self.process(slice::from_ref(deltas), is_in_initial_list, stop)
+        let one = &mut |deltas: &Deltas<T>, origin: Origin| {
+            self.process(slice::from_ref(deltas), origin, stop)
         };
         match self.items {
             Items::Batches => {
-                let batch = &mut |items: &[Deltas<T>], is_in_initial_list: bool| {
-                    self.process(items, is_in_initial_list, stop)
-                };
+                let batch =
+                    &mut |items: &[Deltas<T>], origin: Origin| self.process(items, origin, stop);
                 let popped = self.queue.pop_batch(batch, one);
                 popped.map(drop).map_err(|error| error.map(drop))
             }
@@ -179,13 +180,12 @@ impl<T: Object> Drain<T> {
     fn process(
         &self,
         items: &[Deltas<T>],
-        is_in_initial_list: bool,
+        origin: Origin,
         stop: &Stop,
     ) -> Result<(), ProcessError> {
         let mut reports = Reports::default();
         // A panic of a callback is the error of its items.
-        let called =
-            self.call(|outlet| outlet.process(items, is_in_initial_list, &mut reports, stop));
+        let called = self.call(|outlet| outlet.process(items, origin, &mut reports, stop));
         let result = called.unwrap_or_else(|panic| Err(panic.into()));
         let mut unreported: Vec<_> = reports.slow.map(Unreported::Slow).into_iter().collect();
         for error in reports.unindexed {

@@ -51,7 +51,7 @@ impl FairLock {
             }
         };
         if let Some(granted) = granted
-            && !granted.wait_or_stop(&self.ended)
+            && granted.wait_until_either(None, &self.ended).is_err()
             && self.withdraw(&granted)
         {
             return None;
@@ -59,6 +59,13 @@ impl FairLock {
         // This thread has the lock now. If a stop came at the same time, the guard passes it on.
         let guard = FairGuard(self);
         (!self.ended.is_stopped()).then_some(guard)
+    }
+
+    /// Returns `None` if another thread has the lock, and after the stop.
+    pub(super) fn try_lock(&self) -> Option<FairGuard<'_>> {
+        let was_locked = std::mem::replace(&mut self.state.lock().is_locked, true);
+        let guard = (!was_locked).then(|| FairGuard(self));
+        guard.filter(|guard| !guard.is_ended())
     }
 
     /// Ends a wait. Returns false if the waiting thread has the lock already.

@@ -13,6 +13,12 @@
 //! | [`Controller`] | the layer below: a reflector, a queue and the process loop | `Controller` |
 //! | [`wait_for_cache_sync`] | waits until caches have their initial lists | `WaitForCacheSync` |
 //!
+//! There are two ways to an informer. [`observe`] runs one for your closures. A
+//! [`SharedInformerFactory`] shares informers between the parts of a program:
+//! [`informer::<T>()`](SharedInformerFactory::informer) returns the one of a type, and
+//! [`informer_for`](SharedInformerFactory::informer_for) that of a [`Source`]. If you have a
+//! lister-watcher instead of a client, create the informer yourself:
+//!
 //! ```
 //! use k8s_informer::{DynamicObject, SharedIndexInformer, Stopper};
 //! use k8s_informer_testing::{Answer, ScriptedListerWatcher};
@@ -64,14 +70,11 @@ pub use crate::base::threads::StackSizes;
 pub use controller::{Controller, ControllerConfig};
 pub use driver::{Driver, Progress, step_all};
 pub use error::InformerError;
-pub use factory::{
-    Observation, Observe, SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError,
-    observe,
-};
+pub use factory::{FactoryOptions, Observation, Observe, SharedInformerFactory, observe};
 pub use new_informer::{InformerOptions, new_indexer_informer, new_informer};
 pub use options::SharedIndexInformerOptions;
 pub use queue::InformerQueue;
 pub use scope::InformerScope;
 pub use shared_informer::SharedIndexInformer;
 pub use source::Source;
-pub use wait::{SyncError, SyncOptions, Unsynced, wait_for_cache_sync};
+pub use wait::{SyncOptions, wait_for_cache_sync};

@@ -7,12 +7,12 @@ use super::drain::{Items, Outlet};
 use super::handler::{Notification, ResourceEventHandler};
 use super::process::{Batch, CachePart, Order, Reports};
 use super::queue::InformerQueue;
-use crate::base::derive::debug_fields;
+use crate::base::derive::{debug_fields, setters};
 use crate::base::panic;
 use crate::log;
 use crate::metrics::{self, InformerMetrics};
 use crate::object::{Accessor, Object};
-use crate::queue::{Deltas, ProcessError};
+use crate::queue::{Deltas, Origin, ProcessError};
 use crate::reflector::{ListerWatcher, ReflectorOptions};
 use crate::stop::Stop;
 use crate::store::{Indexer, Indexers, Store, Transform};
@@ -52,6 +52,19 @@ impl<T> InformerOptions<T> {
             metrics: None,
         }
     }
+
+    setters! {
+        /// Sets the indexes of the store.
+        indexers(indexers: Indexers<T>) = indexers;
+        /// Sets the options of the reflector.
+        reflector(options: ReflectorOptions) = options;
+        /// Sets the kind of queue between the reflector and the store.
+        queue(queue: InformerQueue) = queue;
+        /// Sets the function that changes every object before it is queued.
+        transform(transform: Transform<T>) = Some(transform);
+        /// Sets the receiver of metrics of the queue and the store.
+        metrics(metrics: Arc<dyn InformerMetrics>) = Some(metrics);
+    }
 }
 
 debug_fields!(InformerOptions<T>: reflector, queue);
@@ -80,7 +93,7 @@ debug_fields!(InformerOptions<T>: reflector, queue);
 /// let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| enough.stop());
 /// let (store, controller) = new_informer(Arc::new(pods), handler);
 /// controller.run(&stop)?; // Blocks until `stop` is set.
-/// assert_eq!(store.list_keys(), ["a".into()]);
+/// assert_eq!(store.list_keys(), ["a"]);
 /// # Ok::<(), k8s_informer::informer::InformerError>(())
 /// ```
 #[doc(alias = "NewInformer")]
@@ -178,7 +191,7 @@ impl<T: Object> Outlet<T> for Unshared<T> {
     fn process(
         &mut self,
         items: &[Deltas<T>],
-        is_in_initial_list: bool,
+        origin: Origin,
         reports: &mut Reports,
         stop: &Stop,
     ) -> Result<(), ProcessError> {
@@ -198,9 +211,9 @@ impl<T: Object> Outlet<T> for Unshared<T> {
             let blocked = None;
             let notify = &mut |_, event: Notification<T>, _| events.push(event);
             let order = Order::OneByOne;
-            let processed =
-                self.part
-                    .process(batch, order, is_in_initial_list, blocked, notify, reports);
+            let processed = self
+                .part
+                .process(batch, order, origin, blocked, notify, reports);
             // The handler runs without any lock of the store.
             for event in events {
                 deliver(name, &mut **handler, event, stop);

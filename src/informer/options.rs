@@ -2,38 +2,36 @@ use std::sync::Arc;
 
 use super::delivery::Delivery;
 use super::queue::InformerQueue;
-use crate::base::derive::{clone_fields, debug_fields};
+use crate::base::derive::{clone_fields, debug_fields, setters};
 use crate::metrics::InformerMetrics;
-use crate::queue::Queue;
 use crate::reflector::ReflectorOptions;
 use crate::store::{Indexers, Transform};
-
-/// A function that wraps the queue of an informer.
-type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Send + Sync>;
 
 /// Options for [`SharedIndexInformer`](crate::SharedIndexInformer). client-go's
 /// `SharedIndexInformerOptions`.
 ///
 /// ```
 /// use k8s_informer::informer::SharedIndexInformerOptions;
+/// use k8s_informer::reflector::ReflectorOptions;
 /// use k8s_informer::store::Transform;
 /// use k8s_informer::{DynamicObject, SharedIndexInformer};
 /// use k8s_informer_testing::ScriptedListerWatcher;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// let mut options = SharedIndexInformerOptions::<DynamicObject>::default();
-/// options.reflector.resync_period = Duration::from_secs(600);
-/// options.transform = Some(Transform::try_in_place(|object: &mut DynamicObject| {
-///     object.edit(|fields| drop(fields.remove("spec")))
-/// }));
-/// options.recreation_as_delete_and_add = true;
+/// let without_spec =
+///     Transform::try_in_place(|object: &mut DynamicObject| object.edit(|fields| drop(fields.remove("spec"))));
+/// let options = SharedIndexInformerOptions::new()
+///     .reflector(ReflectorOptions::new().resync_period(Duration::from_secs(600)))
+///     .transform(without_spec)
+///     .recreation_as_delete_and_add(true);
 /// // You can create several informers with the same options.
 /// for _ in 0..2 {
 ///     let nothing = Arc::new(ScriptedListerWatcher::new([]));
 ///     assert!(!SharedIndexInformer::new(nothing, options.clone()).has_synced());
 /// }
 /// ```
+#[non_exhaustive]
 pub struct SharedIndexInformerOptions<T> {
     /// The indexes of the cache. You can add more later.
     pub indexers: Indexers<T>,
@@ -71,12 +69,33 @@ pub struct SharedIndexInformerOptions<T> {
     /// In a factory, a [`MetricsProvider`](crate::metrics::MetricsProvider) creates the metrics of
     /// each informer.
     pub metrics: Option<Arc<dyn InformerMetrics>>,
-    /// Wraps the queue of each namespace. A hook for the replay of traces and for tests.
-    #[doc(hidden)]
-    pub wrap_queue: Option<WrapQueue<T>>,
 }
 
 impl<T> SharedIndexInformerOptions<T> {
+    /// Creates the default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        /// Sets the indexes of the cache.
+        indexers(indexers: Indexers<T>) = indexers;
+        /// Sets the options of the reflector.
+        reflector(options: ReflectorOptions) = options;
+        /// Sets the kind of queue between the reflector and the cache.
+        queue(queue: InformerQueue) = queue;
+        /// Sets the function that changes every object [before it is
+        /// queued](Self#structfield.transform).
+        transform(transform: Transform<T>) = Some(transform);
+        /// Sets whether a recreation that the watch missed is delivered as a [deletion and an
+        /// add](Self#structfield.recreation_as_delete_and_add).
+        recreation_as_delete_and_add(separate: bool) = separate;
+        /// Sets whether [one thread](Self#structfield.one_thread) for each namespace does everything.
+        one_thread(one_thread: bool) = one_thread;
+        /// Sets the receiver of metrics of the queue and the cache.
+        metrics(metrics: Arc<dyn InformerMetrics>) = Some(metrics);
+    }
+
     /// Returns the delivery that the options request.
     pub(super) fn delivery(&self) -> Delivery {
         match self.one_thread {
@@ -96,14 +115,12 @@ impl<T> Default for SharedIndexInformerOptions<T> {
             recreation_as_delete_and_add: false,
             one_thread: false,
             metrics: None,
-            wrap_queue: None,
         }
     }
 }
 
 clone_fields!(SharedIndexInformerOptions<T>:
-    indexers, reflector, queue, transform, recreation_as_delete_and_add, one_thread, metrics,
-    wrap_queue
+    indexers, reflector, queue, transform, recreation_as_delete_and_add, one_thread, metrics
 );
 
 debug_fields!(SharedIndexInformerOptions<T>: reflector, queue, recreation_as_delete_and_add);

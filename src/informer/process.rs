@@ -11,7 +11,7 @@ use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
 use crate::entry::{Delta, Entry, ReplacedAll};
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
-use crate::queue::{BatchError, Deltas, ProcessError};
+use crate::queue::{BatchError, Deltas, Origin, ProcessError};
 use crate::resource_version::ResourceVersion;
 use crate::store::{
     Computed, FailedIndex, Frozen, IndexFunctions, Indexer, KnownObjects, Slots, SlowTransaction,
@@ -94,7 +94,7 @@ impl<T: Object> CachePart<T> {
         &self,
         batch: impl Fn() -> Batch<'d, T>,
         order: Order,
-        is_in_initial_list: bool,
+        origin: Origin,
         blocked: Option<&Mutex<()>>,
         notify: &mut Notify<'_, T>,
         reports: &mut Reports,
@@ -109,7 +109,7 @@ impl<T: Object> CachePart<T> {
                 let mut commit = Commit {
                     part: self,
                     cache,
-                    is_in_initial_list,
+                    origin,
                     notify,
                     reports,
                     failed: BatchError::default(),
@@ -426,7 +426,7 @@ impl<T> Comparison<T> {
 struct Commit<'c, 'n, T> {
     part: &'c CachePart<T>,
     cache: &'c Frozen<'c, T>,
-    is_in_initial_list: bool,
+    origin: Origin,
     notify: &'c mut Notify<'n, T>,
     reports: &'c mut Reports,
     failed: BatchError,
@@ -562,7 +562,7 @@ impl<T: Object> Commit<'_, '_, T> {
         new: Entry<T>,
         comparison: &mut Comparison<T>,
     ) {
-        let is_in_initial_list = self.is_in_initial_list;
+        let is_in_initial_list = self.origin == Origin::InitialList;
         let added = |object| Notification::Added {
             object,
             is_in_initial_list,

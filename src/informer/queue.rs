@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::process::CachePart;
 use crate::metrics::InformerMetrics;
 use crate::object::Object;
-use crate::queue::{DeltaFifo, Queue, RealFifo};
+use crate::queue::{DeltaFifo, DeltaFifoOptions, Queue, RealFifo, RealFifoOptions};
 use crate::store::Transform;
 use crate::time::Clock;
 
@@ -42,22 +42,29 @@ impl InformerQueue {
         metrics: Option<Arc<dyn InformerMetrics>>,
         clock: Arc<dyn Clock>,
     ) -> Arc<dyn Queue<T>> {
-        macro_rules! build {
-            ($builder:expr) => {{
+        macro_rules! with {
+            ($options:expr) => {{
                 let known: Arc<CachePart<T>> = Arc::clone(part);
-                let mut builder = $builder.known_objects(known).name(name).clock(clock);
+                let mut options = $options.known_objects(known).name(name).clock(clock);
                 if let Some(transform) = transform {
-                    builder = builder.transform(transform);
+                    options = options.transform(transform);
                 }
                 if let Some(metrics) = metrics {
-                    builder = builder.metrics(metrics);
+                    options = options.metrics(metrics);
                 }
-                Arc::new(builder.build())
+                options
             }};
         }
+        let accessor = part.accessor();
         match self {
-            Self::DeltaFifo => build!(DeltaFifo::builder(part.accessor()).emit_replaced(true)),
-            Self::RealFifo => build!(RealFifo::builder(part.accessor())),
+            Self::DeltaFifo => {
+                let options = with!(DeltaFifoOptions::new().emit_replaced(true));
+                Arc::new(DeltaFifo::with_options(accessor, options))
+            }
+            Self::RealFifo => {
+                let options = with!(RealFifoOptions::new());
+                Arc::new(RealFifo::with_options(accessor, options))
+            }
         }
     }
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::listener::{Handler, HandlerBuffer, HandlerStats};
-use crate::base::derive::debug_fields;
+use crate::base::derive::{debug_fields, setters};
 use crate::base::threads::Owner;
 use crate::stop::Done;
 
@@ -16,8 +16,7 @@ use crate::stop::Done;
 ///
 /// let nothing = Arc::new(ScriptedListerWatcher::new([]));
 /// let informer = SharedIndexInformer::<DynamicObject>::new(nothing, Default::default());
-/// let mut options = HandlerOptions::default();
-/// options.name = "printer".into();
+/// let options = HandlerOptions::new().name("printer");
 /// let printer = informer.add_handler_with_options(
 ///     HandlerFuncs::new().on_add(|object: &Arc<DynamicObject>, _| println!("{object:?}")),
 ///     options,
@@ -29,9 +28,8 @@ use crate::stop::Done;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct HandlerOptions {
-    /// The name of the handler in logs and in the names of its threads. If empty, the name is
-    /// `handler-N`.
-    pub name: String,
+    /// The name of the handler in logs and in the names of its threads. `None` selects `handler-N`.
+    pub name: Option<String>,
     /// The resync period of the handler. `None` selects the informer's period, and zero selects no
     /// resyncs.
     ///
@@ -42,6 +40,22 @@ pub struct HandlerOptions {
     pub resync_period: Option<Duration>,
     /// The buffer of notifications that wait while the handler runs. Unbounded by default.
     pub buffer: HandlerBuffer,
+}
+
+impl HandlerOptions {
+    /// Creates the default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        /// Sets the name of the handler in logs and in the names of its threads.
+        name(name: impl Into<String>) = Some(name.into());
+        /// Sets the [resync period](Self#structfield.resync_period) of the handler.
+        resync_period(period: impl Into<Option<Duration>>) = period.into();
+        /// Sets the buffer of notifications that wait while the handler runs.
+        buffer(buffer: HandlerBuffer) = buffer;
+    }
 }
 
 /// A handler that was added to an informer. client-go's `ResourceEventHandlerRegistration`.

@@ -21,8 +21,8 @@ use crate::wire::{EscapedName, ListOptions, Shard};
 pub struct InformerScope {
     /// Sorted, without duplicates. Empty for all namespaces.
     namespaces: Vec<String>,
-    label_selector: String,
-    field_selector: String,
+    label_selector: Option<String>,
+    field_selector: Option<String>,
     shard: Option<Shard>,
 }
 
@@ -53,11 +53,12 @@ impl InformerScope {
     /// Selects objects by their labels, on the server.
     #[must_use]
     pub fn label_selector(mut self, selector: Selector) -> Self {
-        self.label_selector = match selector == Selector::nothing() {
+        self.label_selector = if selector == Selector::nothing() {
             // `Selector::nothing` has no text form. Send a selector that the server accepts and no
             // object matches.
-            true => "nothing,!nothing".to_owned(),
-            false => selector.to_string(),
+            Some("nothing,!nothing".to_owned())
+        } else {
+            unless_empty(selector.to_string())
         };
         self
     }
@@ -66,7 +67,7 @@ impl InformerScope {
     /// the selector and decides which fields it supports.
     #[must_use]
     pub fn field_selector(mut self, selector: impl Into<String>) -> Self {
-        self.field_selector = selector.into();
+        self.field_selector = unless_empty(selector.into());
         self
     }
 
@@ -86,15 +87,15 @@ impl InformerScope {
     ///     server.create("/api/v1/namespaces/web/configmaps", json!({"metadata": {"name": name}}))?;
     /// }
     /// // This example holds all three shards. Normally each program holds one.
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
     /// let shard = |index| Ok(InformerScope::all().shard(Shard::new(index, 3)?));
     /// let scopes = (0..3).map(shard).collect::<Result<Vec<_>, k8s_informer::reflector::ShardError>>()?;
-    /// let shards: Vec<_> = scopes.iter().map(|scope| factory.informer_of(Source::of::<ConfigMap>().scope(scope.clone()))).collect();
+    /// let shards: Vec<_> = scopes.iter().map(|scope| factory.informer_for(Source::of::<ConfigMap>().scope(scope.clone()))).collect();
     /// let stop = Stop::never();
     /// factory.start(&stop)?;
-    /// factory.wait_for_cache_sync(&stop)?;
+    /// factory.wait_for_cache_sync(None, &stop)?;
     /// assert_eq!(shards.iter().map(|maps| maps.lister().list().len()).sum::<usize>(), 5);
-    /// # factory.shutdown();
+    /// # factory.shut_down(None)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -132,7 +133,7 @@ impl InformerScope {
     ///
     /// let scope = InformerScope::all().namespace("b").namespace("a").field_selector("spec.nodeName=n1");
     /// assert_eq!(scope.namespaces(), ["a", "b"]);
-    /// assert_eq!(scope.list_options().field_selector, "spec.nodeName=n1");
+    /// assert_eq!(scope.list_options().field_selector.as_deref(), Some("spec.nodeName=n1"));
     /// assert!(scope.selected_shard().is_none());
     /// ```
     pub fn namespaces(&self) -> &[String] {
@@ -151,6 +152,10 @@ impl InformerScope {
         options.label_selector.clone_from(&self.label_selector);
         options.field_selector.clone_from(&self.field_selector);
     }
+}
+
+fn unless_empty(selector: String) -> Option<String> {
+    Some(selector).filter(|selector| !selector.is_empty())
 }
 
 /// A lister-watcher that applies a scope to a copy of each request's options.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use super::delivery::Delivery;
 use super::fair_lock::{FairGuard, FairLock};
 use super::handler::KeyedNotification;
-use super::listener::{Handler, Inline, ProcessorListener, Replay};
+use super::listener::{Further, Handler, Inline, ProcessorListener, Replay, Threaded};
 use crate::base::sync::RwLock;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::threads::{Owner, Threads};
@@ -164,13 +164,17 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     /// Calls the inline handlers with the distributed notifications, and the handlers that these calls
     /// add. Ends early after the stop.
     pub(super) fn deliver(&self, guard: &FairGuard<'_>) {
+        self.deliver_before(Further::MayBeReady, guard);
+    }
+
+    fn deliver_before(&self, further: Further, guard: &FairGuard<'_>) {
         loop {
-            for route in self.routes_with_work() {
+            for route in self.routes_with_work(further) {
                 // A handler that was added after the stop does not get the signal that ends a call.
                 if guard.is_ended() {
                     return;
                 }
-                route.deliver();
+                route.deliver(further);
             }
             // Only then: if other threads add handlers all the time, they must not keep this one.
             if !self.was_added_in_call.swap(false, Ordering::AcqRel) {
@@ -184,27 +188,31 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         self.was_added_in_call.store(true, Ordering::Release);
     }
 
-    /// Delivers what waits for inline handlers: they may have been added late, or not have begun. If
-    /// nothing waits, does not wait for other threads.
+    /// Delivers what waits for inline handlers: they may have been added late, or not have begun, and
+    /// `after_changes` may be due. If no event waits, does not wait for other threads.
     pub(super) fn deliver_waiting(&self) {
-        let has_work = {
-            let listeners = self.listeners.read();
-            let mut routes = listeners.all.iter().filter_map(ProcessorListener::inline);
-            routes.any(|route| route.has_work())
+        let has_work = |further| !self.routes_with_work(further).is_empty();
+        let guard = if has_work(Further::MayBeReady) {
+            self.lock_calls()
+        } else if has_work(Further::NotReady) {
+            // A thread that has the lock comes here as well, after its own changes.
+            self.calls.try_lock()
+        } else {
+            None
         };
-        if has_work && let Some(guard) = self.lock_calls() {
-            self.deliver(&guard);
+        if let Some(guard) = guard {
+            self.deliver_before(Further::NotReady, &guard);
         }
     }
 
     /// Returns the inline handlers that have not begun, or that have not received all notifications.
-    fn routes_with_work(&self) -> Vec<Arc<Inline<T>>> {
+    fn routes_with_work(&self, further: Further) -> Vec<Arc<Inline<T>>> {
         let listeners = self.listeners.read();
         listeners
             .all
             .iter()
             .filter_map(ProcessorListener::inline)
-            .filter(|route| route.has_work())
+            .filter(|route| route.has_work(further))
             .cloned()
             .collect()
     }
@@ -239,7 +247,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         if let Some(guard) = self.lock_calls() {
             // A handler that is added from now on may be too late for this delivery.
             self.has_delivery.swap(false, Ordering::AcqRel);
-            self.deliver(&guard);
+            self.deliver_before(Further::NotReady, &guard);
         }
     }
 
@@ -249,6 +257,18 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         // may remove a handler.
         let handlers = self.handlers();
         handlers.iter().for_each(|of| of.set_upstream_synced());
+        self.wake();
+    }
+
+    /// Lets the threads of handlers look whether they have synced. Inline handlers do when the informer
+    /// is idle.
+    pub(super) fn wake(&self) {
+        let routes: Vec<Arc<Threaded<T>>> = {
+            let listeners = self.listeners.read();
+            let routes = listeners.all.iter().filter_map(ProcessorListener::threaded);
+            routes.cloned().collect()
+        };
+        routes.iter().for_each(|route| route.wake());
     }
 
     /// Lets each inline handler return, because the informer stops.

@@ -12,8 +12,7 @@ use crate::object::{
 /// Selects the objects of an informer: a resource, the Rust type to decode them into, and a scope.
 ///
 /// Requests for an informer with equal sources share one informer.
-/// [`SharedInformerFactory::informer`] and [`SharedInformerFactory::dynamic`] are short forms for
-/// the most common sources.
+/// [`SharedInformerFactory::informer`] is the short form for the most common source.
 ///
 /// | source | decodes into |
 /// |---|---|
@@ -35,24 +34,23 @@ use crate::object::{
 ///     let secret = json!({"metadata": {"name": "a"}, "stringData": {"password": "x"}});
 ///     server.create(&format!("/api/v1/namespaces/{namespace}/secrets"), secret)?;
 /// }
-/// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+/// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
 /// let secrets = GroupVersionResource::new("", "v1", "secrets");
-/// let typed = factory.informer_of(Source::of::<Secret>().scope(InformerScope::all().namespace("blue")));
-/// let compact = factory.informer_of(Source::dynamic_as::<Compact<Secret>>(secrets.clone()));
-/// let names = factory.informer_of(Source::metadata(secrets));
+/// let typed = factory.informer_for(Source::of::<Secret>().scope(InformerScope::all().namespace("blue")));
+/// let compact = factory.informer_for(Source::dynamic_as::<Compact<Secret>>(secrets.clone()));
+/// let names = factory.informer_for(Source::metadata(secrets));
 ///
 /// let stop = Stop::never();
 /// factory.start(&stop)?;
-/// factory.wait_for_cache_sync(&stop)?;
+/// factory.wait_for_cache_sync(None, &stop)?;
 /// assert_eq!(typed.lister().list().len(), 1);
 /// assert_eq!(compact.lister().list().len(), 2);
 /// assert_eq!(names.lister().list()[0].name(), "a");
-/// # factory.shutdown();
+/// # factory.shut_down(None)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// [`SharedInformerFactory::informer`]: super::SharedInformerFactory::informer
-/// [`SharedInformerFactory::dynamic`]: super::SharedInformerFactory::dynamic
 pub struct Source<T = ()> {
     pub(super) resource: GroupVersionResource,
     /// The expected kind of each object, if the type defines it.

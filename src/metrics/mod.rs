@@ -40,7 +40,7 @@ pub use work_queue::WorkQueueMetrics;
 /// ```
 /// use k8s_informer::metrics::InformerMetrics;
 /// use k8s_informer::object::{Accessor, KeyError};
-/// use k8s_informer::queue::DeltaFifo;
+/// use k8s_informer::queue::{DeltaFifo, DeltaFifoOptions};
 /// use k8s_informer::store::ReflectorStore;
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,7 +56,7 @@ pub use work_queue::WorkQueueMetrics;
 ///
 /// let depth = Arc::new(Depth::default());
 /// let accessor = Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into()));
-/// let queue = DeltaFifo::builder(accessor).metrics(depth.clone()).build();
+/// let queue = DeltaFifo::with_options(accessor, DeltaFifoOptions::new().metrics(depth.clone()));
 /// queue.add(Arc::new("a".to_owned()))?;
 /// assert_eq!(depth.0.load(Ordering::Relaxed), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -89,7 +89,7 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// Creates the metrics of informers and work queues. client-go's
 /// `InformerMetricsProvider`, and the `MetricsProvider` of its work queues.
 ///
-/// A factory [with a provider](crate::informer::SharedInformerFactoryBuilder::metrics) calls it for
+/// A factory [with a provider](crate::informer::FactoryOptions::metrics) calls it for
 /// each informer that it creates. The informer uses the returned metrics until it
 /// [ends](InformerMetrics::ended). A panic in the provider is logged, and the informer has no
 /// metrics.
@@ -105,6 +105,7 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// [`HandlerRegistration::stats`]: crate::handler::HandlerRegistration::stats
 ///
 /// ```
+/// use k8s_informer::informer::FactoryOptions;
 /// use k8s_informer::metrics::{InformerMetrics, MetricsProvider};
 /// use k8s_informer::object::GroupVersionResource;
 /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
@@ -138,13 +139,11 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// let server = ApiServer::start()?;
 /// server.create("/api/v1/namespaces/default/pods", serde_json::json!({"metadata": {"name": "web-0"}}))?;
 /// let versions = Arc::new(Versions::default());
-/// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?)
-///     .metrics("my-agent", versions.clone())
-///     .build();
+/// let factory = SharedInformerFactory::with_options(Client::new(Config::new(server.url()))?, FactoryOptions::new().metrics("my-agent", versions.clone()));
 /// factory.informer::<Pod>();
 /// let stop = Stop::never();
 /// factory.start(&stop)?;
-/// factory.wait_for_cache_sync(&stop)?;
+/// factory.wait_for_cache_sync(None, &stop)?;
 /// assert!(versions.0.lock().unwrap()["my-agent pods.v1"].0.load(Ordering::Relaxed) > 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// measured.
 ///
 /// ```
-/// use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
+/// use k8s_informer::workqueue::{AnyWorkQueue, WorkQueue, WorkQueueMetrics};
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicUsize, Ordering};
 ///

@@ -99,7 +99,7 @@ impl<T> Accessor<T> {
     pub fn key_of_deleted(&self, deleted: &Deleted<T>) -> Result<Key, KeyError> {
         match deleted {
             Deleted::Final(object) => self.key(object),
-            Deleted::FinalStateUnknown { key, .. } => Ok(Arc::clone(key)),
+            Deleted::FinalStateUnknown { key, .. } => Ok(Key::clone(key)),
         }
     }
 

@@ -39,12 +39,12 @@ use super::{DynamicObject, GroupVersionKind, Object, Resource, Scope, WholeObjec
 /// let pod = json!({"metadata": {"name": "web-0", "labels": {"app": "web"}}, "spec": {"nodeName": "worker-1"}});
 /// server.create("/api/v1/namespaces/default/pods", pod)?;
 ///
-/// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+/// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
 /// let pods = factory.informer::<Compact<Pod>>();
 /// pods.add_index("node", |pod| pod.read("/spec/nodeName").into_iter().flatten().collect())?;
 /// let stop = Stop::never();
 /// factory.start(&stop)?;
-/// factory.wait_for_cache_sync(&stop)?;
+/// factory.wait_for_cache_sync(None, &stop)?;
 ///
 /// let pod = &pods.lister().by_index("node", "worker-1")?[0];
 /// assert_eq!((pod.name(), pod.label("app")), ("web-0", Some("web")));
@@ -53,7 +53,7 @@ use super::{DynamicObject, GroupVersionKind, Object, Resource, Scope, WholeObjec
 /// // ... and this decodes the whole object.
 /// let whole: Pod = pod.decode()?;
 /// assert_eq!(whole.spec.and_then(|spec| spec.node_name).as_deref(), Some("worker-1"));
-/// # factory.shutdown();
+/// # factory.shut_down(None)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Deserialize, Serialize)]

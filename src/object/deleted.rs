@@ -16,6 +16,7 @@ use super::{Key, Object};
 /// ```
 #[derive(Debug, PartialEq)]
 #[doc(alias = "DeletedFinalStateUnknown")]
+// Exhaustive: the final state of an object is known or not.
 pub enum Deleted<T> {
     /// The watch delivered the deletion, with the final state of the object.
     Final(Arc<T>),
@@ -60,7 +61,7 @@ impl<T: Object> Deleted<T> {
     pub fn key(&self) -> Key {
         match self {
             Self::Final(object) => super::meta_namespace_key(&**object),
-            Self::FinalStateUnknown { key, .. } => Arc::clone(key),
+            Self::FinalStateUnknown { key, .. } => Key::clone(key),
         }
     }
 
@@ -68,9 +69,7 @@ impl<T: Object> Deleted<T> {
     pub fn name(&self) -> &str {
         match self {
             Self::Final(object) => object.name(),
-            Self::FinalStateUnknown { key, .. } => {
-                key.split_once('/').map_or(key, |(_, name)| name)
-            }
+            Self::FinalStateUnknown { key, .. } => key.name(),
         }
     }
 
@@ -78,9 +77,7 @@ impl<T: Object> Deleted<T> {
     pub fn namespace(&self) -> &str {
         match self {
             Self::Final(object) => object.namespace(),
-            Self::FinalStateUnknown { key, .. } => {
-                key.split_once('/').map_or("", |(namespace, _)| namespace)
-            }
+            Self::FinalStateUnknown { key, .. } => key.namespace(),
         }
     }
 }
@@ -90,7 +87,7 @@ impl<T> Clone for Deleted<T> {
         match self {
             Self::Final(object) => Self::Final(Arc::clone(object)),
             Self::FinalStateUnknown { key, last_known } => Self::FinalStateUnknown {
-                key: Arc::clone(key),
+                key: Key::clone(key),
                 last_known: last_known.clone(),
             },
         }

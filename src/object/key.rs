@@ -1,4 +1,6 @@
+use std::borrow::Borrow;
 use std::fmt;
+use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -6,10 +8,102 @@ use super::Object;
 use crate::error::debug_as_display;
 
 /// The key of an object in queues, stores and indexes: `namespace/name`, or `name` without a
-/// namespace.
+/// namespace. A queue or store with its own key function may have any text.
 ///
-/// A key is built once per event and then shared.
-pub type Key = Arc<str>;
+/// A key is built once per event and then shared: clones are cheap. It dereferences to its text, and a
+/// map with keys can be searched by a `&str`.
+///
+/// ```
+/// use k8s_informer::object::Key;
+/// use std::collections::HashMap;
+///
+/// let key = Key::from("default/web-0");
+/// assert_eq!((key.namespace(), key.name()), ("default", "web-0"));
+/// assert_eq!(Key::from("worker-1").namespace(), "");
+/// assert!(key == "default/web-0" && key.ends_with("web-0"));
+/// assert_eq!(HashMap::from([(key, 1)])["default/web-0"], 1);
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    /// Returns the namespace: the text before the first slash. Empty if there is no slash, as for a
+    /// cluster-scoped object.
+    pub fn namespace(&self) -> &str {
+        self.split().0
+    }
+
+    /// Returns the name: the text after the first slash, or all of it.
+    pub fn name(&self) -> &str {
+        self.split().1
+    }
+
+    fn split(&self) -> (&str, &str) {
+        self.0.split_once('/').unwrap_or(("", &self.0))
+    }
+}
+
+impl Deref for Key {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for Key {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Key {
+    fn from(key: &str) -> Self {
+        Self(key.into())
+    }
+}
+
+impl From<String> for Key {
+    fn from(key: String) -> Self {
+        Self(key.into())
+    }
+}
+
+impl From<Arc<str>> for Key {
+    fn from(key: Arc<str>) -> Self {
+        Self(key)
+    }
+}
+
+impl PartialEq<str> for Key {
+    fn eq(&self, other: &str) -> bool {
+        *self.0 == *other
+    }
+}
+
+impl PartialEq<&str> for Key {
+    fn eq(&self, other: &&str) -> bool {
+        *self.0 == **other
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
 
 /// Returns the key of an object: `namespace/name`, or `name` without a namespace.
 ///

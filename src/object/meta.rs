@@ -170,7 +170,7 @@ macro_rules! impl_object {
                 ::std::borrow::Cow<'_, $crate::object::FullObjectMeta>,
                 $crate::__private::JsonError,
             > {
-                let full = $crate::__private::openapi::converted($metadata(self));
+                let full = <$crate::object::FullObjectMeta as ::core::convert::From<_>>::from($metadata(self));
                 ::core::result::Result::Ok(::std::borrow::Cow::Owned(full))
             }
 

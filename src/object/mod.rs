@@ -45,7 +45,7 @@ mod resource;
 mod string_map;
 mod whole;
 
-pub use crate::resource_version::{ResourceVersion, compare_resource_versions};
+pub use crate::resource_version::ResourceVersion;
 pub use accessor::Accessor;
 pub use compact::Compact;
 pub use deleted::Deleted;

@@ -19,44 +19,45 @@ pub struct Derived<T> {
     pub scope: Scope,
 }
 
-/// Returns the metadata in the type of this crate.
-pub fn converted(metadata: &ObjectMeta) -> FullObjectMeta {
-    fn text(text: &Option<String>) -> String {
-        text.clone().unwrap_or_default()
-    }
-    fn map(map: &Option<BTreeMap<String, String>>) -> StringMap {
-        map.clone().unwrap_or_default().into_iter().collect()
-    }
-    let owners = metadata.owner_references.iter().flatten();
-    FullObjectMeta {
-        name: text(&metadata.name),
-        generate_name: text(&metadata.generate_name),
-        namespace: text(&metadata.namespace),
-        uid: text(&metadata.uid),
-        resource_version: text(&metadata.resource_version),
-        generation: metadata.generation.unwrap_or_default(),
-        creation_timestamp: metadata
-            .creation_timestamp
-            .as_ref()
-            .map(|time| time.0.to_string()),
-        deletion_timestamp: metadata
-            .deletion_timestamp
-            .as_ref()
-            .map(|time| time.0.to_string()),
-        deletion_grace_period_seconds: metadata.deletion_grace_period_seconds,
-        labels: map(&metadata.labels),
-        annotations: map(&metadata.annotations),
-        owner_references: owners
-            .map(|owner| OwnerReference {
-                api_version: owner.api_version.clone(),
-                kind: owner.kind.clone(),
-                name: owner.name.clone(),
-                uid: owner.uid.clone(),
-                controller: owner.controller.unwrap_or_default(),
-                block_owner_deletion: owner.block_owner_deletion.unwrap_or_default(),
-            })
-            .collect(),
-        finalizers: metadata.finalizers.clone().unwrap_or_default(),
+impl From<&ObjectMeta> for FullObjectMeta {
+    fn from(metadata: &ObjectMeta) -> Self {
+        fn text(text: &Option<String>) -> String {
+            text.clone().unwrap_or_default()
+        }
+        fn map(map: &Option<BTreeMap<String, String>>) -> StringMap {
+            map.clone().unwrap_or_default().into_iter().collect()
+        }
+        let owners = metadata.owner_references.iter().flatten();
+        Self {
+            name: text(&metadata.name),
+            generate_name: text(&metadata.generate_name),
+            namespace: text(&metadata.namespace),
+            uid: text(&metadata.uid),
+            resource_version: text(&metadata.resource_version),
+            generation: metadata.generation.unwrap_or_default(),
+            creation_timestamp: metadata
+                .creation_timestamp
+                .as_ref()
+                .map(|time| time.0.to_string()),
+            deletion_timestamp: metadata
+                .deletion_timestamp
+                .as_ref()
+                .map(|time| time.0.to_string()),
+            deletion_grace_period_seconds: metadata.deletion_grace_period_seconds,
+            labels: map(&metadata.labels),
+            annotations: map(&metadata.annotations),
+            owner_references: owners
+                .map(|owner| OwnerReference {
+                    api_version: owner.api_version.clone(),
+                    kind: owner.kind.clone(),
+                    name: owner.name.clone(),
+                    uid: owner.uid.clone(),
+                    controller: owner.controller.unwrap_or_default(),
+                    block_owner_deletion: owner.block_owner_deletion.unwrap_or_default(),
+                })
+                .collect(),
+            finalizers: metadata.finalizers.clone().unwrap_or_default(),
+        }
     }
 }
 

@@ -108,7 +108,7 @@ impl fmt::Debug for ProcessError {
 ///
 /// // The pop fails with the reason. The item is in the queue again.
 /// assert!(queue.pop(&mut |_, _| Err(Requeue::because("not today").into())).is_err());
-/// assert_eq!(queue.list_keys(), ["a".into()]);
+/// assert_eq!(queue.list_keys(), ["a"]);
 ///
 /// // Something newer waits, so the item does not come back.
 /// queue.pop(&mut |_, _| {
@@ -238,8 +238,10 @@ impl Processed {
 /// assert!(matches!(queue.pop(&mut |_, _| Ok(())), Err(PopError::Closed)));
 /// # Ok::<(), k8s_informer::store::StoreError>(())
 /// ```
+#[non_exhaustive]
 pub enum PopError<P> {
-    /// The queue is closed and empty. client-go's `ErrFIFOClosed`.
+    /// Nothing is left to pop: the queue is closed and empty. client-go's `ErrFIFOClosed`.
+    #[doc(alias = "ErrFIFOClosed")]
     Closed,
     /// The callback failed or panicked. The item or batch is no longer in the queue, unless the
     /// callback returned a [`Requeue`] with a reason.

@@ -3,11 +3,13 @@ use std::sync::Arc;
 
 use super::error::Processed;
 use super::front::{Accumulator, Front};
-use super::{PopError, ProcessError};
+use super::options::FrontOptions;
+use super::{Origin, PopError, ProcessError};
 use crate::base::derive::{debug_fields, unwind_safe};
 use crate::base::panic::catch;
 use crate::base::shrink::Shrink;
 use crate::object::{Accessor, Deleted, Key};
+use crate::resource_version::ResourceVersion;
 use crate::stop::Done;
 use crate::store::{ReflectorStore, StoreError};
 
@@ -52,8 +54,6 @@ pub struct Fifo<T> {
     front: Front<T, Newest<T>>,
 }
 
-type Process<'a, T> = dyn FnMut(&Arc<T>, bool) -> Result<(), ProcessError> + 'a;
-
 struct Newest<T> {
     items: HashMap<Key, Arc<T>>,
     /// The keys of `items`, and deleted keys that a pop skips. A key may occur more than once if it
@@ -81,24 +81,30 @@ impl<T> Fifo<T> {
             in_flight: None,
         };
         Self {
-            front: Front::new(accessor, "Fifo", waiting),
+            front: Front::new(accessor, FrontOptions::default(), "Fifo", waiting),
         }
     }
 
     /// Blocks until an object is available, removes it from the queue and passes it to `process`.
-    /// The second argument of `process` is whether the object belongs to the initial list. No lock
-    /// is held while `process` runs, so it may write to the queue. It must not pop. To receive the
-    /// object again, it returns a [`Requeue`](super::Requeue).
+    /// No lock is held while `process` runs, so it may write to the queue. It must not pop. To
+    /// receive the object again, it returns a [`Requeue`](super::Requeue). client-go's `Pop`.
     ///
     /// # Errors
     ///
     /// Returns [`PopError::Closed`] once the queue is closed and empty. Returns
     /// [`PopError::Process`] with the error and the object if `process` fails.
-    pub fn pop(&self, process: &mut Process<'_, T>) -> Result<Arc<T>, PopError<Arc<T>>> {
+    #[expect(
+        clippy::type_complexity,
+        reason = "the documentation spells the callbacks out"
+    )]
+    pub fn pop(
+        &self,
+        process: &mut dyn FnMut(&Arc<T>, Origin) -> Result<(), ProcessError>,
+    ) -> Result<Arc<T>, PopError<Arc<T>>> {
         let take = |waiting: &mut Newest<T>, _| waiting.take();
         let (object, flight) = self.front.take(1, take).ok_or(PopError::Closed)?;
         // No lock is held: other threads and the callback may write meanwhile.
-        let processed = Processed::from(catch(|| process(&object, flight.is_in_initial_list)));
+        let processed = Processed::from(catch(|| process(&object, flight.origin)));
         self.front.finish(&flight, |queue| {
             // The key is still there if the object is the newest state.
             let key = queue.waiting.in_flight.take();
@@ -191,7 +197,7 @@ impl<T> Fifo<T> {
 
     /// Returns all waiting keys in the order in which they will be popped.
     pub fn list_keys(&self) -> Vec<Key> {
-        self.list_of(|key, _| Arc::clone(key))
+        self.list_of(|key, _| Key::clone(key))
     }
 
     fn list_of<R>(&self, of: impl Fn(&Key, &Arc<T>) -> R) -> Vec<R> {
@@ -288,7 +294,11 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
     /// # Errors
     ///
     /// Returns [`StoreError::Key`] if an object has no key. Nothing has changed then.
-    fn replace(&self, objects: Vec<Arc<T>>, _resource_version: &str) -> Result<(), StoreError> {
+    fn replace(
+        &self,
+        objects: Vec<Arc<T>>,
+        _resource_version: Option<ResourceVersion>,
+    ) -> Result<(), StoreError> {
         let mut new = Newest {
             items: HashMap::with_capacity(objects.len()),
             order: VecDeque::with_capacity(objects.len()),
@@ -296,7 +306,7 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
         };
         for object in objects {
             let key = self.front.door.accessor().key(&object)?;
-            if new.items.insert(Arc::clone(&key), object).is_none() {
+            if new.items.insert(Key::clone(&key), object).is_none() {
                 new.order.push_back(key);
             }
         }

@@ -5,9 +5,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::error::Processed;
+use super::options::FrontOptions;
 use super::timing::Timing;
 use super::version_tracker::VersionTracker;
-use super::{Deltas, PopError, Process, ProcessBatch, ProcessError, Watermark};
+use super::{Deltas, Origin, PopError, Process, ProcessBatch, ProcessError, Watermark};
 use crate::base::panic::catch;
 use crate::base::sync::thread::{self, ThreadId};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
@@ -17,7 +18,6 @@ use crate::object::Accessor;
 use crate::resource_version::ResourceVersion;
 use crate::stop::{Done, DoneSetter};
 use crate::store::{Change, KnownObjects, StoreError};
-use crate::time::RealClock;
 
 /// The waiting items of a queue: the part that differs between the queues.
 pub(super) trait Accumulator {
@@ -163,7 +163,7 @@ impl<A: Accumulator> State<A> {
 
 /// The state of the queue when a pop took its items.
 pub(super) struct Flight {
-    pub(super) is_in_initial_list: bool,
+    pub(super) origin: Origin,
     /// How many of the items `initial_population` counts. A first list that arrives after the pop
     /// does not count them (R13).
     initial: usize,
@@ -257,16 +257,23 @@ impl<T, A: Accumulator> Locked<'_, T, A> {
 }
 
 impl<T, A: Accumulator> Front<T, A> {
-    pub(super) fn new(accessor: Accessor<T>, name: &str, waiting: A) -> Self {
+    /// Creates a queue. `default_name` is its name if the options have none.
+    pub(super) fn new(
+        accessor: Accessor<T>,
+        options: FrontOptions<T>,
+        default_name: &str,
+        waiting: A,
+    ) -> Self {
+        let name = options.name.unwrap_or_else(|| default_name.to_owned());
         Self {
-            door: Door::new(accessor, None),
-            known_objects: None,
+            door: Door::new(accessor, options.transform),
+            known_objects: options.known_objects,
+            synced: DoneSetter::new(name.as_str()),
             timing: Timing {
-                name: name.to_owned(),
-                meter: Meter::new(None),
-                clock: Arc::new(RealClock),
+                name,
+                meter: Meter::new(options.metrics),
+                clock: options.clock,
             },
-            synced: DoneSetter::new(name),
             state: Mutex::new(State {
                 waiting,
                 pop: Pop::Idle,
@@ -278,11 +285,6 @@ impl<T, A: Accumulator> Front<T, A> {
             changed: Condvar::new(),
             exclusive_pop_ended: Condvar::new(),
         }
-    }
-
-    pub(super) fn set_name(&mut self, name: String) {
-        self.synced = DoneSetter::new(name.as_str());
-        self.timing.name = name;
     }
 
     /// Takes the lock for a read, or for the state of a pop.
@@ -378,7 +380,10 @@ impl<T, A: Accumulator> Front<T, A> {
                 // The thread of a reserved pop does not wait, whatever the reason.
                 Turn::Closed | Turn::Nothing => return None,
             };
-            let is_in_initial_list = !queue.is_synced();
+            let origin = match queue.is_synced() {
+                true => Origin::Later,
+                false => Origin::InitialList,
+            };
             let before = queue.waiting.len();
             // The items of the initial list are the first ones.
             let most = match queue.initial_population {
@@ -400,7 +405,7 @@ impl<T, A: Accumulator> Front<T, A> {
             drop(queue);
             self.timing.depth(|| self.len());
             let flight = Flight {
-                is_in_initial_list,
+                origin,
                 initial,
                 depth,
             };
@@ -463,7 +468,7 @@ impl<T, A: DeltaAccumulator<T>> Front<T, A> {
         process: &mut Process<'_, T>,
     ) -> Result<Deltas<T>, PopError<Deltas<T>>> {
         let take = |waiting: &mut A, _| Some([waiting.take_one()?]);
-        let process = |deltas: &[_], is_in_initial_list| process(&deltas[0], is_in_initial_list);
+        let process = |deltas: &[_], origin| process(&deltas[0], origin);
         let popped = self.pop_some(1, take, process);
         let popped = popped.map(|[deltas]| deltas);
         popped.map_err(|error| error.map(|[deltas]| deltas))
@@ -475,9 +480,9 @@ impl<T, A: DeltaAccumulator<T>> Front<T, A> {
         process: &mut Process<'_, T>,
     ) -> Result<Vec<Deltas<T>>, PopError<Vec<Deltas<T>>>> {
         let take = |waiting: &mut A, most| Some(waiting.take(most));
-        let process = |deltas: &[_], is_in_initial_list| match deltas {
-            [deltas] => process(deltas, is_in_initial_list),
-            batch => process_batch(batch, is_in_initial_list),
+        let process = |deltas: &[_], origin| match deltas {
+            [deltas] => process(deltas, origin),
+            batch => process_batch(batch, origin),
         };
         self.pop_some(A::BATCH, take, process)
     }
@@ -487,14 +492,13 @@ impl<T, A: DeltaAccumulator<T>> Front<T, A> {
         &self,
         most: usize,
         take: impl Fn(&mut A, usize) -> Option<P>,
-        process: impl FnOnce(&[Deltas<T>], bool) -> Result<(), ProcessError>,
+        process: impl FnOnce(&[Deltas<T>], Origin) -> Result<(), ProcessError>,
     ) -> Result<P, PopError<P>> {
-        // Only the thread that has reserved a pop gets this error from a queue that is open: no item
-        // waits.
+        // The queue is closed and empty, or a reserved pop found nothing.
         let (popped, flight) = self.take(most, take).ok_or(PopError::Closed)?;
         let deltas = popped.as_ref();
         let key = deltas.first().and_then(Deltas::key);
-        let run = || catch(|| process(deltas, flight.is_in_initial_list));
+        let run = || catch(|| process(deltas, flight.origin));
         let processed = Processed::from(self.timing.run(deltas.len(), key, flight.depth, run));
         self.finish(&flight, |queue| {
             // Requested deltas are tracked until they have been processed. All others have been
@@ -561,5 +565,54 @@ impl<T: Send + Sync, A: DeltaAccumulator<T> + Send> Staging<T> for Front<T, A> {
     ) -> Result<Applied, StoreError> {
         A::replace(self, entries, gaps, resource_version)?;
         Ok(Applied::default())
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::queue::{DeltaFifo, Queue, RealFifo};
+
+    fn queues() -> [(&'static str, Arc<dyn Queue<u32>>); 2] {
+        let accessor = || Accessor::new(|number: &u32| Ok(number.to_string().into()));
+        [
+            ("DeltaFifo", Arc::new(DeltaFifo::new(accessor()))),
+            ("RealFifo", Arc::new(RealFifo::new(accessor()))),
+        ]
+    }
+
+    #[test]
+    fn reserved_pop_of_an_empty_queue_is_as_if_closed() {
+        for (name, queue) in queues() {
+            assert!(
+                queue.reserve_if_empty() && !queue.reserve_if_empty(),
+                "{name}"
+            );
+            let popped = queue.pop(&mut |_, _| Ok(()));
+            assert!(matches!(popped, Err(PopError::Closed)), "{name}");
+            queue.add(Arc::new(1)).unwrap();
+            assert!(!queue.reserve_if_empty() && queue.reserve_next(), "{name}");
+            assert_eq!(queue.pop(&mut |_, _| Ok(())).unwrap().len(), 1, "{name}");
+        }
+    }
+
+    /// The thread that reserves a pop may end without it, for example after a panic. No reservation
+    /// is given back then, so a closed queue does not wait for it.
+    #[test]
+    fn closed_queue_does_not_wait_for_a_reservation() {
+        for (name, queue) in queues() {
+            let reserved = thread::scope(|scope| {
+                let reserves = scope.spawn(|| queue.reserve_if_empty());
+                reserves.join().unwrap()
+            });
+            assert!(reserved, "{name}");
+            queue.add(Arc::new(1)).unwrap();
+            queue.close();
+            queue.pop(&mut |_, _| Ok(())).unwrap();
+            let closed = queue.pop(&mut |_, _| Ok(()));
+            assert!(matches!(closed, Err(PopError::Closed)), "{name}");
+        }
     }
 }

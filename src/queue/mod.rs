@@ -28,7 +28,7 @@
 //! | `delta_fifo.go` | here |
 //! |---|---|
 //! | `NewDeltaFIFO` | `DeltaFifo::new` |
-//! | `NewDeltaFIFOWithOptions` | `DeltaFifo::builder` |
+//! | `NewDeltaFIFOWithOptions` | `DeltaFifo::with_options` |
 //! | `Close` | `DeltaFifo::close` |
 //! | `KeyOf` | `Deltas::key` |
 //! | `Transformer` | `DeltaFifo::transformer` |
@@ -47,7 +47,7 @@
 //! | `the_real_fifo.go` | here |
 //! |---|---|
 //! | `NewRealFIFO` | `RealFifo::new` |
-//! | `NewRealFIFOWithOptions` | `RealFifo::builder` |
+//! | `NewRealFIFOWithOptions` | `RealFifo::with_options` |
 //! | `Close` | `RealFifo::close` |
 //! | `keyOf` | `Deltas::key` |
 //! | `HasSynced`, `hasSynced_locked` | `Queue::has_synced`, `RealFifo::synced` |
@@ -73,6 +73,7 @@ mod error;
 mod fifo;
 mod forward;
 mod front;
+mod options;
 mod real_fifo;
 #[cfg(test)]
 #[cfg(shuttle)]
@@ -81,24 +82,28 @@ mod timing;
 mod version_tracker;
 mod watermark;
 
-pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};
+pub use delta_fifo::{DeltaFifo, DeltaFifoOptions};
 pub use deltas::Deltas;
 pub(crate) use error::{BatchError, BoxError, Failure};
 pub use error::{PopError, ProcessError, Requeue};
 pub use fifo::Fifo;
-pub use real_fifo::{RealFifo, RealFifoBuilder};
-pub use watermark::{WaitError, Watermark};
+pub use real_fifo::{RealFifo, RealFifoOptions};
+pub use watermark::Watermark;
 
 use self::sealed::Sealed;
 pub use crate::entry::{Delta, Entry, ReplacedAll};
 use crate::stop::Done;
 use crate::store::ReflectorStore;
 
+#[expect(unnameable_types, reason = "nobody else implements the trait")]
 pub(crate) mod sealed {
-    /// The seal of [`Queue`](super::Queue). Tests with queues of their own implement it.
+    /// The seal of [`Queue`](super::Queue), and what only this crate calls.
     pub trait Sealed {
         /// Reserves the next pop for the current thread if the queue is empty, and if no pop is
-        /// reserved or running. That pop does not block. Returns whether it is reserved.
+        /// reserved or running. Returns whether it is reserved.
+        ///
+        /// That pop does not block. If nothing waits, it returns
+        /// [`PopError::Closed`](super::PopError::Closed), as if the queue were closed.
         fn reserve_if_empty(&self) -> bool;
 
         /// Like `reserve_if_empty`, but if an item waits.
@@ -110,9 +115,13 @@ pub(crate) mod sealed {
 /// `QueueWithBatch`.
 ///
 /// This trait is sealed: only [`DeltaFifo`] and [`RealFifo`] implement it.
+#[expect(
+    clippy::type_complexity,
+    reason = "the documentation spells the callbacks out"
+)]
 pub trait Queue<T>: ReflectorStore<T> + Sealed {
-    /// Blocks until an item is available, removes it from the queue and passes it to `process`. The
-    /// second argument of `process` is whether the item belongs to the initial list.
+    /// Blocks until an item is available, removes it from the queue and passes it to `process`.
+    /// client-go's `Pop`, with its `PopProcessFunc`.
     ///
     /// No lock is held while `process` runs, so it may write to the queue. It must not pop. To receive
     /// the item again, it returns a [`Requeue`].
@@ -121,26 +130,25 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
     ///
     /// Returns [`PopError::Closed`] once the queue is closed and empty. Returns
     /// [`PopError::Process`] with the error and the deltas if `process` fails.
-    fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>>;
+    fn pop(
+        &self,
+        process: &mut dyn FnMut(&Deltas<T>, Origin) -> Result<(), ProcessError>,
+    ) -> Result<Deltas<T>, PopError<Deltas<T>>>;
 
     /// Like [`pop`](Self::pop), but removes several items at once, each of a different object, and
     /// passes them to `process_batch`. The queue determines the size of the batch. A batch of one
-    /// item goes to `process` instead, which must have the same effect as `process_batch`.
-    ///
-    /// The default implementation pops one item.
+    /// item goes to `process` instead, which must have the same effect as `process_batch`. An error
+    /// or a [`Requeue`] applies to all items of the batch. client-go's `PopBatch`, with its
+    /// `ProcessBatchFunc`.
     ///
     /// # Errors
     ///
     /// The same as [`pop`](Self::pop).
     fn pop_batch(
         &self,
-        process_batch: &mut ProcessBatch<'_, T>,
-        process: &mut Process<'_, T>,
-    ) -> Result<Vec<Deltas<T>>, PopError<Vec<Deltas<T>>>> {
-        let _ = process_batch;
-        let popped = self.pop(process).map(|popped| vec![popped]);
-        popped.map_err(|error| error.map(|popped| vec![popped]))
-    }
+        process_batch: &mut dyn FnMut(&[Deltas<T>], Origin) -> Result<(), ProcessError>,
+        process: &mut dyn FnMut(&Deltas<T>, Origin) -> Result<(), ProcessError>,
+    ) -> Result<Vec<Deltas<T>>, PopError<Vec<Deltas<T>>>>;
 
     /// Whether all items of the first [`replace`](ReflectorStore::replace) have been processed. If
     /// another write came before it, the queue is synced at once. See [`Requeue`] for an item that is
@@ -153,8 +161,7 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
     fn synced(&self) -> Done;
 
     /// Returns the watermark of this queue: the resource version up to which everything that the
-    /// queue received has been processed. Each call returns the same watermark. The default
-    /// implementation returns `None`, for a queue that does not track versions.
+    /// queue received has been processed. Each call returns the same watermark.
     ///
     /// A change has been processed when its callback has returned, even with an error. If the callback
     /// returned a [`Requeue`], the change counts as processed together with the state that the
@@ -179,14 +186,15 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
     ///
     /// ```
     /// use k8s_informer::DynamicObject;
-    /// use k8s_informer::object::Accessor;
+    /// use k8s_informer::object::{Accessor, ResourceVersion};
     /// use k8s_informer::queue::{DeltaFifo, Queue};
     /// use k8s_informer::store::ReflectorStore;
     /// use std::sync::Arc;
     ///
+    /// let version = ResourceVersion::new;
     /// let object = |text| serde_json::from_str::<DynamicObject>(text).map(Arc::new);
     /// let queue = DeltaFifo::new(Accessor::object());
-    /// let processed = queue.processed().expect("the queue tracks versions");
+    /// let processed = queue.processed();
     /// queue.replace(vec![object(r#"{"metadata": {"name": "a", "resourceVersion": "5"}}"#)?], "7")?;
     /// queue.add(object(r#"{"metadata": {"name": "b", "resourceVersion": "8"}}"#)?)?;
     /// queue.update(object(r#"{"metadata": {"name": "a", "resourceVersion": "9"}}"#)?)?;
@@ -194,14 +202,12 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
     ///     assert_eq!((deltas.key().map(|key| &**key), deltas.len()), (Some("a"), 2));
     ///     Ok(())
     /// })?;
-    /// assert_eq!(processed.current(), "7", "b is still queued");
+    /// assert_eq!(processed.current(), version("7"), "b is still queued");
     /// queue.pop(&mut |_, _| Ok(()))?;
-    /// assert_eq!(processed.current(), "9");
+    /// assert_eq!(processed.current(), version("9"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn processed(&self) -> Option<Watermark> {
-        None
-    }
+    fn processed(&self) -> Watermark;
 
     /// Closes the queue. From then on, [`pop`](Self::pop) returns an error instead of blocking if
     /// the queue is empty. Later writes are still queued and can be popped.
@@ -211,14 +217,41 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
     fn is_closed(&self) -> bool;
 }
 
-/// A callback that processes the deltas of one item. The second argument is whether they belong to
-/// the initial list. client-go's `PopProcessFunc`.
-pub type Process<'a, T> = dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + 'a;
+/// Whether a popped item belongs to the initial list. client-go's `isInInitialList`.
+///
+/// ```
+/// use k8s_informer::object::Accessor;
+/// use k8s_informer::queue::{DeltaFifo, Origin, Queue};
+/// use k8s_informer::store::ReflectorStore;
+/// use std::sync::Arc;
+///
+/// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok(word.as_str().into())));
+/// queue.replace(vec![Arc::new("a".to_owned())], "1")?;
+/// queue.add(Arc::new("b".to_owned()))?;
+/// for expected in [Origin::InitialList, Origin::Later] {
+///     queue.pop(&mut |_, origin| {
+///         assert_eq!(origin, expected);
+///         Ok(())
+///     })?;
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(alias = "isInInitialList")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: an item belongs to the initial list or not.
+pub enum Origin {
+    /// The initial list: the first [`replace`](ReflectorStore::replace), if no other write came
+    /// before it.
+    InitialList,
+    /// A later write: an event of a watch, a resync, or a later list.
+    Later,
+}
 
-/// A callback that processes several items, each of a different object. The second argument is
-/// whether they belong to the initial list. An error or a [`Requeue`] applies to all of them.
-/// client-go's `ProcessBatchFunc`.
-pub type ProcessBatch<'a, T> = dyn FnMut(&[Deltas<T>], bool) -> Result<(), ProcessError> + 'a;
+/// A callback that processes the deltas of one item.
+type Process<'a, T> = dyn FnMut(&Deltas<T>, Origin) -> Result<(), ProcessError> + 'a;
+
+/// A callback that processes several items, each of a different object.
+type ProcessBatch<'a, T> = dyn FnMut(&[Deltas<T>], Origin) -> Result<(), ProcessError> + 'a;
 
 #[cfg(test)]
 mod tests {
@@ -230,7 +263,6 @@ mod tests {
             "DeltaFifo",
             &[
                 include_str!("delta_fifo/mod.rs"),
-                include_str!("delta_fifo/builder.rs"),
                 include_str!("forward.rs"),
             ],
         ),
@@ -243,11 +275,7 @@ mod tests {
         ),
         (
             "RealFifo",
-            &[
-                include_str!("real_fifo/mod.rs"),
-                include_str!("real_fifo/builder.rs"),
-                include_str!("forward.rs"),
-            ],
+            &[include_str!("real_fifo/mod.rs"), include_str!("forward.rs")],
         ),
         ("InOrder", &[include_str!("real_fifo/in_order.rs")]),
         ("Deltas", &[include_str!("deltas.rs")]),

@@ -143,7 +143,8 @@ mod tests {
 
     fn published(versions: &mut VersionTracker) -> String {
         versions.publish();
-        versions.watermark().current()
+        let current = versions.watermark().current();
+        ResourceVersion::text(current.as_ref())
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! The resource version up to which a queue has been processed.
 
 use std::collections::BTreeMap;
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::derive::debug_fields;
 use crate::base::sync::{Condvar, Mutex};
-use crate::error::debug_as_display;
+use crate::error::{WaitCause, WaitError};
 use crate::resource_version::{Comparable, ResourceVersion};
 use crate::stop::Stop;
 
@@ -18,16 +16,16 @@ use crate::stop::Stop;
 /// Get the watermark of a queue with [`Queue::processed`](super::Queue::processed). Clones share
 /// their state.
 ///
-/// The watermark of a new queue is empty. It does not go back if an event has an older version than
-/// an earlier one. It goes back with a list that is older, for example from a restored etcd. A list without a
-/// version makes it empty again.
+/// The watermark of a new queue has no version. It does not go back if an event has an older version
+/// than an earlier one. It goes back with a list that is older, for example from a restored etcd. A
+/// list without a version resets it to `None`.
 ///
 /// Versions are compared as in apimachinery 1.35 and later: as decimal numbers of any length,
 /// without leading zeros.
 ///
 /// ```
-/// use k8s_informer::object::Accessor;
-/// use k8s_informer::queue::{DeltaFifo, Queue, WaitError};
+/// use k8s_informer::object::{Accessor, ResourceVersion};
+/// use k8s_informer::queue::{DeltaFifo, Queue};
 /// use k8s_informer::store::ReflectorStore;
 /// use k8s_informer::{DynamicObject, Stopper};
 /// use std::sync::Arc;
@@ -35,16 +33,18 @@ use crate::stop::Stop;
 ///
 /// let pod: DynamicObject = serde_json::from_str(r#"{"metadata": {"name": "web", "resourceVersion": "42"}}"#)?;
 /// let queue = Arc::new(DeltaFifo::new(Accessor::object()));
-/// let (processed, stop) = (queue.processed().unwrap(), Stopper::new());
+/// let (processed, stop) = (queue.processed(), Stopper::new());
 /// queue.replace(vec![Arc::new(pod)], "42")?;
 /// let consumer = std::thread::spawn({ let queue = queue.clone(); move || queue.pop(&mut |_, _| Ok(())) });
-/// processed.wait("41", Duration::from_secs(10), &stop)?;
-/// assert_eq!(processed.current(), "42");
+/// let [earlier, later] = ["41", "43"].map(|version| ResourceVersion::new(version).unwrap());
+/// processed.wait(&earlier, Duration::from_secs(10), &stop)?;
+/// assert_eq!(processed.current(), ResourceVersion::new("42"));
 /// consumer.join().unwrap()?;
 ///
 /// stop.stop();
-/// let stopped = processed.wait("43", Duration::from_secs(10), &stop);
-/// assert_eq!(stopped, Err(WaitError::Stopped { reached: "42".to_owned() }));
+/// let error = processed.wait(&later, Duration::from_secs(10), &stop).unwrap_err();
+/// assert!(error.is_stopped());
+/// assert_eq!(error.to_string(), r#"stopped waiting for the resourceVersion "43"; last seen: 42"#);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -77,9 +77,7 @@ impl State {
         match reached.compare(wanted.version()) {
             Some(order) => Ok(order.is_ge()),
             None if reached.is_any() => Ok(false),
-            None => Err(WaitError::NotComparable {
-                version: reached.to_string(),
-            }),
+            None => Err(not_comparable(reached, wanted.version())),
         }
     }
 
@@ -104,6 +102,22 @@ impl State {
     }
 }
 
+/// How the wait for one watermark ended.
+enum Waited {
+    Reached,
+    Stopped { reached: Option<ResourceVersion> },
+    TimedOut { reached: Option<ResourceVersion> },
+}
+
+/// Describes the wait for a version in an error.
+fn doing(version: &ResourceVersion) -> String {
+    format!("waiting for the resourceVersion \"{version}\"")
+}
+
+fn not_comparable(found: &ResourceVersion, wanted: &ResourceVersion) -> WaitError {
+    WaitError::new(WaitCause::NotComparable(Some(found.clone())), doing(wanted))
+}
+
 impl Watermark {
     /// Creates an empty watermark.
     pub(crate) fn new() -> Self {
@@ -113,10 +127,10 @@ impl Watermark {
         }
     }
 
-    /// Returns the version that has been reached. It is empty if no version has been reached yet,
-    /// or if the server sends no versions.
-    pub fn current(&self) -> String {
-        ResourceVersion::text(self.state.lock().reached.as_ref())
+    /// Returns the version that has been reached. `None` if no version has been reached yet, or if
+    /// the server sends no versions.
+    pub fn current(&self) -> Option<ResourceVersion> {
+        self.state.lock().reached.clone()
     }
 
     /// Sets a version, as a queue does.
@@ -162,37 +176,54 @@ impl Watermark {
     ///
     /// # Errors
     ///
-    /// Returns [`WaitError::NotComparable`] at once if `version` is not a decimal number without
-    /// leading zeros, or as soon as the watermark reaches a version that is not. Returns
-    /// [`WaitError::Timeout`] when the time is over, and [`WaitError::Stopped`] when `stop` is
-    /// triggered. If the version has already been reached, the call succeeds even with a zero
-    /// timeout or a triggered `stop`.
-    pub fn wait(&self, version: &str, timeout: Duration, stop: &Stop) -> Result<(), WaitError> {
-        Self::wait_all([self], version, timeout, stop)
+    /// Fails with [`WaitCause::NotComparable`] at once if `version` is not a decimal number without
+    /// leading zeros, or as soon as the watermark reaches a version that is not. Fails when the
+    /// timeout has elapsed and when `stop` is set; [`WaitError::last_seen`] is the version that was
+    /// reached. If the version has already been reached, the call succeeds even with a zero timeout
+    /// or a `stop` that is set.
+    pub fn wait(
+        &self,
+        version: &ResourceVersion,
+        timeout: impl Into<Option<Duration>>,
+        stop: &Stop,
+    ) -> Result<(), WaitError> {
+        let timeout = timeout.into();
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let waited = Self::wait_all([self], version, deadline, stop);
+        waited.map_err(|error| match error.cause() {
+            WaitCause::TimedOut(_) => {
+                error.with_cause(WaitCause::TimedOut(timeout.unwrap_or_default()))
+            }
+            _ => error,
+        })
     }
 
-    /// Blocks until each of several watermarks has reached `version`. The timeout applies to all of
-    /// them together. On success, each watermark has been at or above the version at some time, but
-    /// may have gone back since.
+    /// Blocks until each of several watermarks has reached `version`, or until the deadline. On
+    /// success, each watermark has been at or above the version at some time, but may have gone back
+    /// since.
     ///
     /// # Errors
     ///
-    /// The same as [`wait`](Self::wait). Returns the error of the first watermark that fails.
+    /// The same as [`wait`](Self::wait). Returns the error of the first watermark that fails. The
+    /// caller knows the timeout, and writes it into the error.
     pub(crate) fn wait_all<'a>(
         watermarks: impl IntoIterator<Item = &'a Self>,
-        version: &str,
-        timeout: Duration,
+        version: &ResourceVersion,
+        deadline: Option<Instant>,
         stop: &Stop,
     ) -> Result<(), WaitError> {
-        let Some(wanted) = ResourceVersion::new(version).and_then(Comparable::new) else {
-            return Err(WaitError::NotComparable {
-                version: version.to_owned(),
-            });
+        let Some(wanted) = Comparable::new(version.clone()) else {
+            return Err(not_comparable(version, version));
         };
-        let deadline = Instant::now().checked_add(timeout);
-        watermarks
-            .into_iter()
-            .try_for_each(|watermark| watermark.wait_until(&wanted, deadline, stop))
+        watermarks.into_iter().try_for_each(|watermark| {
+            let (cause, reached) = match watermark.wait_until(&wanted, deadline, stop)? {
+                Waited::Reached => return Ok(()),
+                Waited::Stopped { reached } => (WaitCause::Stopped, reached),
+                Waited::TimedOut { reached } => (WaitCause::TimedOut(Duration::ZERO), reached),
+            };
+            let reached = reached.map(|reached| reached.to_string());
+            Err(WaitError::new(cause, doing(version)).seen(reached))
+        })
     }
 
     /// Returns the lowest version of several watermarks: the version that all of them have reached.
@@ -200,11 +231,7 @@ impl Watermark {
     pub(crate) fn lowest<'a>(
         watermarks: impl IntoIterator<Item = &'a Self>,
     ) -> Option<ResourceVersion> {
-        ResourceVersion::lowest(watermarks.into_iter().map(Self::reached))
-    }
-
-    pub(crate) fn reached(&self) -> Option<ResourceVersion> {
-        self.state.lock().reached.clone()
+        ResourceVersion::lowest(watermarks.into_iter().map(Self::current))
     }
 
     fn wait_until(
@@ -212,10 +239,10 @@ impl Watermark {
         wanted: &Comparable,
         deadline: Option<Instant>,
         stop: &Stop,
-    ) -> Result<(), WaitError> {
+    ) -> Result<Waited, WaitError> {
         // In most calls the version has been reached already, and no subscription is needed.
         if self.state.lock().has_reached(wanted)? {
-            return Ok(());
+            return Ok(Waited::Reached);
         }
         let changed = Arc::new(Condvar::new());
         let _stopped = stop.on_stop({
@@ -233,15 +260,16 @@ impl Watermark {
         let mut timed_out = false;
         let result = loop {
             match state.has_reached(wanted) {
+                Ok(true) => break Ok(Waited::Reached),
                 Ok(false) => {}
-                reached => break reached.map(drop),
+                Err(error) => break Err(error),
             }
-            let reached = || ResourceVersion::text(state.reached.as_ref());
+            let reached = || state.reached.clone();
             if stop.is_stopped() {
-                break Err(WaitError::Stopped { reached: reached() });
+                break Ok(Waited::Stopped { reached: reached() });
             }
             if timed_out {
-                break Err(WaitError::Timeout { reached: reached() });
+                break Ok(Waited::TimedOut { reached: reached() });
             }
             // Insert again after a wake-up: the version may have gone back since.
             state.waiting.insert(key.clone(), Arc::clone(&changed));
@@ -259,98 +287,12 @@ impl Watermark {
 
 debug_fields!(Watermark, this, current: this.current());
 
-/// The error of a wait for a resource version or an object.
-#[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WaitError {
-    /// The requested version, or the one that the server sent, is not a decimal number or has a
-    /// leading zero. Such versions have no order.
-    NotComparable {
-        /// The version that cannot be compared.
-        version: String,
-    },
-    /// The timeout has elapsed.
-    Timeout {
-        /// The version that was reached. It is empty if nothing has been processed.
-        reached: String,
-    },
-    /// The `Stop` was triggered.
-    Stopped {
-        /// The version that was reached. It is empty if nothing has been processed.
-        reached: String,
-    },
-    /// The wait would block the informer, which runs on [one
-    /// thread](crate::informer::SharedIndexInformerOptions::one_thread) and calls this code.
-    OwnThread,
-    /// The informer does not watch the namespace of the object.
-    OtherNamespace {
-        /// The namespace of the object.
-        namespace: String,
-        /// The namespaces that the informer watches.
-        watched: Vec<String>,
-    },
-    /// The version has been processed, but the cache has an older state of the object, or none. The
-    /// new state could not be decoded, or a transform rejected it.
-    NotStored {
-        /// The key of the object.
-        key: String,
-        /// The requested version.
-        version: String,
-        /// The version in the cache. It is empty if the cache does not have the object.
-        cached: String,
-    },
-}
-
-impl fmt::Display for WaitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotComparable { version } => {
-                write!(
-                    f,
-                    "the resourceVersion {version:?} can't be compared; expected a decimal number without leading zeros"
-                )
-            }
-            Self::Timeout { reached } => {
-                write!(f, "timed out at the resourceVersion {reached:?}")
-            }
-            Self::OwnThread => f.write_str("the only thread of an informer can't wait for itself"),
-            Self::Stopped { reached } => write!(f, "stopped at the resourceVersion {reached:?}"),
-            Self::OtherNamespace { namespace, watched } => write!(
-                f,
-                "the informer does not watch the namespace {namespace:?}; it watches: {}",
-                watched.join(", ")
-            ),
-            Self::NotStored {
-                key,
-                version,
-                cached,
-            } => {
-                write!(
-                    f,
-                    "the resourceVersion {version:?} of {key} was not stored; "
-                )?;
-                match cached.as_str() {
-                    "" => f.write_str("the cache does not have the object")?,
-                    cached => write!(f, "the cache still has {cached:?}")?,
-                }
-                f.write_str(
-                    ": the object could not be decoded, or a transform rejected it (see the log)",
-                )
-            }
-        }
-    }
-}
-
-impl Error for WaitError {}
-
-debug_as_display!(WaitError);
-
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::{WaitError, Watermark};
+    use super::{WaitCause, WaitError, Watermark};
     use crate::resource_version::ResourceVersion;
     use crate::stop::{Stop, Stopper};
 
@@ -363,13 +305,17 @@ mod tests {
         let before = watermark.state.lock().waiting.len();
         let wait = |version: &&'static str| {
             let (watermark, version, stop) = (watermark.clone(), *version, stop.clone());
-            thread::spawn(move || watermark.wait(version, Duration::MAX, &stop))
+            thread::spawn(move || watermark.wait(&version_of(version), None, &stop))
         };
         let waits = versions.iter().map(wait).collect();
         while watermark.state.lock().waiting.len() < before + versions.len() {
             thread::yield_now();
         }
         waits
+    }
+
+    fn version_of(text: &str) -> ResourceVersion {
+        ResourceVersion::new(text).expect("a version has a text")
     }
 
     fn waiting(watermark: &Watermark) -> Vec<String> {
@@ -395,22 +341,19 @@ mod tests {
             .for_each(|wait| wait.join().unwrap().unwrap());
         other_stop.stop();
         for wait in stopped {
-            assert!(matches!(
-                wait.join().unwrap(),
-                Err(WaitError::Stopped { .. })
-            ));
+            assert!(wait.join().unwrap().unwrap_err().is_stopped());
         }
         assert_eq!(waiting(&watermark), ["100", long]);
-        let timed_out = watermark.wait("12", Duration::ZERO, &stop);
-        assert!(matches!(timed_out, Err(WaitError::Timeout { .. })));
+        let timed_out = watermark.wait(&version_of("12"), Duration::ZERO, &stop);
+        assert!(timed_out.unwrap_err().is_timed_out());
         assert_eq!(waiting(&watermark), ["100", long]);
         watermark.set("v1");
         assert!(waiting(&watermark).is_empty());
         for wait in later {
-            let ended = wait.join().unwrap();
-            assert!(
-                matches!(ended, Err(WaitError::NotComparable { .. })),
-                "{ended:?}"
+            let ended = wait.join().unwrap().unwrap_err();
+            assert_eq!(
+                *ended.cause(),
+                WaitCause::NotComparable(ResourceVersion::new("v1"))
             );
         }
     }
@@ -429,7 +372,8 @@ mod tests {
         assert_eq!(lowest(&several), "9");
         assert_eq!(lowest(&[]), "");
         assert_eq!(lowest(&several[..1]), "10");
-        Watermark::wait_all(&several, "9", Duration::ZERO, &Stop::never()).unwrap();
+        let nine = version_of("9");
+        Watermark::wait_all(&several, &nine, None, &Stop::never()).unwrap();
         several[1].set("abc");
         assert_eq!(lowest(&several), "");
     }

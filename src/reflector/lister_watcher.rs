@@ -85,6 +85,7 @@ pub trait ListerWatcher: Send + Sync {
 /// Creates the lister-watchers for the informers of a factory. A client is such a source.
 ///
 /// ```
+/// use k8s_informer::informer::Source;
 /// use k8s_informer::object::GroupVersionResource;
 /// use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource};
 /// use k8s_informer::{Object, SharedInformerFactory, Stop};
@@ -102,13 +103,13 @@ pub trait ListerWatcher: Send + Sync {
 ///     }
 /// }
 ///
-/// let factory = SharedInformerFactory::builder(OneOfEach).build();
-/// let pods = factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
+/// let factory = SharedInformerFactory::new(OneOfEach);
+/// let pods = factory.informer_for(Source::dynamic(GroupVersionResource::new("", "v1", "pods")));
 /// let stop = Stop::never();
 /// factory.start(&stop)?;
-/// factory.wait_for_cache_sync(&stop)?;
+/// factory.wait_for_cache_sync(None, &stop)?;
 /// assert_eq!(pods.lister().list()[0].name(), "one-of-pods");
-/// factory.shutdown();
+/// factory.shut_down(None)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait ListerWatcherSource: Send + Sync {
@@ -329,9 +330,29 @@ impl TimedRead for ChannelBody {
     }
 }
 
-impl<B: Into<Vec<u8>>> From<B> for Body {
-    fn from(bytes: B) -> Self {
-        Self::new(Cursor::new(bytes.into()))
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::new(Cursor::new(bytes))
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self::from(text.into_bytes())
+    }
+}
+
+impl From<&[u8]> for Body {
+    /// Copies the bytes.
+    fn from(bytes: &[u8]) -> Self {
+        Self::from(bytes.to_vec())
+    }
+}
+
+impl From<&str> for Body {
+    /// Copies the text.
+    fn from(text: &str) -> Self {
+        Self::from(text.as_bytes())
     }
 }
 

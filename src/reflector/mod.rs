@@ -28,7 +28,7 @@
 //! let stop = Stopper::new();
 //! std::thread::scope(|scope| {
 //!     scope.spawn(|| reflector.run(&stop));
-//!     assert!(script.until_read(2, Duration::from_secs(10))); // the list, and the start of the watch
+//!     script.wait_for_bodies(2, Duration::from_secs(10)).unwrap(); // the list, and the start of the watch
 //!     stop.stop();
 //! });
 //! assert!(store.get_by_key("default/web-0").is_some());

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::derive::debug_fields;
+use crate::base::derive::{debug_fields, setters};
 use crate::base::text::EscapedText;
 use crate::base::threads::StackSizes;
 use crate::error::Error;
@@ -23,23 +23,23 @@ pub(crate) type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
 /// use k8s_informer::time::Backoff;
 /// use std::time::{Duration, Instant};
 ///
-/// let mut options = ReflectorOptions::default();
-/// options.page_size = Some(100);
-/// options.backoff = Backoff::new(Duration::from_secs(1), 2.0, Duration::from_secs(60), 0.5);
+/// let options = ReflectorOptions::new()
+///     .page_size(100)
+///     .backoff(Backoff::new(Duration::from_secs(1)).factor(2.0).cap(Duration::from_secs(60)).jitter(0.5));
 /// assert_eq!(options.resync_period, Duration::ZERO);
 /// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ReflectorOptions {
-    /// The name in log messages and thread names. If empty, the lister-watcher's description is
-    /// used.
-    pub name: String,
+    /// The name in log messages and thread names. `None`, the default, selects the lister-watcher's
+    /// description.
+    pub name: Option<String>,
     /// The interval at which the store delivers all its objects again. Zero, the default, disables
     /// resyncs. A [`Body`](super::Body) without timed reads delays a resync until its next bytes.
     pub resync_period: Duration,
-    /// Returns whether a resync is needed when it is due. A hook for the replay of traces; an
-    /// informer replaces it.
-    #[doc(hidden)]
+    /// Returns whether a resync is needed when it is due. `None`, the default, means that each one is.
+    /// An informer replaces the function, because its handlers have periods of their own.
+    /// client-go's `ShouldResync`.
     pub should_resync: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
     /// Whether the server may lack the kind. A 404 is then expected and no warning.
     pub(crate) is_optional_kind: bool,
@@ -162,26 +162,54 @@ pub struct ReflectorOptions {
 }
 
 impl ReflectorOptions {
-    /// Returns the options, changed by a closure: a struct with more fields in later versions cannot be
-    /// written as a literal.
-    ///
-    /// ```
-    /// use k8s_informer::reflector::ReflectorOptions;
-    ///
-    /// let options = ReflectorOptions::default().with(|options| options.page_size = Some(100));
-    /// assert_eq!(options.page_size, Some(100));
-    /// ```
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
+    /// Creates the default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        /// Sets the [name](Self#structfield.name) in log messages and thread names.
+        name(name: impl Into<String>) = Some(name.into());
+        /// Sets the [interval](Self#structfield.resync_period) of resyncs.
+        resync_period(period: Duration) = period;
+        /// Sets the function that decides whether a due resync [is
+        /// needed](Self#structfield.should_resync).
+        should_resync(is_needed: impl Fn() -> bool + Send + Sync + 'static) = Some(Arc::new(is_needed));
+        /// Sets the number of objects on a [page](Self#structfield.page_size).
+        page_size(objects: u32) = Some(objects);
+        /// Sets whether to request the initial objects with a
+        /// [watch-list](Self#structfield.watch_list).
+        watch_list(watch_list: bool) = watch_list;
+        /// Sets the time without data after which a watch [is considered
+        /// dead](Self#structfield.watch_idle_timeout).
+        watch_idle_timeout(timeout: impl Into<Option<Duration>>) = timeout.into();
+        /// Sets the [kind](Self#structfield.expected_kind) that the objects must have.
+        expected_kind(kind: GroupVersionKind) = Some(kind);
+        /// Restricts the objects to a [shard](Self#structfield.shard).
+        shard(shard: Shard) = Some(shard);
+        /// Sets the fields that are [not decoded](Self#structfield.skip).
+        skip(fields: FieldPaths) = fields;
+        /// Sets [limits](Self#structfield.limits) for the size of the data that a server sends.
+        limits(limits: DecodeLimits) = limits;
+        /// Sets whether decode errors [quote](Self#structfield.show_custom_decode_errors) the messages
+        /// of custom deserializers.
+        show_custom_decode_errors(show: bool) = show;
+        /// Sets the [stack sizes](Self#structfield.stack_sizes) of the threads.
+        stack_sizes(sizes: StackSizes) = sizes;
+        /// Sets the [back-off](Self#structfield.backoff) after failures.
+        backoff(backoff: Backoff) = backoff;
+        /// Sets the [clock](Self#structfield.clock).
+        clock(clock: Arc<dyn Clock>) = clock;
+        /// Sets the [callback](Self#structfield.watch_error_handler) that replaces the log messages for
+        /// failed lists and failed watch requests.
+        watch_error_handler(handler: impl Fn(&Error) + Send + Sync + 'static) = Some(Arc::new(handler));
     }
 }
 
 impl Default for ReflectorOptions {
     fn default() -> Self {
         Self {
-            name: String::new(),
+            name: None,
             resync_period: Duration::ZERO,
             should_resync: None,
             is_optional_kind: false,
@@ -325,22 +353,6 @@ pub struct ReflectorStatus {
     pub last_error: Option<Error>,
     /// The time of the last error.
     pub last_error_at: Option<Instant>,
-}
-
-impl ReflectorStatus {
-    /// Returns the status, changed by a closure, for tests of code that reads it.
-    ///
-    /// ```
-    /// use k8s_informer::reflector::ReflectorStatus;
-    ///
-    /// let status = ReflectorStatus::default().with(|status| status.relists = 2);
-    /// assert_eq!((status.relists, status.listed), (2, false));
-    /// ```
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
 }
 
 impl fmt::Display for ReflectorStatus {

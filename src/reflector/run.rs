@@ -72,6 +72,7 @@ pub(crate) struct InformerHooks<T> {
 /// ```
 /// use std::sync::Arc;
 /// use k8s_informer::{DynamicObject, Indexer, Stop, Stopper};
+/// use k8s_informer::object::ResourceVersion;
 /// use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector, ReflectorOptions};
 ///
 /// let stop = Stopper::new();
@@ -81,7 +82,7 @@ pub(crate) struct InformerHooks<T> {
 ///         r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#,
 ///     )),
 ///     move |options: &ListOptions, _: &Stop| {
-///         assert_eq!(options.resource_version.as_deref(), Some("7"));
+///         assert_eq!(options.resource_version, ResourceVersion::new("7"));
 ///         enough.stop(); // End the example.
 ///         Ok(Body::from(""))
 ///     },
@@ -227,13 +228,9 @@ impl<T: Object> Reflector<T> {
     }
 
     /// Returns the resource version of the last list, or the newest one of the events and bookmarks
-    /// since then. It is empty before the first list. If a queue is between the reflector and a
+    /// since then. `None` before the first list. If a queue is between the reflector and a
     /// store, the store may still have an older version.
-    pub fn last_sync_resource_version(&self) -> String {
-        ResourceVersion::text(self.last_sync_version().as_ref())
-    }
-
-    pub(crate) fn last_sync_version(&self) -> Option<ResourceVersion> {
+    pub fn last_sync_resource_version(&self) -> Option<ResourceVersion> {
         self.core.status.lock().resource_version.clone()
     }
 
@@ -313,9 +310,9 @@ impl<T: Object> Reflector<T> {
     }
 
     fn name(&self) -> String {
-        match self.core.options.name.as_str() {
-            "" => self.description(),
-            name => name.to_owned(),
+        match &self.core.options.name {
+            None => self.description(),
+            Some(name) => name.clone(),
         }
     }
 

@@ -94,7 +94,7 @@ fn set_and_stop_end_every_wait() {
             thread::spawn({
                 let (done, stop) = (done.clone(), stop.clone());
                 move || {
-                    let is_set = done.wait_or_stop(&stop);
+                    let is_set = done.wait_or_stop(None, &stop).is_ok();
                     assert!(done.is_done() || stop.is_stopped());
                     assert!(!is_set || done.is_done());
                 }
@@ -121,7 +121,7 @@ fn wait_or_stop_ends_on_either_signal() {
         let (done, stop, set) = (DoneSetter::new("done"), Stopper::new(), any(2) == 0);
         let waiter = thread::spawn({
             let (done, stop) = (done.clone(), stop.clone());
-            move || done.wait_or_stop(&stop)
+            move || done.wait_or_stop(None, &stop).is_ok()
         });
         if set {
             done.set();

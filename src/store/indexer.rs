@@ -28,7 +28,7 @@ use crate::resource_version::ResourceVersion;
 ///
 /// ```
 /// use k8s_informer::{DynamicObject, Indexer};
-/// use k8s_informer::object::Accessor;
+/// use k8s_informer::object::{Accessor, ResourceVersion};
 /// use k8s_informer::store::Indexers;
 /// use std::sync::Arc;
 ///
@@ -38,7 +38,7 @@ use crate::resource_version::ResourceVersion;
 /// pods.add(Arc::new(pod))?;
 /// assert!(pods.get_by_key("default/web").is_some());
 /// assert_eq!(pods.by_index("namespace", "default")?.len(), 1);
-/// assert_eq!(pods.resource_version(), "7");
+/// assert_eq!(pods.resource_version(), ResourceVersion::new("7"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Indexer<T> {
@@ -120,12 +120,15 @@ impl<T> Indexer<T> {
     ///
     /// [`StoreError`] if one of the objects has no key, or if the transform or an index function
     /// fails for it. Then nothing has changed.
-    pub fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+    pub fn replace(
+        &self,
+        objects: Vec<Arc<T>>,
+        resource_version: Option<ResourceVersion>,
+    ) -> Result<(), StoreError> {
         let entries = objects.into_iter();
         let entries = entries.map(|object| self.door.unversioned_entry(object));
         let entries = entries.collect::<Result<_, _>>()?;
-        self.store
-            .replace_entries(entries, ResourceVersion::new(resource_version))
+        self.store.replace_entries(entries, resource_version)
     }
 
     /// Applies several changes in order, as one atomic step. A read sees all of them or none.
@@ -265,9 +268,9 @@ impl<T> Indexer<T> {
     }
 
     /// Returns the resource version of the last write. It may be older than the version of an
-    /// earlier write. It is empty before the first write.
+    /// earlier write. `None` before the first write.
     #[doc(alias = "LastStoreSyncResourceVersion")]
-    pub fn resource_version(&self) -> String {
+    pub fn resource_version(&self) -> Option<ResourceVersion> {
         self.store.resource_version()
     }
 
@@ -306,7 +309,7 @@ impl<T> Indexer<T> {
                 },
                 action: Action::Remove(self.door.accessor().key_of_deleted(&gone)?),
             },
-            Change::Bookmark(version) => Write::bookmark(&version),
+            Change::Bookmark(version) => Write::bookmark(version),
         })
     }
 }
@@ -324,11 +327,15 @@ impl<T: Send + Sync> ReflectorStore<T> for Indexer<T> {
         self.delete(object)
     }
 
-    fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+    fn replace(
+        &self,
+        objects: Vec<Arc<T>>,
+        resource_version: Option<ResourceVersion>,
+    ) -> Result<(), StoreError> {
         self.replace(objects, resource_version)
     }
 
-    fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
+    fn bookmark(&self, resource_version: Option<ResourceVersion>) -> Result<(), StoreError> {
         self.store.bookmark(resource_version);
         Ok(())
     }
@@ -412,7 +419,7 @@ impl<T: Send + Sync> Store<T> for Indexer<T> {
         self.get(object)
     }
 
-    fn resource_version(&self) -> String {
+    fn resource_version(&self) -> Option<ResourceVersion> {
         self.resource_version()
     }
 

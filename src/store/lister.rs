@@ -5,6 +5,7 @@ use super::index::label_index;
 use super::{IndexError, Indexer, NAMESPACE_INDEX};
 use crate::base::derive::{clone_fields, debug_fields, unwind_safe};
 use crate::object::{Key, Object};
+use crate::resource_version::ResourceVersion;
 use crate::selector::Selector;
 
 /// Reads the objects of an informer by name, namespace or index. client-go's generated listers, and
@@ -177,7 +178,7 @@ impl<T: Object> Lister<T> {
     /// write. To find out how far the cache of an informer is, call
     /// [`store_resource_version`](crate::SharedIndexInformer::store_resource_version).
     #[doc(alias = "LastStoreSyncResourceVersion")]
-    pub fn resource_version(&self) -> String {
+    pub fn resource_version(&self) -> Option<ResourceVersion> {
         self.indexer.resource_version()
     }
 }

@@ -45,9 +45,10 @@ use std::sync::Arc;
 pub use crate::entry::Change;
 use crate::entry::{Entry, Staging};
 use crate::object::{Deleted, Key};
+use crate::resource_version::ResourceVersion;
 
 pub use error::{AddIndexersError, FunctionError, IndexError, StoreError, TransactionError};
-pub use expiration_cache::{ExpirationCache, ExpirationCacheBuilder, TimestampedEntry};
+pub use expiration_cache::{ExpirationCache, ExpirationCacheOptions, TimestampedEntry};
 use index::NAMESPACE_INDEX;
 pub(crate) use index::{Computed, FailedIndex};
 pub use index::{IndexFunc, Indexers};
@@ -77,6 +78,7 @@ pub use transform::Transform;
 /// - Tombstones have no last known state.
 ///
 /// ```
+/// use k8s_informer::object::ResourceVersion;
 /// use k8s_informer::reflector::{Reflector, ReflectorOptions};
 /// use k8s_informer::store::{ReflectorStore, StoreError};
 /// use k8s_informer::{Deleted, DynamicObject, Stopper};
@@ -101,7 +103,11 @@ pub use transform::Transform;
 ///         self.0.fetch_sub(1, Ordering::Relaxed);
 ///         Ok(())
 ///     }
-///     fn replace(&self, objects: Vec<Arc<DynamicObject>>, _: &str) -> Result<(), StoreError> {
+///     fn replace(
+///         &self,
+///         objects: Vec<Arc<DynamicObject>>,
+///         _: Option<ResourceVersion>,
+///     ) -> Result<(), StoreError> {
 ///         self.0.store(objects.len(), Ordering::Relaxed);
 ///         Ok(())
 ///     }
@@ -116,7 +122,7 @@ pub use transform::Transform;
 /// let stop = Stopper::new();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| reflector.run(&stop));
-///     assert!(script.until_read(2, Duration::from_secs(10)));
+///     script.wait_for_bodies(2, Duration::from_secs(10)).unwrap();
 ///     stop.stop();
 /// });
 /// assert_eq!(count.0.load(Ordering::Relaxed), 2);
@@ -150,7 +156,11 @@ pub trait ReflectorStore<T>: Send + Sync {
     /// # Errors
     ///
     /// The implementation defines when this fails. The reflector lists again.
-    fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError>;
+    fn replace(
+        &self,
+        objects: Vec<Arc<T>>,
+        resource_version: Option<ResourceVersion>,
+    ) -> Result<(), StoreError>;
 
     /// Replaces the content except for objects that the list has but that cannot be read. They still
     /// exist, so the store keeps its copies.
@@ -174,7 +184,7 @@ pub trait ReflectorStore<T>: Send + Sync {
             Change::Add(object) => self.add(object),
             Change::Update(object) => self.update(object),
             Change::Delete(gone) => self.delete(gone),
-            Change::Bookmark(version) => self.bookmark(&version),
+            Change::Bookmark(version) => self.bookmark(version),
         })
     }
 
@@ -194,7 +204,7 @@ pub trait ReflectorStore<T>: Send + Sync {
     /// # Errors
     ///
     /// As for [`add`](Self::add).
-    fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
+    fn bookmark(&self, resource_version: Option<ResourceVersion>) -> Result<(), StoreError> {
         let _ = resource_version;
         Ok(())
     }
@@ -221,7 +231,7 @@ pub trait ReflectorStore<T>: Send + Sync {
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, Key};
-/// use k8s_informer::queue::{Delta, DeltaFifo, Queue};
+/// use k8s_informer::queue::{Delta, DeltaFifo, DeltaFifoOptions, Queue};
 /// use k8s_informer::store::{KnownObjects, ReflectorStore, StoreError};
 /// use std::collections::HashMap;
 /// use std::sync::{Arc, Mutex};
@@ -240,7 +250,8 @@ pub trait ReflectorStore<T>: Send + Sync {
 ///
 /// let known = Words(Mutex::new(HashMap::from([("pod".into(), Arc::new("pod".to_owned()))])));
 /// let accessor = Accessor::new(|word: &String| Ok(word.as_str().into()));
-/// let queue = DeltaFifo::builder(accessor).known_objects(Arc::new(known)).build();
+/// let options = DeltaFifoOptions::new().known_objects(Arc::new(known));
+/// let queue = DeltaFifo::with_options(accessor, options);
 /// queue.replace(Vec::new(), "7")?; // the server has no objects left
 /// let deltas = queue.pop(&mut |_, _| Ok(()))?;
 /// assert!(matches!(deltas.newest(), Some(Delta::Deleted { gone, .. }) if gone.is_final_state_unknown()));
@@ -287,7 +298,7 @@ pub trait KnownObjects<T>: Send + Sync {
 ///
 /// ```
 /// use k8s_informer::{Deleted, Indexer};
-/// use k8s_informer::object::Accessor;
+/// use k8s_informer::object::{Accessor, ResourceVersion};
 /// use k8s_informer::store::{Change, Indexers, Store};
 /// use std::sync::Arc;
 ///
@@ -297,10 +308,10 @@ pub trait KnownObjects<T>: Send + Sync {
 /// store.add(Arc::clone(&pod))?;
 /// store.transaction(vec![Change::Add(Arc::clone(&node)), Change::Delete(Deleted::Final(pod))])?;
 /// assert_eq!(store.list(), [Arc::clone(&node)]);
-/// assert_eq!(store.list_keys(), ["node".into()]);
+/// assert_eq!(store.list_keys(), ["node"]);
 /// assert_eq!(store.get_by_key("node")?, store.get(&node)?);
-/// store.bookmark("7")?;
-/// assert_eq!(store.resource_version(), "7");
+/// store.bookmark(ResourceVersion::new("7"))?;
+/// assert_eq!(store.resource_version(), ResourceVersion::new("7"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
@@ -326,11 +337,11 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
     }
 
     /// Returns the resource version of the newest write that has one. The store defines which writes
-    /// have one. It is empty before the first such write. The default is always empty, for a store
+    /// have one. `None` before the first such write. The default always returns `None`, for a store
     /// that does not track versions.
     #[doc(alias = "LastStoreSyncResourceVersion")]
-    fn resource_version(&self) -> String {
-        String::new()
+    fn resource_version(&self) -> Option<ResourceVersion> {
+        None
     }
 
     /// Applies several changes in order, as one atomic step. A read sees all of them or none.

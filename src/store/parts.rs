@@ -1,4 +1,6 @@
+use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::base::hash::RandomState;
@@ -8,21 +10,21 @@ use crate::base::shrink::Shrink;
 /// of 64 parts takes one or two milliseconds.
 const PARTS: usize = 64;
 
-type Part<V> = HashMap<Arc<str>, V, RandomState>;
+type Part<K, V> = HashMap<K, V, RandomState>;
 
-/// A map from strings that consists of many small maps, so that no insertion moves a million
+/// A map with strings as keys that consists of many small maps, so that no insertion moves a million
 /// entries under a lock. A clone shares the parts and keeps its content: a write copies the part
 /// that it changes, if a clone shares it.
 ///
 /// A fast hash without a secret selects the part. If keys are chosen to share one part, it performs
 /// like a single `HashMap`, whose own hash is secret.
 #[derive(Clone)]
-pub(super) struct Parts<V> {
+pub(super) struct Parts<K, V> {
     /// `PARTS` maps. An empty map has one allocation, which all parts of a new map share.
-    parts: Vec<Arc<Part<V>>>,
+    parts: Vec<Arc<Part<K, V>>>,
 }
 
-impl<V: Clone> Parts<V> {
+impl<K: Borrow<str> + Eq + Hash + Clone, V: Clone> Parts<K, V> {
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self {
             parts: std::iter::repeat_n(
@@ -36,7 +38,7 @@ impl<V: Clone> Parts<V> {
         }
     }
 
-    pub(super) fn of_mut(&mut self, key: &str) -> &mut Part<V> {
+    pub(super) fn of_mut(&mut self, key: &str) -> &mut Part<K, V> {
         Arc::make_mut(&mut self.parts[part(key)])
     }
 
@@ -59,7 +61,7 @@ impl<V: Clone> Parts<V> {
         self.parts.iter().map(|part| part.len()).sum()
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
         self.parts.iter().flat_map(|part| part.keys())
     }
 }
@@ -79,7 +81,7 @@ fn part(key: &str) -> usize {
 mod tests {
     use super::*;
 
-    impl<V: Clone> Parts<V> {
+    impl<K, V> Parts<K, V> {
         pub(crate) fn capacity(&self) -> usize {
             self.parts.iter().map(|part| part.capacity()).sum()
         }

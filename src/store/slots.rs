@@ -23,7 +23,7 @@ use crate::object::Key;
 /// the lock. No container is copied or grows as a whole, so a single change takes a few
 /// milliseconds at most, even with a million objects.
 pub(crate) struct Slots<T> {
-    by_key: Parts<u32>,
+    by_key: Parts<Key, u32>,
     pages: Pages<Slot<T>>,
     /// The indexes with their ids. A store has so few of them that a linear search is fast.
     indices: Vec<(u32, Index)>,
@@ -78,7 +78,7 @@ impl<T> Slot<T> {
 }
 
 /// The numbers of the slots with each index value.
-pub(super) type Index = Parts<BTreeSet<u32>>;
+pub(super) type Index = Parts<Arc<str>, BTreeSet<u32>>;
 
 impl<T> Slots<T> {
     pub(super) fn with_capacity(capacity: usize, indices: impl IntoIterator<Item = u32>) -> Self {
@@ -170,7 +170,7 @@ impl<T> Slots<T> {
         // Four billion objects do not fit in memory.
         #[allow(clippy::expect_used)]
         let next = u32::try_from(self.pages.len()).expect("fewer than 2^32 objects");
-        match self.by_key.of_mut(&new.key).entry(Arc::clone(&new.key)) {
+        match self.by_key.of_mut(&new.key).entry(Key::clone(&new.key)) {
             hash_map::Entry::Occupied(number) => {
                 let at = *number.get();
                 let slot = self.pages.get_mut(at as usize)?;

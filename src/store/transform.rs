@@ -93,7 +93,7 @@ impl<T> Transform<T> {
             Some(transform) => transform
                 .apply(object)
                 .map_err(|error| StoreError::Transform {
-                    key: Some(Arc::clone(key)),
+                    key: Some(Key::clone(key)),
                     error,
                 }),
         }

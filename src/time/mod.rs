@@ -1,16 +1,17 @@
-//! A clock that tests can advance, and the back-off between attempts.
+//! A clock that tests can advance, the back-off between attempts, and rates.
 //!
 //! | type | purpose | Go |
 //! |---|---|---|
 //! | [`Clock`], [`RealClock`] | the time, and waits that a [`Stop`] ends | `clock.Clock` |
 //! | [`Backoff`] | growing delays with jitter | `wait.Backoff` |
+//! | [`RateLimit`] | a number per second, and the size of bursts | `rate.NewLimiter(r, b)` |
 //!
 //! ```
 //! use k8s_informer::time::Backoff;
 //! use std::time::Duration;
 //!
 //! let second = Duration::from_secs(1);
-//! let mut backoff = Backoff::new(second, 2.0, 30 * second, 0.0);
+//! let mut backoff = Backoff::new(second).factor(2.0).cap(30 * second);
 //! let waits: Vec<u64> = (0..6).map(|_| backoff.step().as_secs()).collect();
 //! assert_eq!(waits, [1, 2, 4, 8, 16, 30]);
 //! ```
@@ -20,13 +21,15 @@ mod token_bucket;
 pub(crate) mod unix_time;
 
 use std::hash::BuildHasher;
+use std::io;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) use self::token_bucket::{TokenBucket, nanoseconds};
 #[cfg(feature = "client")]
 pub(crate) use self::unix_time::UnixTime;
 use crate::base::hash::RandomState;
-use crate::stop::Stop;
+use crate::stop::{Stop, StopOnDrop, Stopper};
 
 /// A source of time that can also wait. Outside of tests, use [`RealClock`].
 pub trait Clock: Send + Sync + 'static {
@@ -73,19 +76,40 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Creates a back-off with the first delay `base`, the growth `factor`, and the maximum `cap`.
-    /// With jitter, a delay `d` becomes a random one between `d` and `d × (1 + jitter)`.
-    ///
-    /// A `factor` below 1 counts as 1, and a negative `jitter` as 0.
-    pub fn new(base: Duration, factor: f64, cap: Duration, jitter: f64) -> Self {
+    /// Creates a back-off whose delays are all `base`, until you set a [`factor`](Self::factor) or
+    /// [`jitter`](Self::jitter).
+    pub fn new(base: Duration) -> Self {
         Self {
             base,
-            factor: factor.max(1.0),
-            cap,
-            jitter: jitter.max(0.0),
+            factor: 1.0,
+            cap: Duration::MAX,
+            jitter: 0.0,
             next: base,
             random: Random::new(),
         }
+    }
+
+    /// Multiplies the delay by `factor` with each attempt. A factor below 1 counts as 1, which is
+    /// the default.
+    #[must_use]
+    pub fn factor(mut self, factor: f64) -> Self {
+        self.factor = factor.max(1.0);
+        self
+    }
+
+    /// Limits the delay before jitter to `cap`. By default, it grows without a limit.
+    #[must_use]
+    pub fn cap(mut self, cap: Duration) -> Self {
+        self.cap = cap;
+        self
+    }
+
+    /// Makes a delay `d` a random one between `d` and `d × (1 + jitter)`. A negative value counts as
+    /// 0, which is the default.
+    #[must_use]
+    pub fn jitter(mut self, jitter: f64) -> Self {
+        self.jitter = jitter.max(0.0);
+        self
     }
 
     /// Returns the delay before the next attempt.
@@ -94,7 +118,8 @@ impl Backoff {
     /// use k8s_informer::time::Backoff;
     /// use std::time::Duration;
     ///
-    /// let mut backoff = Backoff::new(Duration::from_secs(1), 2.0, Duration::from_secs(3), 0.0);
+    /// let second = Duration::from_secs(1);
+    /// let mut backoff = Backoff::new(second).factor(2.0).cap(3 * second);
     /// let waits: Vec<u64> = (0..4).map(|_| backoff.step().as_secs()).collect();
     /// assert_eq!(waits, [1, 2, 3, 3]);
     /// backoff.reset();
@@ -119,13 +144,82 @@ fn times(wait: Duration, factor: f64) -> Duration {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self::new(
-            Duration::from_millis(800),
-            2.0,
-            Duration::from_secs(30),
-            1.0,
-        )
+        Self::new(Duration::from_millis(800))
+            .factor(2.0)
+            .cap(Duration::from_secs(30))
+            .jitter(1.0)
     }
+}
+
+/// A number of events per second, and how many of them may happen at once. The arguments of Go's
+/// `rate.NewLimiter`.
+///
+/// A full bucket holds `burst` tokens, and each event takes one. The bucket refills at the rate.
+///
+/// ```
+/// use k8s_informer::time::RateLimit;
+/// use k8s_informer::workqueue::{BucketRateLimiter, RateLimiter};
+///
+/// let limiter = BucketRateLimiter::new(RateLimit::per_second(10.0).burst(2));
+/// let waits: Vec<bool> = (0..3).map(|_| limiter.when(&"a").is_zero()).collect();
+/// assert_eq!(waits, [true, true, false]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
+pub struct RateLimit {
+    pub(crate) per_second: f64,
+    pub(crate) burst: usize,
+}
+
+impl RateLimit {
+    /// Creates a limit of this number per second, without bursts: two events never happen at once.
+    ///
+    /// If the number is 0, negative or NaN, only the first burst happens. If it is infinite, nothing
+    /// waits.
+    pub fn per_second(number: f64) -> Self {
+        Self {
+            per_second: number,
+            burst: 1,
+        }
+    }
+
+    /// Sets how many events may happen at once. If it is 0, no event happens, unless the rate is
+    /// infinite.
+    pub fn burst(mut self, events: usize) -> Self {
+        self.burst = events;
+        self
+    }
+}
+
+/// Runs `work`, and sets `stop` when `timeout` has elapsed. A thread waits for the deadline, because
+/// `work` can block in requests, in reads and in back-offs. Fails if that thread cannot be started.
+pub(crate) fn with_deadline<R>(
+    clock: &dyn Clock,
+    timeout: Option<Duration>,
+    stop: &Stopper,
+    work: impl FnOnce() -> R,
+) -> io::Result<R> {
+    let Some(timeout) = timeout else {
+        return Ok(work());
+    };
+    // Ends the thread, also after a panic of `work`.
+    let done = StopOnDrop(stop.child());
+    let ended = done.0.clone();
+    thread::scope(|scope| {
+        let timer = thread::Builder::new().name("wait-deadline".to_owned());
+        let timer = timer.spawn_scoped(scope, move || {
+            if clock.wait(timeout, &ended) {
+                stop.stop();
+            }
+        });
+        timer.map_err(|error| {
+            let text = format!("the thread for the timeout could not be started: {error}");
+            io::Error::new(error.kind(), text)
+        })?;
+        let result = work();
+        drop(done);
+        Ok(result)
+    })
 }
 
 /// A random generator that is good enough for jitter: SplitMix64, seeded by the standard library's
@@ -182,7 +276,9 @@ mod tests {
 
     #[test]
     fn backoff_without_limit_does_not_overflow() {
-        let mut backoff = Backoff::new(Duration::from_secs(1), f64::INFINITY, Duration::MAX, 1.0);
+        let mut backoff = Backoff::new(Duration::from_secs(1))
+            .factor(f64::INFINITY)
+            .jitter(1.0);
         for _ in 0..3 {
             backoff.step();
         }

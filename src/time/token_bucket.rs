@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::Clock;
+use super::{Clock, RateLimit};
 use crate::base::sync::Mutex;
 
 /// The longest duration in Go, for a token that never becomes available.
@@ -9,8 +9,7 @@ const NEVER: Duration = Duration::from_nanos(i64::MAX as u64);
 /// A token bucket that refills at a constant rate. Go's `x/time/rate`.
 #[derive(Debug)]
 pub(crate) struct TokenBucket {
-    per_second: f64,
-    burst: usize,
+    limit: RateLimit,
     /// An innermost lock.
     level: Mutex<Level>,
 }
@@ -24,28 +23,21 @@ struct Level {
 }
 
 impl TokenBucket {
-    /// Returns a full bucket of `burst` tokens.
-    ///
-    /// With a rate of zero, the initial tokens are the only ones. With a burst of zero, no token
-    /// ever becomes available, unless the rate is infinite.
-    pub(crate) fn new(per_second: f64, burst: usize) -> Self {
+    /// Returns a full bucket.
+    pub(crate) fn new(limit: RateLimit) -> Self {
         let level = Mutex::new(Level {
-            tokens: burst as f64,
+            tokens: limit.burst as f64,
             at: None,
         });
-        Self {
-            per_second,
-            burst,
-            level,
-        }
+        Self { limit, level }
     }
 
     /// Reserves a token, and returns the time until it is available.
     pub(crate) fn reserve(&self, clock: &dyn Clock) -> Duration {
-        if self.per_second == f64::INFINITY {
+        if self.limit.per_second == f64::INFINITY {
             return Duration::ZERO;
         }
-        if self.burst == 0 {
+        if self.limit.burst == 0 {
             return NEVER;
         }
         let now = clock.now();
@@ -53,7 +45,7 @@ impl TokenBucket {
         // The time must not go back: another thread may have read a later time and locked first.
         let at = level.at.map_or(now, |at| at.max(now));
         let passed = level.at.map_or(Duration::ZERO, |before| at - before);
-        let tokens = (level.tokens + self.tokens_in(passed)).min(self.burst as f64) - 1.0;
+        let tokens = (level.tokens + self.tokens_in(passed)).min(self.limit.burst as f64) - 1.0;
         *level = Level {
             tokens,
             at: Some(at),
@@ -67,17 +59,17 @@ impl TokenBucket {
     }
 
     fn tokens_in(&self, time: Duration) -> f64 {
-        if self.per_second > 0.0 {
+        if self.limit.per_second > 0.0 {
             // The same formula as Go's `Duration.Seconds`, for identical rounding.
-            (time.as_secs() as f64 + f64::from(time.subsec_nanos()) / 1e9) * self.per_second
+            (time.as_secs() as f64 + f64::from(time.subsec_nanos()) / 1e9) * self.limit.per_second
         } else {
             0.0
         }
     }
 
     fn time_of(&self, tokens: f64) -> Duration {
-        if self.per_second > 0.0 {
-            nanoseconds(tokens / self.per_second * 1e9).unwrap_or(NEVER)
+        if self.limit.per_second > 0.0 {
+            nanoseconds(tokens / self.limit.per_second * 1e9).unwrap_or(NEVER)
         } else {
             NEVER
         }

@@ -1,4 +1,5 @@
 use super::SplitError;
+use crate::base::derive::setters;
 use crate::json::{MAX_NESTING, nesting};
 
 /// Limits on the data from a server.
@@ -60,6 +61,20 @@ impl DecodeLimits {
         } else {
             Ok(())
         }
+    }
+}
+
+impl DecodeLimits {
+    /// Creates the default limits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        /// Sets the maximum size [in bytes](Self#structfield.object_bytes) of an object.
+        object_bytes(bytes: usize) = bytes;
+        /// Sets the maximum [nesting depth](Self#structfield.nesting) of arrays and objects.
+        nesting(depth: usize) = depth;
     }
 }
 

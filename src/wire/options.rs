@@ -1,6 +1,8 @@
 use std::time::Duration;
 
+use crate::base::derive::setters;
 use crate::base::text::{UNRESERVED, percent_encoded};
+use crate::resource_version::ResourceVersion;
 
 /// How long a watch may stay silent after the time at which the server should have ended it. After
 /// that, the connection counts as dead.
@@ -8,31 +10,32 @@ pub(crate) const WATCH_SLACK: Duration = Duration::from_secs(30);
 
 /// The options of a LIST or WATCH request: `metav1.ListOptions`.
 ///
-/// A field that is `None`, empty or `false` is not sent.
+/// A field that is `None` or `false` is not sent.
 ///
 /// ```
+/// use k8s_informer::object::ResourceVersion;
 /// use k8s_informer::reflector::ListOptions;
 ///
-/// let mut options = ListOptions::default();
-/// options.label_selector = "app in (web, db)".into();
-/// options.resource_version = Some("0".into());
-/// options.limit = Some(500);
+/// let options = ListOptions::new()
+///     .label_selector("app in (web, db)")
+///     .resource_version(ResourceVersion::new("0"))
+///     .limit(500);
 /// assert_eq!(options.to_query(), "labelSelector=app%20in%20%28web%2C%20db%29&resourceVersion=0&limit=500");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListOptions {
     /// Selects objects by label.
-    pub label_selector: String,
+    pub label_selector: Option<String>,
     /// Selects objects by field.
-    pub field_selector: String,
+    pub field_selector: Option<String>,
     /// Selects the objects of one or more shards, in the form that
     /// [`Shard::selector`](crate::reflector::Shard::selector) returns. A server ignores it if its
     /// feature gate `ShardedListAndWatch` is off, which is the default.
-    pub shard_selector: String,
+    pub shard_selector: Option<String>,
     /// The state to list, or the state to start watching from. `None` requests the most recent
     /// state, and `"0"` any state that the server has available.
-    pub resource_version: Option<String>,
+    pub resource_version: Option<ResourceVersion>,
     /// How a LIST interprets `resource_version`. With `None`, a version other than `"0"` means
     /// exactly that state if there is a `limit`; without a `limit`, it means that state or a newer
     /// one. Servers reject the field on a request with a `continue_token`, and on a request without
@@ -73,19 +76,32 @@ impl ResourceVersionMatch {
 }
 
 impl ListOptions {
-    /// Returns the options, changed by a closure: a struct with more fields in later versions cannot be
-    /// written as a literal.
-    ///
-    /// ```
-    /// use k8s_informer::reflector::ListOptions;
-    ///
-    /// let options = ListOptions::default().with(|options| options.limit = Some(50));
-    /// assert_eq!(options.to_query(), "limit=50");
-    /// ```
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
+    /// Creates options that select the most recent state of all objects.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        /// Selects objects by label, for example `app=web`.
+        label_selector(selector: impl Into<String>) = Some(selector.into());
+        /// Selects objects by field, for example `metadata.name=web`.
+        field_selector(selector: impl Into<String>) = Some(selector.into());
+        /// Selects the objects of shards. See the [field](Self#structfield.shard_selector).
+        shard_selector(selector: impl Into<String>) = Some(selector.into());
+        /// Sets the state to list, or to start watching from.
+        resource_version(version: impl Into<Option<ResourceVersion>>) = version.into();
+        /// Sets how a LIST interprets the resource version.
+        resource_version_match(which: ResourceVersionMatch) = Some(which);
+        /// Sets the maximum number of objects in one response.
+        limit(objects: u32) = Some(objects);
+        /// Sets the token from the previous page.
+        continue_token(token: impl Into<String>) = Some(token.into());
+        /// Sets the number of seconds after which the server ends a watch.
+        timeout_seconds(seconds: u32) = Some(seconds);
+        /// Sets whether the server may send bookmarks.
+        allow_watch_bookmarks(allow: bool) = allow;
+        /// Sets whether a watch starts with the existing objects.
+        send_initial_events(send: bool) = send;
     }
 
     /// Returns the query of a LIST, percent-encoded and without the question mark. The query of a
@@ -104,22 +120,25 @@ impl ListOptions {
             allow_watch_bookmarks,
             send_initial_events,
         } = self;
+        fn text(value: &Option<String>) -> &str {
+            value.as_deref().unwrap_or_default()
+        }
         let number = |number: &Option<u32>| number.map(|it| it.to_string()).unwrap_or_default();
         let flag = |flag: &bool| if *flag { "true" } else { "" };
         let pairs = [
-            ("labelSelector", &**label_selector),
-            ("fieldSelector", field_selector),
-            ("shardSelector", shard_selector),
+            ("labelSelector", text(label_selector)),
+            ("fieldSelector", text(field_selector)),
+            ("shardSelector", text(shard_selector)),
             (
                 "resourceVersion",
-                resource_version.as_deref().unwrap_or_default(),
+                &*ResourceVersion::text(resource_version.as_ref()),
             ),
             (
                 "resourceVersionMatch",
                 resource_version_match.map_or("", ResourceVersionMatch::as_str),
             ),
             ("limit", &number(limit)),
-            ("continue", continue_token.as_deref().unwrap_or_default()),
+            ("continue", text(continue_token)),
             ("timeoutSeconds", &number(timeout_seconds)),
             ("allowWatchBookmarks", flag(allow_watch_bookmarks)),
             ("sendInitialEvents", flag(send_initial_events)),

@@ -104,14 +104,14 @@ impl Shard {
     /// }
     /// let shard = Shard::new(0, 2)?;
     /// assert!(shard.contains("ab") && !shard.contains("abc"));
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
-    /// let pods = factory.informer_of(Source::of::<Pod>().scope(InformerScope::all().shard(shard.by_controller())));
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
+    /// let pods = factory.informer_for(Source::of::<Pod>().scope(InformerScope::all().shard(shard.by_controller())));
     /// let stop = Stop::never();
     /// factory.start(&stop)?;
-    /// factory.wait_for_cache_sync(&stop)?;
+    /// factory.wait_for_cache_sync(None, &stop)?;
     /// let names: Vec<_> = pods.lister().list().iter().map(|pod| pod.name().to_owned()).collect();
     /// assert_eq!(names, ["own"]);
-    /// # factory.shutdown();
+    /// # factory.shut_down(None)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]

@@ -2,6 +2,7 @@ pub(super) mod bucket;
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::item::Item;
 use crate::base::derive::debug_fields;
 use crate::base::shrink::Shrink;
 use crate::base::sync::Mutex;
-use crate::time::{Clock, RealClock, nanoseconds};
+use crate::time::{Clock, RateLimit, RealClock, nanoseconds};
 
 /// Decides how long an item waits before it is retried. client-go's `TypedRateLimiter`.
 ///
@@ -19,7 +20,7 @@ use crate::time::{Clock, RealClock, nanoseconds};
 /// without holding its lock; a panic propagates to the caller.
 ///
 /// ```
-/// use k8s_informer::workqueue::{RateLimiter, RateLimitingQueue};
+/// use k8s_informer::workqueue::{AnyWorkQueue, RateLimiter, RateLimitingQueue};
 /// use std::time::Duration;
 ///
 /// /// The same delay for every item.
@@ -30,7 +31,7 @@ use crate::time::{Clock, RealClock, nanoseconds};
 ///         self.0
 ///     }
 ///     fn forget(&self, _: &T) {}
-///     fn num_requeues(&self, _: &T) -> usize {
+///     fn requeues(&self, _: &T) -> usize {
 ///         0
 ///     }
 /// }
@@ -49,7 +50,8 @@ pub trait RateLimiter<T>: Send + Sync + 'static {
 
     /// Returns the number of failures of `item` since it was last forgotten, or 0 if the limiter
     /// does not count.
-    fn num_requeues(&self, item: &T) -> usize;
+    #[doc(alias = "NumRequeues")]
+    fn requeues(&self, item: &T) -> usize;
 }
 
 macro_rules! forward_to_content {
@@ -63,8 +65,8 @@ macro_rules! forward_to_content {
                 (**self).forget(item);
             }
 
-            fn num_requeues(&self, item: &T) -> usize {
-                (**self).num_requeues(item)
+            fn requeues(&self, item: &T) -> usize {
+                (**self).requeues(item)
             }
         }
     )*};
@@ -116,7 +118,8 @@ impl<T: Clone + Eq + Hash> Failures<T> {
 /// use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter};
 /// use std::time::Duration;
 ///
-/// let limiter = ItemExponentialFailureRateLimiter::new(Duration::from_millis(1), Duration::from_millis(5));
+/// let delays = Duration::from_millis(1)..=Duration::from_millis(5);
+/// let limiter = ItemExponentialFailureRateLimiter::new(delays);
 /// let waits: Vec<u128> = (0..4).map(|_| limiter.when(&"a").as_millis()).collect();
 /// assert_eq!(waits, [1, 2, 4, 5]);
 /// assert_eq!(limiter.when(&"b").as_millis(), 1);
@@ -131,8 +134,10 @@ pub struct ItemExponentialFailureRateLimiter<T> {
 }
 
 impl<T: Clone + Eq + Hash> ItemExponentialFailureRateLimiter<T> {
-    /// Creates a limiter with the first delay and the maximum delay.
-    pub fn new(base: Duration, most: Duration) -> Self {
+    /// Creates a limiter with delays from the first one to the maximum. If the first one exceeds the
+    /// maximum, every delay is the maximum.
+    pub fn new(delays: RangeInclusive<Duration>) -> Self {
+        let (base, most) = delays.into_inner();
         Self {
             failures: Failures::new(),
             base,
@@ -162,7 +167,7 @@ impl<T: Item> RateLimiter<T> for ItemExponentialFailureRateLimiter<T> {
         self.failures.forget(item);
     }
 
-    fn num_requeues(&self, item: &T) -> usize {
+    fn requeues(&self, item: &T) -> usize {
         self.failures.of(item)
     }
 }
@@ -176,7 +181,8 @@ impl<T: Item> RateLimiter<T> for ItemExponentialFailureRateLimiter<T> {
 /// use k8s_informer::workqueue::{ItemFastSlowRateLimiter, RateLimiter};
 /// use std::time::Duration;
 ///
-/// let limiter = ItemFastSlowRateLimiter::new(Duration::from_millis(5), Duration::from_secs(10), 2);
+/// let limiter = ItemFastSlowRateLimiter::new(Duration::from_secs(10))
+///     .fast(Duration::from_millis(5), 2);
 /// let waits: Vec<u128> = (0..3).map(|_| limiter.when(&"a").as_millis()).collect();
 /// assert_eq!(waits, [5, 5, 10_000]);
 /// limiter.forget(&"a");
@@ -191,15 +197,23 @@ pub struct ItemFastSlowRateLimiter<T> {
 }
 
 impl<T: Clone + Eq + Hash> ItemFastSlowRateLimiter<T> {
-    /// Creates a limiter with the short delay, the long delay, and the number of short delays of each
-    /// item.
-    pub fn new(fast: Duration, slow: Duration, max_fast: usize) -> Self {
+    /// Creates a limiter that delays every failure by `slow`, until you set how it delays the first
+    /// ones.
+    pub fn new(slow: Duration) -> Self {
         Self {
             failures: Failures::new(),
-            fast,
+            fast: slow,
             slow,
-            max_fast,
+            max_fast: 0,
         }
+    }
+
+    /// Delays the first `failures` of each item by `delay`.
+    #[must_use]
+    pub fn fast(mut self, delay: Duration, failures: usize) -> Self {
+        self.fast = delay;
+        self.max_fast = failures;
+        self
     }
 }
 
@@ -216,7 +230,7 @@ impl<T: Item> RateLimiter<T> for ItemFastSlowRateLimiter<T> {
         self.failures.forget(item);
     }
 
-    fn num_requeues(&self, item: &T) -> usize {
+    fn requeues(&self, item: &T) -> usize {
         self.failures.of(item)
     }
 }
@@ -230,12 +244,13 @@ impl<T: Item> RateLimiter<T> for ItemFastSlowRateLimiter<T> {
 /// use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, MaxOfRateLimiter, RateLimiter};
 /// use std::time::Duration;
 ///
-/// let limiter = |base, most| {
-///     ItemExponentialFailureRateLimiter::new(Duration::from_secs(base), Duration::from_secs(most))
-/// };
-/// let limiter = MaxOfRateLimiter::new(vec![Box::new(limiter(1, 9)), Box::new(limiter(3, 3))]);
+/// let second = Duration::from_secs(1);
+/// let limiter = MaxOfRateLimiter::new(vec![
+///     Box::new(ItemExponentialFailureRateLimiter::new(second..=9 * second)),
+///     Box::new(ItemExponentialFailureRateLimiter::new(3 * second..=3 * second)),
+/// ]);
 /// let waits: Vec<u64> = (0..3).map(|_| limiter.when(&"a").as_secs()).collect();
-/// assert_eq!((waits, limiter.num_requeues(&"a")), (vec![3, 3, 4], 3));
+/// assert_eq!((waits, limiter.requeues(&"a")), (vec![3, 3, 4], 3));
 /// ```
 pub struct MaxOfRateLimiter<T> {
     limiters: Vec<Box<dyn RateLimiter<T>>>,
@@ -263,10 +278,10 @@ impl<T: 'static> RateLimiter<T> for MaxOfRateLimiter<T> {
             .for_each(|limiter| limiter.forget(item));
     }
 
-    fn num_requeues(&self, item: &T) -> usize {
+    fn requeues(&self, item: &T) -> usize {
         self.limiters
             .iter()
-            .map(|limiter| limiter.num_requeues(item))
+            .map(|limiter| limiter.requeues(item))
             .max()
             .unwrap_or_default()
     }
@@ -284,10 +299,10 @@ debug_fields!(MaxOfRateLimiter<T>, this, limiters: this.limiters.len());
 /// use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, WithMaxWaitRateLimiter};
 /// use std::time::Duration;
 ///
-/// let limiter = ItemExponentialFailureRateLimiter::new(Duration::from_secs(1), Duration::from_secs(1000));
+/// let limiter = ItemExponentialFailureRateLimiter::new(Duration::from_secs(1)..=Duration::from_secs(1000));
 /// let limiter = WithMaxWaitRateLimiter::new(limiter, Duration::from_secs(3));
 /// let waits: Vec<u64> = (0..3).map(|_| limiter.when(&"a").as_secs()).collect();
-/// assert_eq!((waits, limiter.num_requeues(&"a")), (vec![1, 2, 3], 3));
+/// assert_eq!((waits, limiter.requeues(&"a")), (vec![1, 2, 3], 3));
 /// ```
 #[derive(Clone, Debug)]
 pub struct WithMaxWaitRateLimiter<L> {
@@ -311,8 +326,8 @@ impl<T, L: RateLimiter<T>> RateLimiter<T> for WithMaxWaitRateLimiter<L> {
         self.limiter.forget(item);
     }
 
-    fn num_requeues(&self, item: &T) -> usize {
-        self.limiter.num_requeues(item)
+    fn requeues(&self, item: &T) -> usize {
+        self.limiter.requeues(item)
     }
 }
 
@@ -338,10 +353,10 @@ pub fn default_controller_rate_limiter<T: Item>() -> MaxOfRateLimiter<T> {
 pub fn default_controller_rate_limiter_with_clock<T: Item>(
     clock: Arc<dyn Clock>,
 ) -> MaxOfRateLimiter<T> {
-    let (base, most) = (Duration::from_millis(5), Duration::from_secs(1000));
+    let delays = Duration::from_millis(5)..=Duration::from_secs(1000);
     MaxOfRateLimiter::new(vec![
-        Box::new(ItemExponentialFailureRateLimiter::new(base, most)),
-        Box::new(BucketRateLimiter::new(10.0, 100).with_clock(clock)),
+        Box::new(ItemExponentialFailureRateLimiter::new(delays)),
+        Box::new(BucketRateLimiter::new(RateLimit::per_second(10.0).burst(100)).with_clock(clock)),
     ])
 }
 

@@ -6,7 +6,7 @@
 //! later.
 //!
 //! ```
-//! use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};
+//! use k8s_informer::workqueue::{AnyWorkQueue, RateLimitingQueue, default_controller_rate_limiter};
 //! use std::collections::HashMap;
 //!
 //! let queue = RateLimitingQueue::new(default_controller_rate_limiter())?;
@@ -22,14 +22,14 @@
 //!     for _ in 0..2 {
 //!         scope.spawn(|| {
 //!             while let Some(key) = queue.take() {
-//!                 match reconcile(&key, queue.num_requeues(&key)) {
+//!                 match reconcile(&key, queue.requeues(&key)) {
 //!                     Ok(()) => queue.forget(&key),
 //!                     Err(_) => queue.add_rate_limited(key.clone()),
 //!                 }
 //!                 let mut tries = tries.lock().unwrap();
 //!                 *tries.entry(key.clone()).or_default() += 1;
 //!                 if tries.values().sum::<usize>() == 3 {
-//!                     queue.shut_down();
+//!                     queue.stop();
 //!                 }
 //!             }
 //!         });
@@ -45,28 +45,28 @@
 //! Read on if your program needs its own workers.
 //!
 //! ```
-//! # use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};
+//! # use k8s_informer::workqueue::{AnyWorkQueue, RateLimitingQueue, default_controller_rate_limiter};
 //! # use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 //! # use k8s_informer_testing::ApiServer;
 //! # use k8s_openapi::api::core::v1::ConfigMap;
 //! # use std::sync::Arc;
 //! # let server = ApiServer::start()?;
 //! # server.create("/api/v1/namespaces/web/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
-//! # let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+//! # let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
 //! # let stop = Stop::never();
 //! let queue = Arc::new(RateLimitingQueue::new(default_controller_rate_limiter())?);
 //! let maps = factory.informer::<ConfigMap>();
 //! let keys = Arc::clone(&queue);
 //! maps.add_event_handler(|handler| handler.on_event(move |event| keys.add(event.key())))?;
 //! factory.start(&stop)?;
-//! factory.wait_for_cache_sync(&stop)?;
+//! factory.wait_for_cache_sync(None, &stop)?;
 //!
 //! let key = queue.take().expect("the queue has an item"); // in a worker
 //! let map = maps.lister().get_by_key(&key).expect("the object is in the cache");
 //! assert_eq!((&**key, map.metadata.name.as_deref()), ("web/a", Some("a")));
 //! queue.forget(&key);
 //! # drop(key);
-//! # factory.shutdown();
+//! # factory.shut_down(None)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -94,9 +94,9 @@
 //!   that cause no event, such as those outside the cluster. No change of an object is missed
 //!   without it, so a resync can be infrequent.
 //! - **Shutdown** needs two [`Stop`]s. When the first one ends the program, only shut down the
-//!   queue: call [`shut_down_with_drain_timeout`] while the caches and the server are still usable.
+//!   queue: call [`shut_down`] while the caches and the server are still usable.
 //!   If the drain times out, use the second [`Stop`] to cancel the calls that workers are in. Then
-//!   join the worker threads and call [`shutdown`] on the factory.
+//!   join the worker threads and shut the [factory] down.
 //! - **A panic** in a worker ends its thread and finishes its key. Catch panics around code that
 //!   may panic.
 //!
@@ -110,12 +110,12 @@
 //! [`add_rate_limited`]: RateLimitingQueue::add_rate_limited
 //! [`forget`]: RateLimitingQueue::forget
 //! [`status`]: crate::SharedIndexInformer::status
-//! [`resync`]: crate::informer::SharedInformerFactoryBuilder::resync
+//! [`resync`]: crate::informer::FactoryOptions::resync_period
 //! [`Controller`]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/struct.Controller.html
 //! [its table]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/guide/coming_from/index.html#from-controller-runtime
 //! [`Stop`]: crate::Stop
-//! [`shutdown`]: crate::SharedInformerFactory::shutdown
-//! [`shut_down_with_drain_timeout`]: WorkQueue::shut_down_with_drain_timeout
+//! [factory]: crate::SharedInformerFactory::shut_down
+//! [`shut_down`]: AnyWorkQueue::shut_down
 //!
 //! If you use a [`Controller`], see [its table] instead.
 //!
@@ -126,7 +126,7 @@
 //! | returns `nil`; an error | [`forget`]; [`add_rate_limited`] |
 //! | `Result{RequeueAfter: …}` | [`forget`], [`add_after`](DelayingQueue::add_after) |
 //! | `reconcile.TerminalError` | [`forget`], and log the error |
-//! | `MaxConcurrentReconciles` | the number of threads that call [`take`](WorkQueue::take) |
+//! | `MaxConcurrentReconciles` | the number of threads that call [`take`](AnyWorkQueue::take) |
 //! | `For`, `EnqueueRequestForObject` | [`on_event`](crate::handler::HandlerFuncs::on_event) and [`Notification::key`] |
 //! | `Owns`, `EnqueueRequestForOwner` | [`on_event`](crate::handler::HandlerFuncs::on_event) and the key of the [`FullObjectMeta::controller`] |
 //! | `Watches`, `EnqueueRequestsFromMapFunc` | [`on_event`](crate::handler::HandlerFuncs::on_event) and keys that you compute |
@@ -142,11 +142,14 @@
 //!
 //! | client-go | k8s-informer |
 //! |---|---|
-//! | `TypedInterface`, `Typed`, `NewTyped` | [`WorkQueue`], [`WorkQueue::new`] |
-//! | `TypedDelayingInterface`, `NewTypedDelayingQueue` | [`DelayingQueue`], which dereferences to a `WorkQueue` |
-//! | `TypedRateLimitingInterface`, `NewTypedRateLimitingQueue` | [`RateLimitingQueue`], which dereferences to a `DelayingQueue` |
+//! | `TypedInterface` | the trait [`AnyWorkQueue`], which all queues implement |
+//! | `Typed`, `NewTyped` | [`WorkQueue`], [`WorkQueue::new`] |
+//! | `TypedDelayingInterface`, `NewTypedDelayingQueue` | [`DelayingQueue`] |
+//! | `TypedRateLimitingInterface`, `NewTypedRateLimitingQueue` | [`RateLimitingQueue`] |
 //! | `TypedQueueConfig`, `TypedDelayingQueueConfig`, `TypedRateLimitingQueueConfig` | [`WorkQueueBuilder`] |
-//! | `Get`, `Done` | [`WorkQueue::take`], whose [`WorkItem`] calls `done` on drop; or [`get`](WorkQueue::get) and [`done`](WorkQueue::done) |
+//! | `Get`, `Done` | [`take`](AnyWorkQueue::take), whose [`WorkItem`] calls `done` on drop; or [`get`](AnyWorkQueue::get) and [`done`](AnyWorkQueue::done) |
+//! | `ShutDown`; `ShutDownWithDrain`; `ShuttingDown` | [`stop`](AnyWorkQueue::stop); [`shut_down`]; [`is_stopped`](AnyWorkQueue::is_stopped) |
+//! | `NumRequeues` | [`requeues`](RateLimitingQueue::requeues) |
 //! | `PriorityQueue`, `AddOpts` of controller-runtime | [`PriorityQueue`], [`AddOptions`] |
 //! | `Queue` | [`Order`] |
 //! | `MetricsProvider`, `SetProvider` | [`WorkQueueMetrics`], set with [`WorkQueueBuilder::metrics`] or returned by a [`MetricsProvider`](crate::metrics::MetricsProvider) |
@@ -157,6 +160,8 @@
 //! | `DefaultTypedControllerRateLimiter` | [`default_controller_rate_limiter`] |
 //! | `DefaultTypedItemBasedRateLimiter` | an [`ItemExponentialFailureRateLimiter`] from 1 ms to 1,000 s |
 
+mod any_work_queue;
+mod core;
 mod delayed;
 mod delaying;
 mod item;
@@ -171,8 +176,10 @@ mod shared;
 #[cfg(shuttle)]
 mod shuttle_tests;
 mod state;
+mod work_item;
 
 pub use crate::metrics::WorkQueueMetrics;
+pub use any_work_queue::AnyWorkQueue;
 pub use delaying::DelayingQueue;
 pub use item::Item;
 pub use limiter::bucket::BucketRateLimiter;
@@ -183,6 +190,7 @@ pub use limiter::{
 };
 pub use order::Order;
 pub use priority_queue::{AddOptions, PriorityQueue};
+pub use queue::WorkQueue;
 pub use queue::builder::WorkQueueBuilder;
-pub use queue::{WorkItem, WorkQueue};
 pub use rate_limiting::RateLimitingQueue;
+pub use work_item::WorkItem;

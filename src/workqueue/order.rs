@@ -10,7 +10,7 @@ use crate::base::shrink::Shrink;
 /// the call on the queue that caused it; if [`push`](Self::push) panics, its item is lost.
 ///
 /// ```
-/// use k8s_informer::workqueue::{Order, WorkQueue};
+/// use k8s_informer::workqueue::{AnyWorkQueue, Order, WorkQueue};
 /// use std::collections::BTreeSet;
 ///
 /// /// Returns the smallest item first.

@@ -1,9 +1,12 @@
+use std::fmt;
 use std::io;
-use std::ops::Deref;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::any_work_queue::AnyWorkQueue;
+use super::any_work_queue::sealed::Sealed;
+use super::core::Core;
 use super::{Item, RateLimiter, RateLimitingQueue, WorkQueue};
-use crate::base::derive::{debug_fields, unwind_safe};
+use crate::base::derive::unwind_safe;
 
 /// A [`WorkQueue`] with priorities, delays and rate limits. It corresponds to the `PriorityQueue`
 /// of controller-runtime.
@@ -16,19 +19,19 @@ use crate::base::derive::{debug_fields, unwind_safe};
 ///   [`DelayingQueue`](super::DelayingQueue), an item can be both delayed and ready.
 /// - An item added while it is being processed is processed once more afterwards, with the priority
 ///   of these adds.
-/// - [`len`](WorkQueue::len) also counts the items that were added again while being processed.
-/// - [`add`](WorkQueue::add) adds an item with the priority 0.
+/// - [`len`](AnyWorkQueue::len) also counts the items that were added again while being processed.
+/// - [`add`](AnyWorkQueue::add) adds an item with the priority 0.
 /// - By default, an item waits as long as items with a higher priority arrive. To prevent this, set
 ///   a [limit](super::WorkQueueBuilder::starvation_limit).
 ///
-/// After a shutdown, the queue still returns the ready items, as a `WorkQueue` does. That of
+/// Once stopped, the queue still returns the ready items, as a `WorkQueue` does. That of
 /// controller-runtime drops them.
 ///
 /// Each ready or delayed item takes the memory of two copies. The queue starts one thread, as a
 /// [`DelayingQueue`](super::DelayingQueue) does.
 ///
 /// ```
-/// use k8s_informer::workqueue::{AddOptions, WorkQueue, default_controller_rate_limiter};
+/// use k8s_informer::workqueue::{AddOptions, AnyWorkQueue, WorkQueue, default_controller_rate_limiter};
 /// use k8s_informer_testing::FakeClock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
@@ -59,8 +62,8 @@ pub struct PriorityQueue<T: Item> {
 /// use k8s_informer::workqueue::{AddOptions, PriorityQueue, default_controller_rate_limiter};
 ///
 /// let queue = PriorityQueue::new(default_controller_rate_limiter())?;
-/// queue.add_with("a", AddOptions::new().priority(-100).rate_limited());
-/// assert_eq!(queue.num_requeues(&"a"), 1);
+/// queue.add_with("a", AddOptions::new().priority(-100).rate_limited(true));
+/// assert_eq!(queue.requeues(&"a"), 1);
 /// assert_eq!(queue.get_with_priority(), Some(("a", -100))); // Blocks for the delay of 5 ms.
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -92,8 +95,8 @@ impl AddOptions {
 
     /// Counts a failure of the item, and adds it after the delay that the limiter returns. If
     /// [`after`](Self::after) is set as well, the shorter delay counts.
-    pub fn rate_limited(mut self) -> Self {
-        self.is_rate_limited = true;
+    pub fn rate_limited(mut self, rate_limited: bool) -> Self {
+        self.is_rate_limited = rate_limited;
         self
     }
 }
@@ -110,7 +113,7 @@ impl<T: Item> PriorityQueue<T> {
 
     /// Adds an item with options. controller-runtime's `AddWithOpts`.
     ///
-    /// If the queue is shut down, it adds nothing; with
+    /// If the queue is stopped, it adds nothing; with
     /// [`rate_limited`](AddOptions::rate_limited), the failure still counts. As in
     /// controller-runtime, it also counts if the item already waits; see
     /// [`add_rate_limited`](super::RateLimitingQueue::add_rate_limited) for the effect on a bucket.
@@ -123,29 +126,65 @@ impl<T: Item> PriorityQueue<T> {
             }
         }
         if delay.is_zero() {
-            self.shared.add(item, options.priority);
+            self.core().shared.add(item, options.priority);
         } else {
-            self.shared.add_after(item, options.priority, delay);
+            self.core().shared.add_after(item, options.priority, delay);
         }
     }
 
-    /// Like [`get`](WorkQueue::get), but also returns the priority of the item.
+    /// Like [`get`](AnyWorkQueue::get), but also returns the priority of the item.
     /// [`WorkItem::priority`](super::WorkItem::priority) is the counterpart for
-    /// [`take`](WorkQueue::take).
+    /// [`take`](AnyWorkQueue::take).
     pub fn get_with_priority(&self) -> Option<(T, i32)> {
-        let taken = self.shared.get(|| false)?;
+        let taken = self.core().shared.get(|| false)?;
         Some((taken.item, taken.priority))
     }
-}
 
-impl<T: Item> Deref for PriorityQueue<T> {
-    type Target = RateLimitingQueue<T>;
+    /// Adds the item with the priority 0 after `delay`.
+    pub fn add_after(&self, item: T, delay: Duration) {
+        self.queue.add_after(item, delay);
+    }
 
-    fn deref(&self) -> &RateLimitingQueue<T> {
-        &self.queue
+    /// Adds the item with the priority 0 after the delay that the limiter returns for it, as
+    /// [`RateLimitingQueue::add_rate_limited`] does.
+    pub fn add_rate_limited(&self, item: T) {
+        self.queue.add_rate_limited(item);
+    }
+
+    /// Resets the limiter for an item, as [`RateLimitingQueue::forget`] does.
+    pub fn forget(&self, item: &T) {
+        self.queue.forget(item);
+    }
+
+    /// Returns the number of failures of the item since it was last forgotten, as counted by the
+    /// limiter.
+    #[doc(alias = "NumRequeues")]
+    pub fn requeues(&self, item: &T) -> usize {
+        self.queue.requeues(item)
+    }
+
+    /// Returns when the first of the delayed items that match is due. The closure runs under the
+    /// lock.
+    #[doc(hidden)]
+    pub fn next_due(&self, matches: impl Fn(&T) -> bool) -> Option<Instant> {
+        self.core()
+            .shared
+            .change(|state, _, _| state.delayed.next_due_of(matches))
     }
 }
+
+impl<T: Item> Sealed<T> for PriorityQueue<T> {
+    fn core(&self) -> &Core<T> {
+        self.queue.core()
+    }
+}
+
+impl<T: Item> AnyWorkQueue<T> for PriorityQueue<T> {}
 
 unwind_safe!(PriorityQueue<T: Item>);
 
-debug_fields!(PriorityQueue<T: Item>: queue);
+impl<T: Item> fmt::Debug for PriorityQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core().debug("PriorityQueue", f)
+    }
+}

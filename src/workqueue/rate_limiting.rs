@@ -1,8 +1,12 @@
+use std::fmt;
 use std::io;
-use std::ops::Deref;
+use std::time::Duration;
 
+use super::any_work_queue::AnyWorkQueue;
+use super::any_work_queue::sealed::Sealed;
+use super::core::Core;
 use super::{DelayingQueue, Item, RateLimiter, WorkQueue};
-use crate::base::derive::{debug_fields, unwind_safe};
+use crate::base::derive::unwind_safe;
 
 /// A [`DelayingQueue`] that retries failed items with the delays of a [`RateLimiter`]. client-go's
 /// `TypedRateLimitingInterface`.
@@ -11,7 +15,7 @@ use crate::base::derive::{debug_fields, unwind_safe};
 /// limiter remembers the item forever.
 ///
 /// ```
-/// use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};
+/// use k8s_informer::workqueue::{AnyWorkQueue, RateLimitingQueue, default_controller_rate_limiter};
 ///
 /// let queue = RateLimitingQueue::new(default_controller_rate_limiter())?;
 /// queue.add("a");
@@ -19,13 +23,13 @@ use crate::base::derive::{debug_fields, unwind_safe};
 ///     let item = queue.take().unwrap();
 ///     if attempt < 2 {
 ///         queue.add_rate_limited(*item); // the item failed
-///         assert_eq!(queue.num_requeues(&item), attempt + 1);
+///         assert_eq!(queue.requeues(&item), attempt + 1);
 ///     } else {
 ///         queue.forget(&item);
 ///         break;
 ///     }
 /// }
-/// assert_eq!(queue.num_requeues(&"a"), 0);
+/// assert_eq!(queue.requeues(&"a"), 0);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[doc(alias = "TypedRateLimitingInterface")]
@@ -64,19 +68,30 @@ impl<T: Item> RateLimitingQueue<T> {
 
     /// Returns the number of failures of the item since it was last forgotten, as counted by the
     /// limiter.
-    pub fn num_requeues(&self, item: &T) -> usize {
-        self.limiter.num_requeues(item)
+    #[doc(alias = "NumRequeues")]
+    pub fn requeues(&self, item: &T) -> usize {
+        self.limiter.requeues(item)
+    }
+
+    /// Adds the item after `delay`, as [`DelayingQueue::add_after`] does. The limiter does not count
+    /// it.
+    pub fn add_after(&self, item: T, delay: Duration) {
+        self.queue.add_after(item, delay);
     }
 }
 
-impl<T: Item> Deref for RateLimitingQueue<T> {
-    type Target = DelayingQueue<T>;
-
-    fn deref(&self) -> &DelayingQueue<T> {
-        &self.queue
+impl<T: Item> Sealed<T> for RateLimitingQueue<T> {
+    fn core(&self) -> &Core<T> {
+        self.queue.core()
     }
 }
+
+impl<T: Item> AnyWorkQueue<T> for RateLimitingQueue<T> {}
 
 unwind_safe!(RateLimitingQueue<T: Item>);
 
-debug_fields!(RateLimitingQueue<T: Item>: queue);
+impl<T: Item> fmt::Debug for RateLimitingQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core().debug("RateLimitingQueue", f)
+    }
+}

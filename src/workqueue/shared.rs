@@ -6,6 +6,7 @@ use super::delayed::Delayed;
 use super::item::Item;
 use super::state::{DoneOutcome, Effects, State, Taken, Ticket};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::error::ShutdownError;
 use crate::log;
 use crate::metrics::Meter;
 use crate::metrics::WorkQueueMetrics;
@@ -23,7 +24,8 @@ const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Every call first queues the delayed items that are due. They are therefore queued in the order
 /// of their times, and the thread is only needed while there are no calls.
 pub(super) struct Shared<T> {
-    pub(super) name: String,
+    /// The name that the user gave the queue.
+    pub(super) name: Option<String>,
     clock: Arc<dyn Clock>,
     /// Whether items may be delayed. Without delays and metrics the clock is never called.
     delaying: bool,
@@ -35,7 +37,8 @@ pub(super) struct Shared<T> {
     /// Signals that an item is available. Each queued item wakes one waiter, and a shutdown wakes
     /// all. A waiter that leaves without an item wakes the next one.
     items: Condvar,
-    /// Drains wait on this. All are woken when the last processing ends, and by a shutdown.
+    /// Drains wait on this. All are woken when the last processing ends, when the queue's thread
+    /// ends, and by a shutdown.
     drained: Condvar,
 }
 
@@ -50,6 +53,22 @@ impl Drop for WakeNext<'_> {
             items.notify_one();
         }
     }
+}
+
+/// Releases the drains that wait for the timer thread, also if a clock of the user panics on it.
+struct TimerEnded<'a, T>(&'a Shared<T>);
+
+impl<T> Drop for TimerEnded<'_, T> {
+    fn drop(&mut self) {
+        self.0.state.lock().timer_runs = false;
+        self.0.drained.notify_all();
+    }
+}
+
+/// What a shutdown does to the drains that wait.
+enum Drains {
+    Release,
+    Keep,
 }
 
 /// The part of a shutdown that runs after the lock is released.
@@ -70,7 +89,7 @@ impl<T> PendingShutdown<T> {
 
 impl<T: Item> Shared<T> {
     pub(super) fn new(
-        name: String,
+        name: Option<String>,
         clock: Arc<dyn Clock>,
         delaying: bool,
         metrics: Option<Arc<dyn WorkQueueMetrics>>,
@@ -85,6 +104,16 @@ impl<T: Item> Shared<T> {
             items: Condvar::new(),
             drained: Condvar::new(),
         }
+    }
+
+    /// Returns the name for logs and errors.
+    pub(super) fn label(&self) -> &str {
+        self.name.as_deref().unwrap_or("workqueue")
+    }
+
+    /// Returns the name of the queue's thread.
+    pub(super) fn timer_name(&self) -> String {
+        format!("{} timer", self.label())
     }
 
     /// Whether the queue needs a thread.
@@ -147,7 +176,7 @@ impl<T: Item> Shared<T> {
         for panic in effects.panics {
             log::error!(
                 "work queue {:?}: adding a delayed item {panic}; the item is lost",
-                self.name
+                self.label()
             );
         }
     }
@@ -228,7 +257,7 @@ impl<T: Item> Shared<T> {
             DoneOutcome::Unknown if ticket.is_none() => {
                 log::warn!(
                     "work queue {:?}: `done` was called for an item that is not being processed",
-                    self.name
+                    self.label()
                 );
             }
             DoneOutcome::Unknown => {}
@@ -236,21 +265,29 @@ impl<T: Item> Shared<T> {
         }
     }
 
-    /// Shuts the queue down (Q6). With `release`, blocked drains return. Returns the number of
-    /// releases.
-    pub(super) fn shut_down(&self, release: bool) -> u64 {
-        self.change(|state, _, _| self.begin_shutdown(state, release))
-            .finish()
+    /// Ends the queue and every drain (Q6).
+    pub(super) fn stop(&self) {
+        self.change(|state, _, _| self.begin_shutdown(state, Drains::Release))
+            .finish();
     }
 
-    /// Like `shut_down` with `release`, but does not call the clock.
+    /// Ends the queue. Drains go on.
+    pub(super) fn refuse_items(&self) {
+        self.change(|state, _, _| self.begin_shutdown(state, Drains::Keep))
+            .finish();
+    }
+
+    /// Like [`stop`](Self::stop), but does not call the clock.
     pub(super) fn close(&self) {
-        let shutdown = self.begin_shutdown(&mut self.state.lock(), true);
+        let shutdown = self.begin_shutdown(&mut self.state.lock(), Drains::Release);
         shutdown.finish();
     }
 
-    fn begin_shutdown(&self, state: &mut State<T>, release: bool) -> PendingShutdown<T> {
-        state.releases += u64::from(release);
+    fn begin_shutdown(&self, state: &mut State<T>, drains: Drains) -> PendingShutdown<T> {
+        match drains {
+            Drains::Release => state.releases += 1,
+            Drains::Keep => {}
+        }
         self.items.notify_all();
         self.drained.notify_all();
         PendingShutdown {
@@ -260,21 +297,46 @@ impl<T: Item> Shared<T> {
         }
     }
 
-    /// Blocks until all items are processed, a shutdown releases the drains, or the deadline
-    /// passes. Returns whether all items are processed.
-    pub(super) fn drain(&self, deadline: Option<Instant>) -> bool {
-        let releases = self.shut_down(false);
+    /// Ends the queue, and blocks until all items are processed and the queue's thread has left user
+    /// code (Q7).
+    pub(super) fn drain(&self, timeout: Option<Duration>) -> Result<(), ShutdownError> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let releases = self
+            .change(|state, _, _| self.begin_shutdown(state, Drains::Keep))
+            .finish();
         let mut state = self.state.lock();
-        while !state.is_drained() && state.releases == releases {
-            match deadline {
-                None => self.drained.wait(&mut state),
-                Some(deadline) if self.drained.wait_until(&mut state, deadline).timed_out() => {
-                    break;
+        while let Some(stuck) = self.stuck(&state) {
+            // A `stop` ends the wait for items. If none are left, the thread ends on its own.
+            if state.releases != releases && !state.is_drained() {
+                return Err(ShutdownError::Interrupted { stuck: vec![stuck] });
+            }
+            match (timeout, deadline) {
+                (Some(after), Some(deadline)) => {
+                    let timed_out = self.drained.wait_until(&mut state, deadline).timed_out();
+                    // The last item may have ended at the deadline.
+                    if let (true, Some(stuck)) = (timed_out, self.stuck(&state)) {
+                        return Err(ShutdownError::TimedOut {
+                            after,
+                            stuck: vec![stuck],
+                        });
+                    }
                 }
-                Some(_) => {}
+                _ => self.drained.wait(&mut state),
             }
         }
-        state.is_drained()
+        Ok(())
+    }
+
+    /// Describes what a drain waits for: first the items, then the thread.
+    fn stuck(&self, state: &State<T>) -> Option<String> {
+        if state.is_drained() {
+            return state.timer_runs.then(|| self.timer_name());
+        }
+        let (name, processing, waiting) = (self.label(), state.processing(), state.depth());
+        let items = if processing == 1 { "item" } else { "items" };
+        Some(format!(
+            "{name}: {processing} {items} in process, {waiting} waiting"
+        ))
     }
 
     pub(super) fn wake_all(&self) {
@@ -287,8 +349,14 @@ impl<T: Item> Shared<T> {
         self.state.lock()
     }
 
+    /// Makes drains wait for the timer thread, which the caller starts.
+    pub(super) fn begin_timer(&self) {
+        self.state.lock().timer_runs = true;
+    }
+
     /// Runs the timer thread: queues delayed items when they are due, and measures unfinished work.
     pub(super) fn run_timer(&self) {
+        let _ended = TimerEnded(self);
         let mut now = self.clock.now();
         let mut refresh = self
             .meter

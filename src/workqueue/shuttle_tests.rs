@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{
-    AddOptions, DelayingQueue, RateLimiter, RateLimitingQueue, WorkItem, WorkQueue,
+    AddOptions, AnyWorkQueue, DelayingQueue, RateLimiter, RateLimitingQueue, WorkItem, WorkQueue,
     default_controller_rate_limiter,
 };
 use crate::base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::base::sync::{any, check, check_times, join_all, thread};
+use crate::error::ShutdownError;
 use crate::stop::{Stop, Stopper};
 use crate::time::Clock;
 
@@ -38,7 +39,7 @@ fn concurrently_added_items_are_all_taken() {
             thread::spawn(move || queue.add(item))
         });
         join_all(producers);
-        queue.shut_down();
+        queue.stop();
         assert_eq!(join_all(workers).iter().sum::<usize>(), 2);
         assert!(queue.is_empty());
     });
@@ -70,7 +71,7 @@ fn q5_processing_is_exclusive_and_misses_no_change() {
             newest.store(number, Ordering::SeqCst);
             queue.add("a");
         }
-        assert!(queue.shut_down_with_drain());
+        queue.shut_down(None).unwrap();
         assert_eq!(seen.load(Ordering::SeqCst), 3);
         join_all(workers);
     });
@@ -103,7 +104,7 @@ fn stopped_worker_wakes_the_next_worker() {
     });
 }
 
-/// Two drains wait while one item is processed twice. Both return `true`.
+/// Two drains wait while one item is processed twice. Both succeed.
 #[test]
 fn q7_drains_return_when_readded_items_are_done() {
     check(|| {
@@ -114,34 +115,38 @@ fn q7_drains_return_when_readded_items_are_done() {
         queue.add("b");
         let drains = [(); 2].map(|()| {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.shut_down_with_drain())
+            thread::spawn(move || queue.shut_down(None))
         });
         let worker = worker(&queue);
         queue.done(&item);
         // Take the remaining items here as well, because the other worker may have ended before "a"
         // was queued again.
         while queue.take().is_some() {}
-        assert_eq!(join_all(drains), [true, true]);
+        assert_eq!(join_all(drains), [Ok(()), Ok(())]);
         worker.join().unwrap();
         assert!(queue.is_empty());
     });
 }
 
-/// The drain waits for an item that no worker processes, until `shut_down` releases the drain.
+/// The drain waits for an item that no worker processes, until `stop` releases the drain.
 #[test]
-fn q7_shut_down_at_any_point_ends_drain() {
+fn q7_stop_at_any_point_ends_drain() {
     check(|| {
         let queue = queue();
         queue.add("a");
         let drain = thread::spawn({
             let queue = Arc::clone(&queue);
-            move || queue.shut_down_with_drain()
+            move || queue.shut_down(None)
         });
-        while !queue.shutting_down() {
+        while !queue.is_stopped() {
             thread::yield_now();
         }
-        queue.shut_down();
-        assert!(!drain.join().unwrap());
+        queue.stop();
+        let stuck = vec!["workqueue: 0 items in process, 1 waiting".to_owned()];
+        assert_eq!(
+            drain.join().unwrap(),
+            Err(ShutdownError::Interrupted { stuck })
+        );
     });
 }
 
@@ -204,7 +209,7 @@ fn q11_delayed_items_are_delivered() {
     });
 }
 
-/// `shut_down` and drop join the timer thread, whatever it does at that moment.
+/// `shut_down` and drop join the timer thread, whatever it does at that moment. `stop` ends it.
 #[test]
 fn q14_timer_thread_ends_with_the_queue() {
     check(|| {
@@ -213,8 +218,9 @@ fn q14_timer_thread_ends_with_the_queue() {
             let queue = Arc::clone(&queue);
             move || queue.add_after("a", SECOND)
         });
-        match any(3) {
-            0 => queue.shut_down(),
+        match any(4) {
+            0 => queue.stop(),
+            2 => drop(queue.shut_down(Duration::ZERO)),
             1 => queue.add_after("b", SECOND * 2),
             _ => {}
         }
@@ -253,7 +259,7 @@ fn pq4_adds_of_a_delayed_item_miss_no_change() {
             newest.store(number, Ordering::SeqCst);
             queue.add_with("a", options);
         }
-        assert!(queue.shut_down_with_drain());
+        queue.shut_down(None).unwrap();
         assert_eq!(seen.load(Ordering::SeqCst), 3);
         join_all(workers);
     });
@@ -267,7 +273,7 @@ fn q15_rate_limited_item_is_retried() {
             SECOND
         }
         fn forget(&self, _: &&'static str) {}
-        fn num_requeues(&self, _: &&'static str) -> usize {
+        fn requeues(&self, _: &&'static str) -> usize {
             0
         }
     }
@@ -282,7 +288,7 @@ fn q15_rate_limited_item_is_retried() {
             thread::spawn(move || {
                 while let Some(item) = queue.take() {
                     match tries.fetch_add(1, Ordering::SeqCst) {
-                        2 => queue.shut_down(),
+                        2 => queue.stop(),
                         _ => queue.add_rate_limited(*item),
                     }
                 }

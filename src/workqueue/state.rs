@@ -36,10 +36,12 @@ pub(super) struct State<T> {
     next_ticket: Ticket,
     pub(super) delayed: Delayed<T>,
     pub(super) shutting_down: bool,
-    /// How often `shut_down` has released blocked drains.
+    /// How often `stop` has released blocked drains.
     pub(super) releases: u64,
     /// Wakes the timer thread if it waits.
     pub(super) timer: Option<Stopper>,
+    /// Whether the timer thread has been started and may still be in user code.
+    pub(super) timer_runs: bool,
 }
 
 /// Identifies one processing of one item.
@@ -136,6 +138,7 @@ impl<T: Item> State<T> {
             shutting_down: false,
             releases: 0,
             timer: None,
+            timer_runs: false,
         }
     }
 

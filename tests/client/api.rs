@@ -121,7 +121,7 @@ fn verbs_send_expected_method_path_headers_body() {
     let body = json!({"x": 1});
     for (patch, kind) in [
         (Patch::merge(&body), "merge-patch+json"),
-        (Patch::json(&body).force(), "json-patch+json"),
+        (Patch::json(&body).force(true), "json-patch+json"),
         (Patch::strategic_merge(&body), "strategic-merge-patch+json"),
     ] {
         widgets.patch("a", &patch, &stop).unwrap();
@@ -151,7 +151,10 @@ fn verbs_send_expected_method_path_headers_body() {
             whole
         ]
     );
-    widgets.status().patch("a", &patch.force(), &stop).unwrap();
+    widgets
+        .status()
+        .patch("a", &patch.force(true), &stop)
+        .unwrap();
     assert_eq!(
         request_parts(&server, &[])[0],
         format!("PATCH {one}/status?fieldManager=a%20b%26c&force=true")

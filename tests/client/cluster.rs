@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
-use k8s_informer::object::GroupVersionResource;
+use k8s_informer::object::{GroupVersionResource, ResourceVersion};
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, Stop, Stopper};
 
@@ -195,7 +195,7 @@ fn watch_delivers_create_update_delete_and_stops_at_once() {
     let mut options = ListOptions::default();
     options.resource_version = list["metadata"]["resourceVersion"]
         .as_str()
-        .map(str::to_owned);
+        .and_then(ResourceVersion::new);
     let watch_stop = stop.child();
     let mut body = watcher.watch(&options, &watch_stop).unwrap();
 

@@ -4,8 +4,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::client::WaitError;
 use k8s_informer::client::crds::InstallOptions;
+use k8s_informer::error::WaitError;
+use k8s_informer::informer::Source;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{DynamicObject, SharedInformerFactory, Stopper};
 use k8s_informer_testing::{Fault, RequestRecord, Verb};
@@ -92,20 +93,18 @@ fn installed_resources_are_established_and_served() {
             .is_no_match()
     );
     install(&world, &[definition("Team"), definition("Player")]).unwrap();
-    let factory = SharedInformerFactory::builder(world.client.clone()).build();
+    let factory = SharedInformerFactory::new(world.client.clone());
     for plural in ["teams", "players"] {
         let found = world.client.discover(plural, &world.stop).unwrap();
         assert_eq!(
             found.resource,
             GroupVersionResource::new("acme.test", "v1", plural)
         );
-        factory.dynamic(found.resource);
+        factory.informer_for(Source::dynamic(found.resource));
     }
     factory.start(&world.stop).unwrap();
-    factory
-        .wait_for_cache_sync_with(TIMEOUT, &world.stop)
-        .unwrap();
-    factory.shutdown();
+    factory.wait_for_cache_sync(TIMEOUT, &world.stop).unwrap();
+    factory.shut_down(None).unwrap();
 }
 
 #[test]
@@ -266,7 +265,7 @@ fn fields_of_another_manager_are_taken_only_with_force() {
     ours["spec"]["names"]["shortNames"] = json!(["tm"]);
     let error = install(&world, &[ours.clone()]).unwrap_err();
     assert!(
-        error.is_refused() && error.last_error.as_ref().unwrap().is_conflict(),
+        error.is_refused() && error.last_error().unwrap().is_conflict(),
         "{error}"
     );
     assert!(
@@ -275,7 +274,7 @@ fn fields_of_another_manager_are_taken_only_with_force() {
     );
     world
         .client
-        .install_crds([&ours], &options().force(), &world.stop)
+        .install_crds([&ours], &options().force(true), &world.stop)
         .unwrap();
     assert_eq!(
         world.client.discover("tm", &world.stop).unwrap().kind.kind,
@@ -298,7 +297,7 @@ fn definition_being_deleted_is_applied_again_when_it_is_gone() {
         &[definition("Team"), definition("Player")],
         &options(),
         || {
-            assert!(world.server.wait_for_watches(1, TIMEOUT));
+            world.server.wait_for_watches(1, TIMEOUT).unwrap();
             let release = json!({"metadata": {"finalizers": null}});
             world.server.patch(&format!("{teams}/a"), release).unwrap();
         },
@@ -370,10 +369,7 @@ fn refused_apply_ends_the_installation() {
         world.server.fail_next(Fault::status(code).on(Verb::Patch));
         let error = install(&world, &[definition("Team"), definition("Player")]).unwrap_err();
         assert!(error.is_refused(), "{error}");
-        assert_eq!(
-            error.last_error.as_ref().unwrap().status().unwrap().code,
-            code
-        );
+        assert_eq!(error.last_error().unwrap().status().unwrap().code, code);
         let start = "failed installing teams.acme.test, players.acme.test: apply \
                      customresourcedefinitions.apiextensions.k8s.io \"teams.acme.test\": ";
         assert!(error.to_string().starts_with(start), "{error}");
@@ -402,12 +398,15 @@ fn timeout_names_what_is_missing() {
     let error = during(&world, &[definition("Team")], &options, || {
         let is_watch = |request: &RequestRecord| request.verb() == Verb::Watch;
         let is_watching = |all: &[RequestRecord]| all.iter().any(is_watch);
-        assert!(world.server.wait_for_requests(is_watching, TIMEOUT));
-        assert!(world.clock.until_waits(1, TIMEOUT));
+        world
+            .server
+            .wait_for_requests(is_watching, TIMEOUT)
+            .unwrap();
+        world.clock.wait_for_waits(1, TIMEOUT).unwrap();
         world.clock.advance(Duration::from_secs(60));
     })
     .unwrap_err();
-    assert!(error.timed_out(), "{error}");
+    assert!(error.is_timed_out(), "{error}");
     assert_eq!(
         error.to_string(),
         "timed out after 60s installing teams.acme.test; last seen: \"teams.acme.test\" not established yet"
@@ -418,13 +417,13 @@ fn timeout_names_what_is_missing() {
         .server
         .fail_next(Fault::status(404).on(Verb::List).resource("teams").always());
     let error = during(&world, &[definition("Team")], &options, || {
-        assert!(world.clock.until_waits(2, TIMEOUT));
+        world.clock.wait_for_waits(2, TIMEOUT).unwrap();
         world.clock.advance(Duration::from_secs(60));
     })
     .unwrap_err();
     let end = "last seen: teams.v1.acme.test cannot be listed yet";
     assert!(
-        error.timed_out() && error.to_string().ends_with(end),
+        error.is_timed_out() && error.to_string().ends_with(end),
         "{error}"
     );
 }
@@ -436,7 +435,10 @@ fn stop_ends_the_installation() {
     let error = during(&world, &[definition("Team")], &options(), || {
         let is_watch = |request: &RequestRecord| request.verb() == Verb::Watch;
         let is_watching = |all: &[RequestRecord]| all.iter().any(is_watch);
-        assert!(world.server.wait_for_requests(is_watching, TIMEOUT));
+        world
+            .server
+            .wait_for_requests(is_watching, TIMEOUT)
+            .unwrap();
         world.stop.stop();
     })
     .unwrap_err();
@@ -519,7 +521,7 @@ fn timeout_names_the_failed_discovery_of_the_group() {
         &[definition("Team")],
         &options().timeout(minute),
         || {
-            assert!(world.clock.until_waits(2, TIMEOUT));
+            world.clock.wait_for_waits(2, TIMEOUT).unwrap();
             world.clock.advance(minute);
         },
     )
@@ -527,7 +529,7 @@ fn timeout_names_the_failed_discovery_of_the_group() {
     let end = "discovery lacks teams.v1.acme.test; last error: the API server of the group does not respond (503 \
                ServiceUnavailable)";
     assert!(
-        error.timed_out() && error.to_string().ends_with(end),
+        error.is_timed_out() && error.to_string().ends_with(end),
         "{error}"
     );
 }

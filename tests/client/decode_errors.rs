@@ -90,18 +90,21 @@ fn api_decode_error_names_field_without_value() {
 #[test]
 fn informer_decode_error_names_field_without_value() {
     let (_server, client) = cluster();
-    let factory = SharedInformerFactory::builder(client).build();
+    let factory = SharedInformerFactory::new(client);
     let pods = factory.informer::<MistypedPod>();
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
-    let error = factory.wait_for_cache_sync(&stop).unwrap_err().to_string();
+    let error = factory
+        .wait_for_cache_sync(None, &stop)
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains(FIELD) && !error.contains("s3cret"),
         "{error}"
     );
     assert_names_field(&pods.status().undecodable.unwrap());
     assert_names_field(&pods.status().last_error.unwrap());
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
 }
 
 #[test]

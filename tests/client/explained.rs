@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_informer::client::{ExecConfig, KubeconfigOptions};
+use k8s_informer::informer::Source;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{
     Client, Config, Error, ObjectMeta, SharedInformerFactory, Stop, Stopper, impl_object,
@@ -109,17 +110,19 @@ fn discovery_is_read_only_to_explain_an_error() {
 #[test]
 fn informer_error_names_similar_resources() {
     let (_server, client, stop) = world();
-    let factory = SharedInformerFactory::builder(client).build();
-    let informer = factory.dynamic(GroupVersionResource::new("batch", "v1", "deployments"));
+    let factory = SharedInformerFactory::new(client);
+    let informer = factory.informer_for(Source::dynamic(GroupVersionResource::new(
+        "batch",
+        "v1",
+        "deployments",
+    )));
     factory.start(&stop).unwrap();
-    let error = factory
-        .wait_for_cache_sync_with(TIMEOUT, &stop)
-        .unwrap_err();
+    let error = factory.wait_for_cache_sync(TIMEOUT, &stop).unwrap_err();
     let similar = "similar names: deployments.apps";
     assert!(error.to_string().contains(similar), "{error}");
     let last = informer.status().last_error.unwrap();
     assert!(last.to_string().ends_with(similar), "{last}");
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
 }
 
 fn unauthorized(config: Config) -> String {

@@ -242,7 +242,7 @@ fn list_or_watch_with_wrong_content_type_is_rejected() {
     ] {
         let server =
             Server::start(move |_| Reply::Write(reply("200 OK", headers, "<html>s3cret</html>")));
-        let config = Config::new(server.url()).disable_compression(true);
+        let config = Config::new(server.url()).compression(false);
         let pods = Client::new(config).unwrap().lister_watcher(&pods(), None);
         for (verb, body) in [
             ("list", pods.list(&ListOptions::default(), &Stop::never())),

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use k8s_informer::error::{Status, StatusCause, StatusDetails};
 use k8s_informer::object::{
-    Compact, FullMetadata, FullObjectMeta, PartialObjectMetadata, StringMap,
+    Compact, FullMetadata, FullObjectMeta, PartialObjectMetadata, ResourceVersion, StringMap,
 };
 use k8s_informer::{
     Client, Config, DynamicObject, Error, Object, ObjectMeta, Stop, Stopper, impl_full_metadata,
@@ -215,7 +215,8 @@ fn lists_and_events_with_nulls_are_read() {
     let list = Fault::response(200, "application/json", list.to_string());
     server.fail_next(list.on(Verb::List));
     let list = maps.list(&options, &stop).unwrap();
-    assert_eq!((&*list.resource_version, list.items.len()), ("7", 1));
+    assert_eq!(list.resource_version, ResourceVersion::new("7"));
+    assert_eq!(list.items.len(), 1);
     assert_eq!(list.items[0].label("x"), Some(""));
 
     let events = [

@@ -1,7 +1,7 @@
 //! Every path segment is checked before a request is sent.
 
 use k8s_informer::client::Request;
-use k8s_informer::informer::{InformerScope, Source};
+use k8s_informer::informer::{FactoryOptions, InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListerWatcherSource};
 use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop, Stopper};
@@ -167,10 +167,12 @@ fn scope_with_invalid_namespace_fails_to_start() {
     for bad in [
         "Bad/NS", "..", "Upper", "-a", "a-", "a.b", "a_b", "é", &long,
     ] {
-        let factory = SharedInformerFactory::builder(client(&server)).build();
-        let good = factory.dynamic(GroupVersionResource::new("", "v1", "nodes"));
+        let factory = SharedInformerFactory::new(client(&server));
+        let good = factory.informer_for(Source::dynamic(GroupVersionResource::new(
+            "", "v1", "nodes",
+        )));
         let scope = InformerScope::all().namespace("good").namespace(bad);
-        let informer = factory.informer_of(Source::dynamic(pods()).scope(scope.clone()));
+        let informer = factory.informer_for(Source::dynamic(pods()).scope(scope.clone()));
         let error = factory.start(&Stop::never()).expect_err(bad).to_string();
         assert!(
             error.contains("pods") && error.contains("not a DNS label"),
@@ -179,12 +181,14 @@ fn scope_with_invalid_namespace_fails_to_start() {
         assert!(error.contains(&format!("namespace {bad:?}")), "{error}");
         assert!(!informer.has_synced() && !good.is_stopped());
         let error = factory
-            .wait_for_cache_sync_with(SOON, &Stop::never())
+            .wait_for_cache_sync(SOON, &Stop::never())
             .unwrap_err();
-        assert!(error.unsynced.iter().all(|one| one.not_started), "{error}");
+        assert!(
+            error.unsynced().iter().all(|one| one.not_started),
+            "{error}"
+        );
 
-        let observed = SharedInformerFactory::builder(client(&server))
-            .build()
+        let observed = SharedInformerFactory::new(client(&server))
             .observe(Source::dynamic(pods()))
             .scope(scope)
             .start();
@@ -196,8 +200,8 @@ fn scope_with_invalid_namespace_fails_to_start() {
         );
     }
     for (resource, what, bad) in bad_resources() {
-        let factory = SharedInformerFactory::builder(client(&server)).build();
-        factory.dynamic(resource);
+        let factory = SharedInformerFactory::new(client(&server));
+        factory.informer_for(Source::dynamic(resource));
         let error = factory.start(&Stop::never()).expect_err(bad).to_string();
         assert!(
             error.contains(&format!("{what} {bad:?} can't be part of a path")),
@@ -206,11 +210,11 @@ fn scope_with_invalid_namespace_fails_to_start() {
     }
     assert_eq!(server.accepted(), 0, "a request was sent");
     let longest = "a".repeat(63);
-    let factory = SharedInformerFactory::builder(client(&server))
-        .namespace("a-1")
-        .namespace(longest)
-        .build();
-    factory.dynamic(pods());
+    let factory = SharedInformerFactory::with_options(
+        client(&server),
+        FactoryOptions::new().namespace("a-1").namespace(longest),
+    );
+    factory.informer_for(Source::dynamic(pods()));
     factory.start(&Stop::never()).unwrap();
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
 }

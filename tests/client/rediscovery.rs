@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::client::discovery::DiscoveredResource;
+use k8s_informer::informer::{FactoryOptions, Source};
 use k8s_informer::object::{GroupVersionKind, GroupVersionResource};
 use k8s_informer::reflector::{ListWatch, ListerWatcher, ListerWatcherSource};
 use k8s_informer::{Client, Config, SharedInformerFactory, Stop, Stopper};
@@ -288,19 +289,25 @@ fn factory_finds_resources_by_name() {
         .create("/api/v1/nodes", json!({"metadata": {"name": "n"}}))
         .unwrap();
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client)
-        .namespace("web")
-        .build();
+    let factory =
+        SharedInformerFactory::with_options(client, FactoryOptions::new().namespace("web"));
 
-    let by_name = factory.dynamic(factory.find_resource("deployments.apps", &stop).unwrap());
-    let by_resource = factory.dynamic(GroupVersionResource::new("apps", "v1", "deployments"));
+    let by_name = factory.informer_for(Source::dynamic(
+        factory.find_resource("deployments.apps", &stop).unwrap(),
+    ));
+    let by_resource = factory.informer_for(Source::dynamic(GroupVersionResource::new(
+        "apps",
+        "v1",
+        "deployments",
+    )));
     for name in ["deploy", "Deployment", "Deployment.v1.apps"] {
-        let same = factory.dynamic(factory.find_resource(name, &stop).unwrap());
+        let same =
+            factory.informer_for(Source::dynamic(factory.find_resource(name, &stop).unwrap()));
         assert!(same.is_same(&by_name), "{name}");
     }
     assert!(by_resource.is_same(&by_name));
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
+    factory.wait_for_cache_sync(SOON, &stop).unwrap();
     assert_eq!(
         by_name.lister().list().len(),
         1,
@@ -316,14 +323,14 @@ fn factory_finds_resources_by_name() {
     );
     let stopped = Stopper::new();
     stopped.stop();
-    let other_server = SharedInformerFactory::builder(self::client(&Server::mute())).build();
+    let other_server = SharedInformerFactory::new(self::client(&Server::mute()));
     assert!(
         other_server
             .find_resource("pods", &stopped)
             .unwrap_err()
             .is_stopped()
     );
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
 }
 
 /// One of several API servers does not know a new definition yet.
@@ -345,7 +352,7 @@ fn find_resource_asks_again_before_a_name_is_missing() {
     let old = Fault::response(200, content_type, document.to_string());
     server.fail_next(old.when(|request| request.path() == "/apis").times(2));
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client).build();
+    let factory = SharedInformerFactory::new(client);
     let found = factory.find_resource("gizmos", &Stop::never()).unwrap();
     assert_eq!(
         found,
@@ -356,7 +363,7 @@ fn find_resource_asks_again_before_a_name_is_missing() {
 
 #[test]
 fn find_resource_rejects_unwatchable_resources() {
-    let factory = SharedInformerFactory::builder(client(&recorded_server())).build();
+    let factory = SharedInformerFactory::new(client(&recorded_server()));
     for (name, verb) in [("tokenreviews", "list"), ("componentstatuses", "watch")] {
         let error = factory.find_resource(name, &Stop::never()).unwrap_err();
         let text = error.to_string();
@@ -383,7 +390,7 @@ fn find_resource_fails_for_source_without_discovery() {
             Arc::new(ListWatch::new(|_, _| unreachable!(), |_, _| unreachable!()))
         }
     }
-    let factory = SharedInformerFactory::builder(Nameless).build();
+    let factory = SharedInformerFactory::new(Nameless);
     let error = factory
         .find_resource("deployments.apps", &Stop::never())
         .unwrap_err();

@@ -246,10 +246,7 @@ impl Scene {
                 is_backing_off: Box::new(|| false),
             };
         }
-        let options = SharedIndexInformerOptions {
-            reflector,
-            ..SharedIndexInformerOptions::default()
-        };
+        let options = SharedIndexInformerOptions::new().reflector(reflector);
         let informer = SharedIndexInformer::<DynamicObject>::new(pods, options);
         informer.add_handler(handler).unwrap();
         let status = informer.clone();

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, DeleteOptions, FieldValidation, Patch};
-use k8s_informer::object::GroupVersionResource;
-use k8s_informer::reflector::ListOptions;
+use k8s_informer::object::{GroupVersionResource, ResourceVersion};
+use k8s_informer::reflector::{ListOptions, ResourceVersionMatch};
 use k8s_informer::{
     Client, Config, DynamicObject, Error, Object, ObjectMeta, Stop, Stopper, impl_object,
 };
@@ -95,10 +95,10 @@ fn list_and_watch_send_their_options_as_query() {
     let server =
         Server::start(|_| Reply::WriteAndClose(reply("200 OK", "", &list(json!({}), &[]))));
     let stop = Stopper::new();
-    let mut options = all();
-    options.label_selector = "a in (b)".to_owned();
-    options.resource_version = Some("0".to_owned());
-    options.limit = Some(7);
+    let mut options = ListOptions::new()
+        .label_selector("a in (b)")
+        .resource_version(ResourceVersion::new("0"))
+        .limit(7);
     counteds(&server).list(&options, &stop).unwrap();
     let collection = "GET /apis/example.com/v1/namespaces/n/counteds";
     let query = "labelSelector=a%20in%20%28b%29&resourceVersion=0&limit=7";
@@ -163,9 +163,10 @@ fn rejected_request_names_its_selectors() {
         let kind = "Content-Type: application/json\r\n";
         Reply::Write(reply("400 Bad Request", kind, &refusal))
     });
-    let (api, stop, mut options) = (counteds(&server), Stopper::new(), all());
-    options.label_selector = "a in (b\n".to_owned();
-    options.field_selector = "x".to_owned();
+    let (api, stop) = (counteds(&server), Stopper::new());
+    let options = ListOptions::new()
+        .label_selector("a in (b\n")
+        .field_selector("x");
     let what = r#"counteds.example.com in namespace "n": label selector "a in (b\n": field selector "x": "#;
     let errors = [
         ("list", api.list(&options, &stop).unwrap_err()),
@@ -207,7 +208,8 @@ fn list_without_items_is_empty() {
     let lists: Vec<_> = pages.iter().chain([&list]).collect();
     assert_eq!(lists.len(), 3);
     for list in lists {
-        assert_eq!((list.items.len(), &*list.resource_version), (0, "7"));
+        assert_eq!(list.resource_version, ResourceVersion::new("7"));
+        assert!(list.items.is_empty());
     }
 }
 
@@ -304,11 +306,10 @@ fn pages_follow_continue_token_until_first_error() {
             reply("200 OK", "", &list(metadata, &[Some(1), Some(2)]))
         })
     });
-    let mut options = all();
-    options.label_selector = "a".to_owned();
-    options.resource_version = Some("5".to_owned());
-    options.resource_version_match =
-        Some(k8s_informer::reflector::ResourceVersionMatch::NotOlderThan);
+    let options = ListOptions::new()
+        .label_selector("a")
+        .resource_version(ResourceVersion::new("5"))
+        .resource_version_match(ResourceVersionMatch::NotOlderThan);
     let mut pages = counteds(&server).pages(&options, &Stop::never());
     assert_eq!(
         server.accepted(),
@@ -494,7 +495,7 @@ fn write_options_are_sent_with_writes_only() {
     assert_eq!(line, format!("PATCH {collection}/a/scale?{query}"));
     assert_eq!(body, r#"{"spec":7}"#);
     // An apply uses the field manager of its patch instead of the API's field manager.
-    api.patch("a", &Patch::apply("other", json!({})).force(), &stop)
+    api.patch("a", &Patch::apply("other", json!({})).force(true), &stop)
         .unwrap();
     let query = query.replace("me%20%26%20you", "other");
     assert_eq!(
@@ -509,8 +510,7 @@ fn write_options_are_sent_with_writes_only() {
         next_request(&server),
         (format!("DELETE {collection}/a"), dry.to_owned())
     );
-    let mut selected = all();
-    selected.label_selector = "a=b".to_owned();
+    let selected = ListOptions::new().label_selector("a=b");
     api.delete_collection(&none, &selected, &stop).unwrap();
     assert_eq!(
         next_request(&server),

@@ -5,8 +5,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::client::KubeconfigOptions;
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
-use k8s_informer::client::{KubeconfigOptions, WaitError};
+use k8s_informer::error::WaitError;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{Client, Config, DynamicObject, Object, ObjectMeta, Stop, Stopper, impl_object};
 use k8s_informer_testing::{ApiResource, ApiServer, FakeClock, Fault, Verb};
@@ -71,22 +72,22 @@ impl World {
 
     /// Waits until this many waits of the clock have begun, and lets the last one end.
     pub(crate) fn end_wait(&self, number: usize) -> Duration {
-        assert!(self.clock.until_waits(number, TIMEOUT), "wait {number}");
+        self.clock.wait_for_waits(number, TIMEOUT).unwrap();
         let wait = self.clock.waits()[number - 1];
         self.clock.advance(wait);
         wait
     }
 
     fn watch_is_open(&self) {
-        assert!(self.server.wait_for_watches(1, TIMEOUT));
+        self.server.wait_for_watches(1, TIMEOUT).unwrap();
     }
 
     /// Breaks the open watch, and waits until the server has closed it.
     fn break_watch(&self, number: usize, how: impl FnOnce() -> usize) {
         self.watch_is_open();
         assert_eq!(how(), 1);
-        assert!(self.clock.until_waits(number, TIMEOUT), "wait {number}");
-        assert!(self.server.wait_for_watches(0, TIMEOUT));
+        self.clock.wait_for_waits(number, TIMEOUT).unwrap();
+        self.server.wait_for_watches(0, TIMEOUT).unwrap();
     }
 
     /// Runs `wait` on a thread, and `meanwhile` on this one. Returns the result of `wait`.
@@ -316,18 +317,16 @@ impl Phase {
     fn reached(&self, world: &World, timeouts: usize) {
         match self.name {
             "watch" => world.watch_is_open(),
-            "list" => assert!(
-                world
-                    .server
-                    .wait_for_requests(|all| !all.is_empty(), TIMEOUT)
-            ),
+            "list" => world
+                .server
+                .wait_for_requests(|all| !all.is_empty(), TIMEOUT)
+                .unwrap(),
             _ => {}
         }
-        assert!(
-            world.clock.until_waits(self.waits + timeouts, TIMEOUT),
-            "{}",
-            self.name
-        );
+        world
+            .clock
+            .wait_for_waits(self.waits + timeouts, TIMEOUT)
+            .unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
 }
 
@@ -351,7 +350,7 @@ fn stop_ends_wait_in_every_phase() {
                 )
                 .unwrap_err();
             assert!(
-                error.is_stopped() && !error.timed_out(),
+                error.is_stopped() && !error.is_timed_out(),
                 "{}: {error}",
                 phase.name
             );
@@ -396,7 +395,7 @@ fn timeout_ends_wait_in_every_phase() {
             )
             .unwrap_err();
         assert!(
-            error.timed_out() && !error.is_stopped(),
+            error.is_timed_out() && !error.is_stopped(),
             "{}: {error}",
             phase.name
         );
@@ -408,8 +407,7 @@ fn timeout_ends_wait_in_every_phase() {
             "{text}"
         );
         let code = error
-            .last_error
-            .as_ref()
+            .last_error()
             .and_then(|error| Some(error.status()?.code));
         let expected = match phase.name {
             "back-off" => Some(503),
@@ -438,14 +436,17 @@ fn last_error_is_forgotten_after_a_list() {
             },
             || {
                 // The first wait is that of the timeout, unless the back-off begins earlier.
-                assert!(world.clock.until_waits(2, TIMEOUT));
+                world.clock.wait_for_waits(2, TIMEOUT).unwrap();
                 world.clock.advance(Duration::from_secs(1));
                 world.watch_is_open();
                 world.clock.advance(minute);
             },
         )
         .unwrap_err();
-    assert!(error.timed_out() && error.last_error.is_none(), "{error}");
+    assert!(
+        error.is_timed_out() && error.last_error().is_none(),
+        "{error}"
+    );
 }
 
 #[test]
@@ -455,8 +456,11 @@ fn errors_that_do_not_heal_end_the_wait_at_once() {
             let world = World::new();
             world.server.fail_next(Fault::status(code).on(verb));
             let error = wait_for_red(&world).unwrap_err();
-            assert!(error.is_refused() && !error.timed_out(), "{code}: {error}");
-            let last = error.last_error.as_ref().unwrap();
+            assert!(
+                error.is_refused() && !error.is_timed_out(),
+                "{code}: {error}"
+            );
+            let last = error.last_error().unwrap();
             assert_eq!(last.status().unwrap().code, code);
             let text = error.to_string();
             let start = "failed waiting for configmaps \"a\" in namespace \"default\": ";
@@ -489,7 +493,7 @@ fn body_above_the_limit_ends_the_wait_at_once() {
         error.is_refused() && error.to_string().ends_with(end),
         "{error}"
     );
-    assert!(error.last_error.unwrap().is_decode());
+    assert!(error.last_error().unwrap().is_decode());
 }
 
 #[test]
@@ -520,7 +524,7 @@ fn expired_id_token_ends_the_wait_at_once() {
         error.is_refused() && error.to_string().contains(text),
         "{error}"
     );
-    assert!(error.last_error.unwrap().is_credentials());
+    assert!(error.last_error().unwrap().is_credentials());
 }
 
 #[test]
@@ -708,7 +712,7 @@ fn timeout_of_a_condition_names_it_without_object_contents() {
                 },
                 || {
                     world.watch_is_open();
-                    assert!(world.clock.until_waits(1, TIMEOUT));
+                    world.clock.wait_for_waits(1, TIMEOUT).unwrap();
                     world.clock.advance(minute);
                 },
             )
@@ -738,13 +742,13 @@ fn undecodable_object_is_the_last_error_until_it_is_gone() {
                     .wait_for("a", |map| map.is_some(), minute, &world.stop)
             },
             || {
-                assert!(world.clock.until_waits(2, TIMEOUT));
+                world.clock.wait_for_waits(2, TIMEOUT).unwrap();
                 world.clock.advance(minute);
             },
         )
         .unwrap_err();
     assert!(
-        error.timed_out() && error.last_error.as_ref().unwrap().is_decode(),
+        error.is_timed_out() && error.last_error().unwrap().is_decode(),
         "{error}"
     );
     assert!(!error.to_string().contains("s3cret"), "{error}");
@@ -825,7 +829,7 @@ fn recreated_object_counts_as_gone_only_with_a_uid() {
             },
             || {
                 world.watch_is_open();
-                assert!(world.clock.until_waits(2, TIMEOUT));
+                world.clock.wait_for_waits(2, TIMEOUT).unwrap();
                 world.clock.advance(Duration::from_secs(1));
             },
         )
@@ -869,7 +873,7 @@ fn condition_waits_for_the_observed_generation_of_the_status() {
         let stop = &world.stop;
         let waiter = scope
             .spawn(move || deployments.wait_for_condition("web", "Available", "True", None, stop));
-        assert!(world.server.wait_for_watches(1, TIMEOUT));
+        world.server.wait_for_watches(1, TIMEOUT).unwrap();
         world
             .server
             .patch(&status, available(generation + 1))

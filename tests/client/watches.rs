@@ -5,6 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::client::api::{Api, WatchEvent, WatchEvents};
+use k8s_informer::object::ResourceVersion;
+use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, Config, Error, Object, Stop, Stopper};
 use serde_json::{Value, json};
 
@@ -31,8 +33,7 @@ fn counted(name: &str, version: &str, count: u32) -> Value {
 }
 
 fn watch_from(api: &Api<Counted>, version: &str) -> WatchEvents<Counted> {
-    let mut options = all();
-    options.resource_version = Some(version.to_owned());
+    let options = ListOptions::new().resource_version(ResourceVersion::new(version));
     api.watch(&options, &Stop::never()).unwrap()
 }
 

@@ -1,26 +1,26 @@
 use k8s_informer::Deleted;
 use k8s_informer::object::KeyError;
-use k8s_informer::queue::{Delta, DeltaFifo, Deltas, PopError, Queue};
+use k8s_informer::queue::{Delta, DeltaFifo, DeltaFifoOptions, Deltas, Origin, PopError, Queue};
 use k8s_informer::store::ReflectorStore;
 use serde_json::{Value, json};
 
 use super::Replay;
 use super::deltas::{read_delta, write_deltas};
 use super::known::Known;
-use super::object::{Obj, accessor, done, obj, objs, text, tombstone, transform};
+use super::object::{Obj, accessor, done, obj, objs, tombstone, transform, version};
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let known = Known::new(&config["known"]);
-    let mut builder =
-        DeltaFifo::builder(accessor()).emit_replaced(config["emit_replaced"].as_bool().unwrap());
+    let emit_replaced = config["emit_replaced"].as_bool().unwrap();
+    let mut options = DeltaFifoOptions::new().emit_replaced(emit_replaced);
     if let Some(known) = known.objects() {
-        builder = builder.known_objects(known);
+        options = options.known_objects(known);
     }
     if let Some(transform) = transform(&config["transform"]) {
-        builder = builder.transform(transform);
+        options = options.transform(transform);
     }
     Box::new(Subject {
-        queue: builder.build(),
+        queue: DeltaFifo::with_options(accessor(), options),
         known,
     })
 }
@@ -38,7 +38,7 @@ impl Replay for Subject {
             "update" => done(queue.update(obj(&step["obj"]))),
             "delete" => done(queue.delete(Deleted::Final(obj(&step["obj"])))),
             "delete_tombstone" => done(queue.delete(tombstone(step))),
-            "replace" => done(queue.replace(objs(&step["list"]), text(&step["rv"]))),
+            "replace" => done(queue.replace(objs(&step["list"]), version(step))),
             "resync" => done(queue.resync()),
             "pop" => self.pop(step["process"] == "error"),
             "has_synced" => json!({"value": queue.has_synced()}),
@@ -61,8 +61,8 @@ impl Subject {
             return json!({"would_block": true});
         }
         let mut initial = false;
-        let result = self.queue.pop(&mut |deltas, in_initial_list| {
-            initial = in_initial_list;
+        let result = self.queue.pop(&mut |deltas, origin| {
+            initial = origin == Origin::InitialList;
             if fails {
                 return Err("process".into());
             }
@@ -74,6 +74,7 @@ impl Subject {
             Err(PopError::Process { popped, .. }) => {
                 json!({"deltas": write_deltas(&popped), "initial": initial, "error": "process"})
             }
+            Err(other) => panic!("{other}"),
         }
     }
 }

@@ -5,7 +5,7 @@ use k8s_informer::object::KeyError;
 use k8s_informer::queue::{Delta, Entry};
 use serde_json::{Value, json};
 
-use super::object::{Obj, accessor, obj, text, tombstone};
+use super::object::{Obj, accessor, obj, text, tombstone, version_text};
 
 /// Reads a delta. Fails if its object has no key.
 pub(crate) fn read_delta(value: &Value) -> Result<Delta<Obj>, KeyError> {
@@ -48,14 +48,12 @@ pub(crate) fn write_delta(delta: &Delta<Obj>) -> Value {
         },
         Delta::ReplacedAll(list) => {
             let objects: Vec<&Obj> = list.objects().map(|object| &**object).collect();
-            let version = list.resource_version.as_ref().map(ToString::to_string);
-            let version = version.unwrap_or_default();
+            let version = version_text(list.resource_version.clone());
             json!({"type": "ReplacedAll", "rv": version, "objs": objects})
         }
         Delta::SyncAll => json!({"type": "SyncAll"}),
-        Delta::Bookmark(resource_version) => {
-            let version = resource_version.as_ref().map(ToString::to_string);
-            json!({"type": "Bookmark", "rv": version.unwrap_or_default()})
+        Delta::Bookmark(version) => {
+            json!({"type": "Bookmark", "rv": version_text(version.clone())})
         }
         other => panic!("{other:?}"),
     }

@@ -1,10 +1,10 @@
 use k8s_informer::Deleted;
-use k8s_informer::queue::{Fifo, PopError};
+use k8s_informer::queue::{Fifo, Origin, PopError};
 use k8s_informer::store::ReflectorStore;
 use serde_json::{Value, json};
 
 use super::Replay;
-use super::object::{Obj, accessor, done, obj, objs, sorted, text};
+use super::object::{Obj, accessor, done, obj, objs, sorted, version};
 
 pub(crate) fn build(_: &Value) -> Box<dyn Replay> {
     Box::new(Fifo::new(accessor()))
@@ -16,7 +16,7 @@ impl Replay for Fifo<Obj> {
             "add" => done(self.add(obj(&step["obj"]))),
             "update" => done(self.update(obj(&step["obj"]))),
             "delete" => done(self.delete(Deleted::Final(obj(&step["obj"])))),
-            "replace" => done(self.replace(objs(&step["list"]), text(&step["rv"]))),
+            "replace" => done(self.replace(objs(&step["list"]), version(step))),
             "resync" => done(self.resync()),
             "pop" => pop(self, step["process"] == "error"),
             "pop_all" => pop_all(self),
@@ -37,8 +37,8 @@ fn pop(queue: &Fifo<Obj>, fails: bool) -> Value {
         return json!({"would_block": true});
     }
     let (mut initial, mut done_during) = (false, false);
-    let result = queue.pop(&mut |_, in_initial_list| {
-        (initial, done_during) = (in_initial_list, queue.synced().is_done());
+    let result = queue.pop(&mut |_, origin| {
+        (initial, done_during) = (origin == Origin::InitialList, queue.synced().is_done());
         if fails { Err("process".into()) } else { Ok(()) }
     });
     match result {
@@ -47,14 +47,15 @@ fn pop(queue: &Fifo<Obj>, fails: bool) -> Value {
         Err(PopError::Process { popped, .. }) => {
             json!({"obj": *popped, "initial": initial, "done_during": done_during, "error": "process"})
         }
+        Err(other) => panic!("{other}"),
     }
 }
 
 fn pop_all(queue: &Fifo<Obj>) -> Value {
     let (mut objects, mut initial, mut done_during) = (Vec::new(), Vec::new(), Vec::new());
     while !queue.is_empty() {
-        let object = queue.pop(&mut |_, in_initial_list| {
-            initial.push(in_initial_list);
+        let object = queue.pop(&mut |_, origin| {
+            initial.push(origin == Origin::InitialList);
             done_during.push(queue.synced().is_done());
             Ok(())
         });

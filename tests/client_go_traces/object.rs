@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_informer::object::{Accessor, Key, KeyError};
+use k8s_informer::object::{Accessor, KeyError, ResourceVersion};
 use k8s_informer::store::{IndexError, IndexFunc, Indexers, StoreError, Transform};
 use k8s_informer::{Deleted, Object};
 use serde::{Deserialize, Serialize};
@@ -78,6 +78,16 @@ pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
+/// Returns the resource version of a step.
+pub(crate) fn version(step: &Value) -> Option<ResourceVersion> {
+    ResourceVersion::new(text(&step["rv"]))
+}
+
+/// Returns a version as client-go writes it: empty if there is none.
+pub(crate) fn version_text(version: Option<ResourceVersion>) -> String {
+    version.map_or(String::new(), |version| version.to_string())
+}
+
 pub(crate) fn transform(name: &Value) -> Option<Transform<Obj>> {
     match name.as_str().unwrap_or("none") {
         "none" => None,
@@ -132,9 +142,10 @@ pub(crate) fn sorted(mut objects: Vec<Arc<Obj>>) -> Value {
     json!(objects.iter().map(|object| &**object).collect::<Vec<_>>())
 }
 
-pub(crate) fn keys(mut keys: Vec<Key>) -> Value {
+/// Returns keys or values in the order of their texts.
+pub(crate) fn keys(mut keys: Vec<impl AsRef<str> + Ord>) -> Value {
     keys.sort();
-    json!(keys.iter().map(|key| &**key).collect::<Vec<_>>())
+    json!(keys.iter().map(AsRef::as_ref).collect::<Vec<_>>())
 }
 
 pub(crate) fn found(object: Option<Arc<Obj>>) -> Value {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::workqueue::{
-    AddOptions, ItemExponentialFailureRateLimiter, PriorityQueue, RateLimiter, WorkQueue,
+    AddOptions, AnyWorkQueue, ItemExponentialFailureRateLimiter, PriorityQueue, RateLimiter,
+    WorkQueue,
 };
 use k8s_informer_testing::FakeClock;
 use serde_json::{Value, json};
@@ -22,8 +23,7 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let clock = FakeClock::new();
     let limiter: Box<dyn RateLimiter<String>> = match &config["limiter"] {
         Value::Null => Box::new(ItemExponentialFailureRateLimiter::new(
-            Duration::from_millis(5),
-            Duration::from_secs(1000),
+            Duration::from_millis(5)..=Duration::from_secs(1000),
         )),
         config => rate_limiter::limiter(config, &clock),
     };
@@ -71,7 +71,7 @@ impl Subject {
         if self.waiting > 0 {
             return blocked;
         }
-        if !self.queue.shutting_down() {
+        if !self.queue.is_stopped() {
             return self.try_get().unwrap_or(blocked);
         }
         match self.queue.get_with_priority() {
@@ -82,7 +82,7 @@ impl Subject {
 
     /// Serves the waiting calls.
     fn serve(&mut self, handed: &mut Vec<Value>) {
-        while self.waiting > 0 && !self.queue.shutting_down() {
+        while self.waiting > 0 && !self.queue.is_stopped() {
             let Some(item) = self.try_get() else { return };
             handed.push(item);
             self.waiting -= 1;
@@ -99,7 +99,7 @@ impl Subject {
             options = options.after(Duration::from_millis(delay.try_into().unwrap_or(0)));
         }
         if step["rate_limited"] == true {
-            options = options.rate_limited();
+            options = options.rate_limited(true);
         }
         for item in step["items"].as_array().unwrap() {
             self.queue.add_with(text(item).to_owned(), options);
@@ -111,7 +111,7 @@ impl Replay for Subject {
     fn deviates(&self, step: &Value) -> Option<&'static str> {
         let depends = match text(&step["op"]) {
             // Ready items are still returned.
-            "get" | "get_waiting" => self.queue.shutting_down() && !self.queue.is_empty(),
+            "get" | "get_waiting" => self.queue.is_stopped() && !self.queue.is_empty(),
             // The drain waits.
             "shutdown_with_drain" => !self.queue.is_empty() || !self.processing.is_empty(),
             _ => false,
@@ -126,18 +126,18 @@ impl Replay for Subject {
         match op {
             "add" => self.add(step),
             "get" => result = self.get(),
-            "get_waiting" if self.queue.shutting_down() => result = self.get(),
+            "get_waiting" if self.queue.is_stopped() => result = self.get(),
             "get_waiting" => self.waiting += 1,
             "done" => {
                 self.processing.remove(&item());
                 self.queue.done(&item());
             }
             "forget" => self.queue.forget(&item()),
-            "num_requeues" => result = json!({"value": self.queue.num_requeues(&item())}),
+            "num_requeues" => result = json!({"value": self.queue.requeues(&item())}),
             "len" => result = json!({"value": self.queue.len()}),
-            "shutdown" => self.queue.shut_down(),
-            "shutdown_with_drain" => assert!(self.queue.shut_down_with_drain()),
-            "shutting_down" => result = json!({"value": self.queue.shutting_down()}),
+            "shutdown" => self.queue.stop(),
+            "shutdown_with_drain" => self.queue.shut_down(None).unwrap(),
+            "shutting_down" => result = json!({"value": self.queue.is_stopped()}),
             "advance_ms" => {
                 let mut rest = step["ms"].as_u64().unwrap();
                 while self.waiting > 0 && rest > 0 {
@@ -153,7 +153,7 @@ impl Replay for Subject {
             self.serve(&mut handed);
             handed.sort_by_key(Value::to_string);
             result["handed"] = handed.into();
-            if self.waiting > 0 && self.queue.shutting_down() {
+            if self.waiting > 0 && self.queue.is_stopped() {
                 let calls = 0..std::mem::take(&mut self.waiting);
                 let released = calls.filter(|_| self.queue.get().is_none());
                 result["shutdown"] = released.count().into();

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_informer::time::RateLimit;
 use k8s_informer::workqueue::{
     BucketRateLimiter, ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter,
     MaxOfRateLimiter, RateLimiter, WithMaxWaitRateLimiter,
@@ -25,22 +26,19 @@ pub(crate) fn limiter(config: &Value, clock: &FakeClock) -> Box<dyn RateLimiter<
     let clock_of_it = || Arc::new(clock.clone());
     match text(&config["kind"]) {
         "item_exponential" => Box::new(ItemExponentialFailureRateLimiter::new(
-            time("base_ns"),
-            time("max_ns"),
+            time("base_ns")..=time("max_ns"),
         )),
         "item_fast_slow" => {
             // The count in this crate cannot be negative. Zero has the same effect as a negative
             // count in client-go.
             let max_fast = config["max_fast"].as_i64().unwrap().try_into().unwrap_or(0);
-            Box::new(ItemFastSlowRateLimiter::new(
-                time("fast_ns"),
-                time("slow_ns"),
-                max_fast,
-            ))
+            Box::new(ItemFastSlowRateLimiter::new(time("slow_ns")).fast(time("fast_ns"), max_fast))
         }
         "bucket" => {
             let burst = config["burst"].as_i64().unwrap().try_into().unwrap_or(0);
-            let bucket = BucketRateLimiter::new(config["qps"].as_f64().unwrap(), burst);
+            let bucket = BucketRateLimiter::new(
+                RateLimit::per_second(config["qps"].as_f64().unwrap()).burst(burst),
+            );
             Box::new(bucket.with_clock(clock_of_it()))
         }
         "max_of" => {
@@ -58,8 +56,7 @@ pub(crate) fn limiter(config: &Value, clock: &FakeClock) -> Box<dyn RateLimiter<
         )),
         "default_controller" => Box::new(default_controller_rate_limiter_with_clock(clock_of_it())),
         "default_item" => Box::new(ItemExponentialFailureRateLimiter::new(
-            Duration::from_millis(1),
-            Duration::from_secs(1000),
+            Duration::from_millis(1)..=Duration::from_secs(1000),
         )),
         other => panic!("limiter {other}"),
     }
@@ -85,7 +82,7 @@ impl Replay for Subject {
                 self.limiter.forget(&item());
                 json!({})
             }
-            "num_requeues" => json!({"value": self.limiter.num_requeues(&item())}),
+            "num_requeues" => json!({"value": self.limiter.requeues(&item())}),
             "advance_ns" => {
                 self.clock.advance(nanoseconds(&step["ns"]));
                 json!({})

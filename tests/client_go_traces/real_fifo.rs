@@ -1,21 +1,21 @@
 use std::sync::Arc;
 
 use k8s_informer::Deleted;
-use k8s_informer::queue::{Deltas, PopError, Queue, RealFifo};
+use k8s_informer::queue::{Deltas, Origin, PopError, Queue, RealFifo, RealFifoOptions};
 use k8s_informer::store::ReflectorStore;
 use serde_json::{Map, Value, json};
 
 use super::Replay;
 use super::deltas::{write_delta, write_deltas};
-use super::object::{Obj, accessor, done, obj, objs, text, tombstone, transform};
+use super::object::{Obj, accessor, done, obj, objs, text, tombstone, transform, version};
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
-    let mut builder = RealFifo::builder(accessor());
+    let mut options = RealFifoOptions::new();
     if let Some(transform) = transform(&config["transform"]) {
-        builder = builder.transform(transform);
+        options = options.transform(transform);
     }
     Box::new(Subject {
-        queue: builder.build(),
+        queue: RealFifo::with_options(accessor(), options),
     })
 }
 
@@ -54,9 +54,9 @@ impl Subject {
             "update" => done(queue.update(obj(&step["obj"]))),
             "delete" => done(queue.delete(Deleted::Final(obj(&step["obj"])))),
             "delete_tombstone" => done(queue.delete(tombstone(step))),
-            "replace" => done(queue.replace(objs(&step["list"]), text(&step["rv"]))),
+            "replace" => done(queue.replace(objs(&step["list"]), version(step))),
             "resync" => done(queue.resync()),
-            "bookmark" => done(queue.bookmark(text(&step["rv"]))),
+            "bookmark" => done(queue.bookmark(version(step))),
             "has_synced" => json!({"value": queue.has_synced()}),
             "done_fired" => json!({"value": queue.synced().is_done()}),
             "is_closed" => json!({"value": queue.is_closed()}),
@@ -74,7 +74,7 @@ impl Subject {
             return json!({"would_block": true});
         }
         let mut reply = Map::new();
-        let mut process = |callback: &str, popped: &[Deltas<Obj>], initial: bool| {
+        let mut process = |callback: &str, popped: &[Deltas<Obj>], origin: Origin| {
             if batch {
                 reply.insert("callback".to_owned(), json!(callback));
             }
@@ -90,7 +90,7 @@ impl Subject {
                 }
                 deltas => drop(reply.insert("deltas".to_owned(), write_deltas(deltas))),
             }
-            reply.insert("initial".to_owned(), json!(initial));
+            reply.insert("initial".to_owned(), json!(origin == Origin::InitialList));
             reply.insert("done_during".to_owned(), json!(queue.synced().is_done()));
             if let Some(during) = step["during"].as_array() {
                 let during: Vec<_> = during
@@ -106,17 +106,17 @@ impl Subject {
         };
         let closed = match batch {
             false => {
-                let popped = queue.pop(&mut |deltas, initial| {
-                    process("single", std::slice::from_ref(deltas), initial)
+                let popped = queue.pop(&mut |deltas, origin| {
+                    process("single", std::slice::from_ref(deltas), origin)
                 });
                 matches!(popped, Err(PopError::Closed))
             }
             true => {
                 let process = std::cell::RefCell::new(process);
                 let popped = queue.pop_batch(
-                    &mut |batch, initial| process.borrow_mut()("batch", batch, initial),
-                    &mut |deltas, initial| {
-                        process.borrow_mut()("single", std::slice::from_ref(deltas), initial)
+                    &mut |batch, origin| process.borrow_mut()("batch", batch, origin),
+                    &mut |deltas, origin| {
+                        process.borrow_mut()("single", std::slice::from_ref(deltas), origin)
                     },
                 );
                 matches!(popped, Err(PopError::Closed))

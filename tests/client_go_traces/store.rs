@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Replay;
 use super::object::{
     Obj, accessor, class, done, found, index_answer, indexers, keys, obj, objs, sorted, text,
-    tombstone, transform,
+    tombstone, transform, version, version_text,
 };
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
@@ -27,7 +27,7 @@ impl Replay for Subject {
             "update" => done(store.update(obj(&step["obj"])).map(drop)),
             "delete" => done(store.delete(Deleted::Final(obj(&step["obj"])))),
             "delete_tombstone" => done(store.delete(tombstone(step))),
-            "replace" => done(store.replace(objs(&step["list"]), text(&step["rv"]))),
+            "replace" => done(store.replace(objs(&step["list"]), version(step))),
             "transaction" => {
                 let changes = step["txns"].as_array().unwrap().iter().map(change);
                 transaction(store.transaction(changes.collect()))
@@ -54,8 +54,8 @@ impl Replay for Subject {
             "list_index_func_values" => index_answer("values", store.index_values(name()), keys),
             "add_indexers" => added(store.add_indexers(indexers(&step["names"]))),
             "get_indexers" => json!({"names": written(store.index_names())}),
-            "bookmark" => done(ReflectorStore::bookmark(store, text(&step["rv"]))),
-            "last_rv" => json!({"rv": store.resource_version()}),
+            "bookmark" => done(ReflectorStore::bookmark(store, version(step))),
+            "last_rv" => json!({"rv": version_text(store.resource_version())}),
             "resync" => done(store.resync()),
             other => panic!("op {other}"),
         }
@@ -95,6 +95,6 @@ pub(crate) fn added(result: Result<(), AddIndexersError>) -> Value {
 }
 
 /// Returns the texts as JSON. Does not sort them: they must already be sorted.
-pub(crate) fn written(texts: Vec<std::sync::Arc<str>>) -> Value {
-    json!(texts.iter().map(|text| &**text).collect::<Vec<_>>())
+pub(crate) fn written(texts: Vec<impl AsRef<str>>) -> Value {
+    json!(texts.iter().map(AsRef::as_ref).collect::<Vec<_>>())
 }

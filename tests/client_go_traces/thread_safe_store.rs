@@ -3,7 +3,10 @@ use k8s_informer::store::ThreadSafeStore;
 use serde_json::{Value, json};
 
 use super::Replay;
-use super::object::{Obj, done, found, index_answer, indexers, keys, obj, sorted, text, tombstone};
+use super::object::{
+    Obj, done, found, index_answer, indexers, keys, obj, sorted, text, tombstone, version,
+    version_text,
+};
 use super::store::{added, change, transaction, written};
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
@@ -43,7 +46,7 @@ impl Replay for Subject {
                 let items = items
                     .map(|item| (text(&item["key"]).into(), obj(&item["obj"])))
                     .collect();
-                done(store.replace(items, text(&step["rv"])))
+                done(store.replace(items, version(step)))
             }
             "transaction" => {
                 let changes = step["txns"].as_array().unwrap().iter();
@@ -66,10 +69,10 @@ impl Replay for Subject {
             "add_indexers" => added(store.add_indexers(indexers(&step["names"]))),
             "get_indexers" => json!({"names": written(store.index_names())}),
             "bookmark" => {
-                store.bookmark(text(&step["rv"]));
+                store.bookmark(version(step));
                 nothing
             }
-            "last_rv" => json!({"rv": store.resource_version()}),
+            "last_rv" => json!({"rv": version_text(store.resource_version())}),
             "resync" => nothing,
             other => panic!("op {other}"),
         }

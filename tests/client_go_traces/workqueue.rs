@@ -3,7 +3,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::workqueue::{DelayingQueue, Order, RateLimitingQueue, WorkQueue};
+use k8s_informer::error::ShutdownError;
+use k8s_informer::workqueue::{AnyWorkQueue, DelayingQueue, Order, RateLimitingQueue, WorkQueue};
 use k8s_informer_testing::FakeClock;
 use serde_json::{Value, json};
 
@@ -57,7 +58,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn plain(&self) -> &WorkQueue<String> {
+    fn any(&self) -> &dyn AnyWorkQueue<String> {
         match self {
             Self::Plain(queue) => queue,
             Self::Delaying(queue) => queue,
@@ -65,11 +66,19 @@ impl Kind {
         }
     }
 
-    fn delaying(&self) -> &DelayingQueue<String> {
+    fn add_after(&self, item: String, delay: Duration) {
         match self {
             Self::Plain(_) => panic!("this queue has no delayed adds"),
-            Self::Delaying(queue) => queue,
-            Self::RateLimiting(queue) => queue,
+            Self::Delaying(queue) => queue.add_after(item, delay),
+            Self::RateLimiting(queue) => queue.add_after(item, delay),
+        }
+    }
+
+    fn shut_down(&self) -> Result<(), ShutdownError> {
+        match self {
+            Self::Plain(queue) => queue.shut_down(None),
+            Self::Delaying(queue) => queue.shut_down(None),
+            Self::RateLimiting(queue) => queue.shut_down(None),
         }
     }
 
@@ -134,7 +143,7 @@ impl Subject {
         self.drains.retain(|(_, end)| {
             // A shutdown does not release a thread that begins its drain later, so shut down again.
             if is_released && waits(end, LATE) {
-                queue.plain().shut_down();
+                queue.any().stop();
             }
             waits(end, patience)
         });
@@ -145,11 +154,11 @@ impl Subject {
 impl Replay for Subject {
     fn step(&mut self, op: &str, step: &Value) -> Value {
         let item = || text(&step["item"]).to_owned();
-        let queue = self.queue.plain();
+        let queue = self.queue.any();
         match op {
             "add" => queue.add(item()),
             "done" => queue.done(&item()),
-            "get" if queue.is_empty() && !queue.shutting_down() => {
+            "get" if queue.is_empty() && !queue.is_stopped() => {
                 return json!({"would_block": true});
             }
             "get" => {
@@ -163,36 +172,34 @@ impl Replay for Subject {
                 // `Duration` cannot be negative, so a negative delay becomes zero, which has the
                 // same effect.
                 let delay = step["ms"].as_i64().unwrap().try_into().unwrap_or(0);
-                self.queue
-                    .delaying()
-                    .add_after(item(), Duration::from_millis(delay));
+                self.queue.add_after(item(), Duration::from_millis(delay));
             }
             "add_rate_limited" => self.queue.rate_limiting().add_rate_limited(item()),
             "forget" => self.queue.rate_limiting().forget(&item()),
             "num_requeues" => {
-                return json!({"value": self.queue.rate_limiting().num_requeues(&item())});
+                return json!({"value": self.queue.rate_limiting().requeues(&item())});
             }
             "advance_ms" => self
                 .clock
                 .advance(Duration::from_millis(step["ms"].as_u64().unwrap())),
             "shutdown" => {
-                queue.shut_down();
+                queue.stop();
                 self.is_released = !self.drains.is_empty();
             }
             "shutdown_with_drain" => {
                 let (queue, (ended, end)) = (Arc::clone(&self.queue), mpsc::channel());
                 let drain = thread::spawn(move || {
-                    queue.plain().shut_down_with_drain();
+                    let _ = queue.shut_down();
                     let _ = ended.send(());
                 });
                 self.drains.push((drain, end));
-                while !self.queue.plain().shutting_down() {
+                while !self.queue.any().is_stopped() {
                     thread::yield_now();
                 }
                 return json!({"returned": self.drained(&step["want"]["returned"])});
             }
             "drain_returned" => return json!({"value": self.drained(&step["want"]["value"])}),
-            "shutting_down" => return json!({"value": queue.shutting_down()}),
+            "shutting_down" => return json!({"value": queue.is_stopped()}),
             "touches" => {
                 // `len` moves due items into the queue.
                 let _ = queue.len();
@@ -206,11 +213,11 @@ impl Replay for Subject {
 
 impl Drop for Subject {
     fn drop(&mut self) {
-        self.queue.plain().shut_down();
+        self.queue.any().stop();
         for (drain, _) in self.drains.drain(..) {
             // See `drained`.
             while !drain.is_finished() {
-                self.queue.plain().shut_down();
+                self.queue.any().stop();
                 thread::yield_now();
             }
             let _ = drain.join();

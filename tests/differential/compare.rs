@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_informer::queue::WaitError;
+use k8s_informer::error::WaitCause;
 use serde_json::Value;
 
 use crate::differential::config::NAMESPACES;
@@ -46,7 +46,7 @@ impl<T: CacheForm> World<T> {
             let wait = || self.informer.wait_for_object(&marker, PATIENCE, &self.stop);
             let reached = self.changed.until(PATIENCE, || match wait() {
                 // A garbled list has the marker, which is unreadable until the relist that follows.
-                Err(WaitError::NotStored { .. }) => None,
+                Err(error) if matches!(error.cause(), WaitCause::NotStored { .. }) => None,
                 reached => Some(reached),
             });
             let reached = reached.unwrap_or_else(wait);
@@ -109,10 +109,9 @@ impl<T: CacheForm> World<T> {
         }
         let reached = self.informer.store_resource_version();
         let newest = self.cluster.server.resource_version();
-        if !reached
-            .parse()
-            .is_ok_and(|reached: u64| (self.marked..=newest).contains(&reached))
-        {
+        let number = reached.as_ref().map(ToString::to_string);
+        let number = number.and_then(|number| number.parse::<u64>().ok());
+        if !number.is_some_and(|number| (self.marked..=newest).contains(&number)) {
             let (from, seen) = (self.marked, self.informer.last_sync_resource_version());
             return Err(Difference::NotYet(format!(
                 "the cache is at {reached:?}, expected {from} to {newest}; the reflector is at {seen:?}"

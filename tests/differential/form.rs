@@ -19,7 +19,7 @@ pub(crate) trait CacheForm: Object + DeserializeOwned + Clone {
         resource: GroupVersionResource,
         scope: &InformerScope,
     ) -> SharedIndexInformer<Self> {
-        factory.informer_of(Source::dynamic_as(resource).scope(scope.clone()))
+        factory.informer_for(Source::dynamic_as(resource).scope(scope.clone()))
     }
 
     /// Returns all readable content of the object.
@@ -72,7 +72,7 @@ impl CacheForm for Widget {
         _: GroupVersionResource,
         scope: &InformerScope,
     ) -> SharedIndexInformer<Self> {
-        factory.informer_of(Source::of().scope(scope.clone()))
+        factory.informer_for(Source::of().scope(scope.clone()))
     }
 
     fn show(&self) -> Value {
@@ -90,7 +90,7 @@ impl CacheForm for Pod {
         _: GroupVersionResource,
         scope: &InformerScope,
     ) -> SharedIndexInformer<Self> {
-        factory.informer_of(Source::of().scope(scope.clone()))
+        factory.informer_for(Source::of().scope(scope.clone()))
     }
 
     fn show(&self) -> Value {
@@ -108,7 +108,7 @@ impl CacheForm for PartialObjectMetadata {
         resource: GroupVersionResource,
         scope: &InformerScope,
     ) -> SharedIndexInformer<Self> {
-        factory.informer_of(Source::metadata(resource).scope(scope.clone()))
+        factory.informer_for(Source::metadata(resource).scope(scope.clone()))
     }
 
     fn show(&self) -> Value {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_informer::handler::{FilteringHandler, HandlerBuffer, HandlerOptions, HandlerRegistration};
-use k8s_informer::informer::InformerQueue;
-use k8s_informer::object::GroupVersionResource;
+use k8s_informer::informer::{FactoryOptions, InformerQueue};
+use k8s_informer::object::{GroupVersionResource, ResourceVersion};
 use k8s_informer::reflector::{
     Body, ListOptions, ListerWatcher, ListerWatcherSource, ReflectorOptions,
 };
@@ -113,13 +113,14 @@ impl ListerWatcher for Rewinding<Arc<dyn ListerWatcher>> {
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         let mut options = options.clone();
-        let version = options.resource_version.as_deref().unwrap_or_default();
+        let version = options.resource_version.as_ref().map(ToString::to_string);
+        let version = version.and_then(|version| version.parse::<u64>().ok());
         if !options.send_initial_events
-            && let Ok(version @ 1..) = version.parse::<u64>()
+            && let Some(version @ 1..) = version
         {
             let rewind = self.rewind.swap(0, Ordering::Relaxed);
             let earlier = version.saturating_sub(rewind).max(1);
-            options.resource_version = Some(earlier.to_string());
+            options.resource_version = ResourceVersion::new(&earlier.to_string());
         }
         self.client.watch(&options, stop)
     }
@@ -139,15 +140,17 @@ impl<T: CacheForm> World<T> {
         let rewind = Arc::new(AtomicU64::new(0));
         let rejects = Arc::new(AtomicBool::new(true));
         let client = Client::new(ClientConfig::new(cluster.server.url())).expect("a client");
-        let factory = SharedInformerFactory::builder(Rewinding {
-            client,
-            rewind: Arc::clone(&rewind),
-        })
-        .reflector_options(reflector_options(config))
-        .queue(config.queue)
-        .recreation_as_delete_and_add(config.recreation_as_delete_and_add)
-        .one_thread(config.one_thread)
-        .build();
+        let factory = SharedInformerFactory::with_options(
+            Rewinding {
+                client,
+                rewind: Arc::clone(&rewind),
+            },
+            FactoryOptions::new()
+                .reflector(reflector_options(config))
+                .queue(config.queue)
+                .recreation_as_delete_and_add(config.recreation_as_delete_and_add)
+                .one_thread(config.one_thread),
+        );
         let scope = config.scope.informer_scope();
         let informer = T::informer(&factory, cluster.resource.clone(), &scope);
         let mut world = Self {
@@ -239,12 +242,11 @@ impl<T: CacheForm> World<T> {
         let gate = Gate::default();
         let in_step = self.is_in_step().then(|| self.informer.clone());
         let recorder = Recorder::new(gate.clone(), self.changed.clone(), in_step);
-        let mut options = HandlerOptions::default();
-        options.name = format!("handler {}", self.handlers_created);
+        let name = format!("handler {}", self.handlers_created);
         self.handlers_created += 1;
-        let name = options.name.clone();
+        let mut options = HandlerOptions::new().name(&name);
         if config.coalescing {
-            options.buffer = HandlerBuffer::Coalescing;
+            options = options.buffer(HandlerBuffer::Coalescing);
         }
         let registration = if config.filtered {
             let passes = move |object: &T| config.passes(object.label("tier"));
@@ -293,10 +295,9 @@ impl<T: CacheForm> World<T> {
     /// Removes a handler. `end` checks that it receives no more events.
     pub(crate) fn remove_handler(&mut self, handler: Handler<T>) {
         handler.gate.open();
-        assert!(
-            self.informer.shut_down_event_handler(&handler.registration),
-            "the handler could not be removed"
-        );
+        self.informer
+            .shut_down_event_handler(&handler.registration, None)
+            .expect("the handler is not in a callback that waits");
         let delivered = handler.recorder.known().lock().count;
         self.removed.push((handler, delivered));
     }
@@ -332,7 +333,7 @@ impl<T: CacheForm> World<T> {
     /// Stops everything and checks that it ends.
     pub(crate) fn end(&mut self) -> Result<(), String> {
         self.open_gates();
-        let shut_down = self.factory.shutdown_timeout(PATIENCE);
+        let shut_down = self.factory.shut_down(PATIENCE);
         shut_down.map_err(|error| format!("the factory did not shut down: {error}"))?;
         if let Some(handler) = self
             .handlers
@@ -360,7 +361,9 @@ impl<T> Drop for World<T> {
 
 fn reflector_options(config: &Config) -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
-    options.backoff = Backoff::new(Duration::from_millis(1), 1.5, Duration::from_millis(5), 0.0);
+    options.backoff = Backoff::new(Duration::from_millis(1))
+        .factor(1.5)
+        .cap(Duration::from_millis(5));
     options.watch_list = matches!(config.lists, Lists::Streamed | Lists::Refused);
     if let Lists::Paged(size) = config.lists {
         options.page_size = Some(size);

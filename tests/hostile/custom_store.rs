@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::Shard;
 use k8s_informer::store::{Change, ReflectorStore, StoreError};
 use k8s_informer::{Deleted, DynamicObject, Object};
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use crate::hostile::objects::{object, with};
 use crate::hostile::support::{DELIVERIES, event};
 use crate::hostile::user_code::{reflect, reflect_with};
+use crate::reflector::support::shown;
 
 /// A store with the version of each object. It records its calls.
 #[derive(Default)]
@@ -64,15 +66,19 @@ impl ReflectorStore<DynamicObject> for Versions {
         Ok(())
     }
 
-    fn replace(&self, objects: Vec<Arc<DynamicObject>>, version: &str) -> Result<(), StoreError> {
-        self.record(format!("replace at {version}"));
+    fn replace(
+        &self,
+        objects: Vec<Arc<DynamicObject>>,
+        version: Option<ResourceVersion>,
+    ) -> Result<(), StoreError> {
+        self.record(format!("replace at {}", shown(version.as_ref())));
         self.objects.lock().clear();
         objects.iter().for_each(|object| self.put("  with", object));
         Ok(())
     }
 
-    fn bookmark(&self, version: &str) -> Result<(), StoreError> {
-        self.record(format!("bookmark {version}"));
+    fn bookmark(&self, version: Option<ResourceVersion>) -> Result<(), StoreError> {
+        self.record(format!("bookmark {}", shown(version.as_ref())));
         Ok(())
     }
 
@@ -85,7 +91,7 @@ impl ReflectorStore<DynamicObject> for Versions {
                 Change::Add(object) => self.add(object)?,
                 Change::Update(object) => self.update(object)?,
                 Change::Delete(gone) => self.delete(gone)?,
-                Change::Bookmark(version) => self.bookmark(&version)?,
+                Change::Bookmark(version) => self.bookmark(version)?,
             }
         }
         Ok(())
@@ -108,11 +114,15 @@ impl ReflectorStore<DynamicObject> for ByDefault {
         self.0.delete(gone)
     }
 
-    fn replace(&self, objects: Vec<Arc<DynamicObject>>, version: &str) -> Result<(), StoreError> {
+    fn replace(
+        &self,
+        objects: Vec<Arc<DynamicObject>>,
+        version: Option<ResourceVersion>,
+    ) -> Result<(), StoreError> {
         self.0.replace(objects, version)
     }
 
-    fn bookmark(&self, version: &str) -> Result<(), StoreError> {
+    fn bookmark(&self, version: Option<ResourceVersion>) -> Result<(), StoreError> {
         self.0.bookmark(version)
     }
 }

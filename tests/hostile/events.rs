@@ -3,8 +3,8 @@
 
 use k8s_informer::DynamicObject;
 use k8s_informer::informer::InformerQueue;
-use k8s_informer::object::GroupVersionKind;
-use k8s_informer_testing::{Answer, Request, ScriptedListerWatcher};
+use k8s_informer::object::{GroupVersionKind, ResourceVersion};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher, ScriptedRequest};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::hostile::objects::{
@@ -121,8 +121,8 @@ fn w15_malformed_event_restarts_watch_at_last_good_version() {
         let informer =
             TestInformer::<DynamicObject>::run(ScriptedListerWatcher::new(answers), queue, |_| {});
         informer.until_last();
-        let versions = |request: &Request| match request {
-            Request::Watch(options) => options.resource_version.clone(),
+        let versions = |request: &ScriptedRequest| match request {
+            ScriptedRequest::Watch(options) => options.resource_version.clone(),
             _ => None,
         };
         let watches: Vec<_> = informer
@@ -131,9 +131,8 @@ fn w15_malformed_event_restarts_watch_at_last_good_version() {
             .iter()
             .filter_map(versions)
             .collect();
-        let expected = ["4".to_owned()]
-            .into_iter()
-            .chain((10..10 + frames.len()).map(|v| v.to_string()));
+        let expected = [4].into_iter().chain(10..10 + frames.len());
+        let expected = expected.filter_map(|version| ResourceVersion::new(&version.to_string()));
         assert_eq!(
             watches,
             expected.collect::<Vec<_>>(),
@@ -334,7 +333,7 @@ fn wl3_garbage_in_initial_events_falls_back_to_list() {
         let informer = TestInformer::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
         assert_eq!(informer.deleted_keys(), ["ns/a"], "{case}");
         assert!(
-            matches!(informer.script.requests()[2], Request::List(_)),
+            matches!(informer.script.requests()[2], ScriptedRequest::List(_)),
             "{case}"
         );
     }

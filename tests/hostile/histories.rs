@@ -8,7 +8,7 @@ use std::thread;
 
 use k8s_informer::error::Status;
 use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
-use k8s_informer::object::Accessor;
+use k8s_informer::object::{Accessor, ResourceVersion};
 use k8s_informer::queue::Fifo;
 use k8s_informer::reflector::{Body, ListOptions, ListWatch, Reflector};
 use k8s_informer::store::{IndexFunc, Indexers, ReflectorStore};
@@ -95,7 +95,7 @@ fn reflect(script: &ScriptedListerWatcher, store: Arc<dyn ReflectorStore<Note>>)
     let stop = Stopper::new();
     thread::scope(|scope| {
         scope.spawn(|| reflector.run(&stop));
-        until(|| reflector.last_sync_resource_version() == "999");
+        until(|| reflector.last_sync_resource_version() == ResourceVersion::new("999"));
         stop.stop();
     });
 }
@@ -206,10 +206,7 @@ impl Running {
         queue: InformerQueue,
         index: impl Fn(&Note) -> Result<(), &'static str> + Send + Sync + 'static,
     ) -> Self {
-        let mut informer_options = SharedIndexInformerOptions {
-            reflector: options(),
-            ..Default::default()
-        };
+        let mut informer_options = SharedIndexInformerOptions::new().reflector(options());
         informer_options.queue = queue;
         let index = IndexFunc::fallible(move |note: &Note| index(note).map(|()| Vec::new()));
         informer_options.indexers = Indexers::new().with("index", index);

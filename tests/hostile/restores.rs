@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::informer::InformerQueue;
+use k8s_informer::informer::Source;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{
     Client, Config, DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, Stop,
@@ -183,11 +185,15 @@ fn round(seed: u64, queue: InformerQueue, delivery: Delivery) {
     options.watch_list = delivery == Delivery::WatchList;
     options.page_size = (delivery == Delivery::Pages).then_some(2);
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client)
-        .queue(queue)
-        .reflector_options(options)
-        .build();
-    let informer = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
+    let factory = SharedInformerFactory::with_options(
+        client,
+        FactoryOptions::new().queue(queue).reflector(options),
+    );
+    let informer = factory.informer_for(Source::dynamic(GroupVersionResource::new(
+        "",
+        "v1",
+        "configmaps",
+    )));
     let gate = Arc::new(Gate::default());
     let slow = Arc::clone(&gate);
     informer
@@ -197,7 +203,7 @@ fn round(seed: u64, queue: InformerQueue, delivery: Delivery) {
         })
         .unwrap();
     factory.start(&Stop::never()).unwrap();
-    factory.wait_for_cache_sync(&Stop::never()).unwrap();
+    factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
 
     let case = format!("seed {seed}, {queue:?}, {delivery:?}");
     let random = Random(0x9E37_79B9_7F4A_7C15 ^ (seed + 1));
@@ -227,7 +233,7 @@ fn round(seed: u64, queue: InformerQueue, delivery: Delivery) {
         }
     }
     round.check();
-    assert!(factory.shutdown());
+    factory.shut_down(None).unwrap();
 }
 
 #[test]
@@ -251,13 +257,17 @@ fn restored_server_is_detected_by_watch_silence() {
         options.clock = Arc::new(clock.clone());
         options.watch_idle_timeout = Some(Duration::from_millis(50));
         let client = Client::new(Config::new(server.url())).unwrap();
-        let factory = SharedInformerFactory::builder(client)
-            .queue(queue)
-            .reflector_options(options)
-            .build();
-        let informer = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
+        let factory = SharedInformerFactory::with_options(
+            client,
+            FactoryOptions::new().queue(queue).reflector(options),
+        );
+        let informer = factory.informer_for(Source::dynamic(GroupVersionResource::new(
+            "",
+            "v1",
+            "configmaps",
+        )));
         factory.start(&Stop::never()).unwrap();
-        factory.wait_for_cache_sync(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
         let lost = server
             .create(MAPS, json!({ "metadata": { "name": "lost" } }))
             .unwrap();
@@ -278,6 +288,6 @@ fn restored_server_is_detected_by_watch_silence() {
             let cached = informer.lister().list();
             cached.len() == 1 && cached[0].read::<String>("/data/step").unwrap().is_some()
         });
-        assert!(factory.shutdown());
+        factory.shut_down(None).unwrap();
     }
 }

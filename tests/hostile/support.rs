@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::handler::ResourceEventHandler;
 use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::{
     Body, ListOptions, ListerWatcher, ReflectorOptions, ReflectorStatus,
 };
@@ -221,7 +222,7 @@ impl Clock for NoWaits {
 /// a relist.
 pub(crate) fn options() -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
-    options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    options.backoff = Backoff::new(Duration::ZERO);
     options.clock = Arc::new(NoWaits(Instant::now()));
     options
 }
@@ -271,10 +272,7 @@ impl<T: Object + DeserializeOwned> TestInformer<T> {
         queue: InformerQueue,
         set: impl FnOnce(&mut ReflectorOptions),
     ) -> Self {
-        let mut informer_options = SharedIndexInformerOptions {
-            reflector: options(),
-            ..Default::default()
-        };
+        let mut informer_options = SharedIndexInformerOptions::new().reflector(options());
         informer_options.queue = queue;
         set(&mut informer_options.reflector);
         let informer = SharedIndexInformer::<T>::new(lister_watcher, informer_options);
@@ -320,7 +318,7 @@ impl<T: Object + DeserializeOwned> TestInformer<T> {
         }
         drop(changes);
         // The handler may get the last event before the reflector updates its version.
-        until(|| self.informer.last_sync_resource_version() == "999");
+        until(|| self.informer.last_sync_resource_version() == ResourceVersion::new("999"));
     }
 
     /// Returns the notifications in short form: `+ns/a@1`, `ns/a@1>2`, `-ns/a@2`, or `-ns/a@?1` if

@@ -8,8 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::informer::InformerQueue;
-use k8s_informer::object::{Accessor, Key, KeyError, meta_namespace_key};
-use k8s_informer::queue::{Delta, DeltaFifo, Deltas, Queue, RealFifo};
+use k8s_informer::object::{Accessor, Key, KeyError, ResourceVersion, meta_namespace_key};
+use k8s_informer::queue::{
+    Delta, DeltaFifo, DeltaFifoOptions, Deltas, Origin, Queue, RealFifo, RealFifoOptions,
+};
 use k8s_informer::reflector::{
     Body, ListOptions, ListWatch, Reflector, ReflectorOptions, ReflectorStatus,
 };
@@ -207,7 +209,7 @@ pub(crate) fn reflect_with(
     let stop = Stopper::new();
     thread::scope(|scope| {
         scope.spawn(|| reflector.run(&stop));
-        until(|| reflector.last_sync_resource_version() == "999");
+        until(|| reflector.last_sync_resource_version() == ResourceVersion::new("999"));
         stop.stop();
     });
     reflector.status()
@@ -274,18 +276,18 @@ pub(crate) fn build(
 ) -> Arc<dyn Queue<DynamicObject>> {
     let (accessor, known) = (Accessor::object(), Arc::clone(cache));
     match queue {
-        InformerQueue::DeltaFifo => Arc::new(
-            DeltaFifo::builder(accessor)
+        InformerQueue::DeltaFifo => Arc::new(DeltaFifo::with_options(
+            accessor,
+            DeltaFifoOptions::new()
                 .known_objects(known)
-                .transform(transform)
-                .build(),
-        ),
-        _ => Arc::new(
-            RealFifo::builder(accessor)
+                .transform(transform),
+        )),
+        _ => Arc::new(RealFifo::with_options(
+            accessor,
+            RealFifoOptions::new()
                 .known_objects(known)
-                .transform(transform)
-                .build(),
-        ),
+                .transform(transform),
+        )),
     }
 }
 
@@ -296,7 +298,7 @@ pub(crate) fn consume(
 ) -> Vec<String> {
     let mut gone = Vec::new();
     queue.close();
-    let mut process = |deltas: &Deltas<DynamicObject>, _: bool| {
+    let mut process = |deltas: &Deltas<DynamicObject>, _: Origin| {
         for delta in deltas.iter() {
             match delta {
                 Delta::Deleted { gone: deleted, .. } => {
@@ -431,9 +433,10 @@ fn broken_object_with_custom_key_deletes_nothing() {
     }
     // A queue also deletes nothing.
     let store = Arc::new(Indexer::new(Accessor::new(by_label), Indexers::new()));
-    let queue = DeltaFifo::builder(Accessor::new(by_label))
-        .known_objects(store.clone())
-        .build();
+    let queue = DeltaFifo::with_options(
+        Accessor::new(by_label),
+        DeltaFifoOptions::new().known_objects(store.clone()),
+    );
     let queue: Arc<dyn Queue<DynamicObject>> = Arc::new(queue);
     let answers = [
         Answer::body(list("4", "", &first)),
@@ -521,7 +524,7 @@ fn panic_of_a_step_and_of_a_destructor_leads_to_a_list() {
     let stop = Stopper::new();
     thread::scope(|scope| {
         scope.spawn(|| reflector.run(&stop));
-        until(|| reflector.last_sync_resource_version() == "2");
+        until(|| reflector.last_sync_resource_version() == ResourceVersion::new("2"));
         stop.stop();
     });
     assert!(twice.has_dropped.load(Ordering::SeqCst));

@@ -3,7 +3,7 @@
 use k8s_informer::error::Status;
 use k8s_informer::informer::InformerQueue;
 use k8s_informer::{DynamicObject, Error};
-use k8s_informer_testing::{Answer, Request, ScriptedListerWatcher};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher, ScriptedRequest};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
@@ -17,15 +17,12 @@ fn refused(code: u16, reason: &str) -> Answer {
     Answer::error(Error::from_status(status))
 }
 
-fn describe(request: &Request) -> String {
-    let version = request
-        .options()
-        .resource_version
-        .as_deref()
-        .unwrap_or("most recent");
+fn describe(request: &ScriptedRequest) -> String {
+    let version = request.options().resource_version.as_ref();
+    let version = version.map_or("most recent".to_owned(), ToString::to_string);
     format!(
         "{} {version}",
-        if matches!(request, Request::List(_)) {
+        if matches!(request, ScriptedRequest::List(_)) {
             "list"
         } else {
             "watch"
@@ -49,10 +46,8 @@ fn l8_rejected_version_falls_back_to_most_recent() {
             let script = ScriptedListerWatcher::new(answers);
             let informer =
                 TestInformer::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
-            assert_eq!(
-                (informer.cache(), informer.deleted_keys()),
-                (vec!["ns/a@5".into()], vec!["ns/b".into()])
-            );
+            assert_eq!(informer.cache(), ["ns/a@5"]);
+            assert_eq!(informer.deleted_keys(), ["ns/b"]);
             let requests: Vec<_> = informer.script.requests().iter().map(describe).collect();
             let bad = |verb: &str| format!("{verb} {version}");
             assert_eq!(

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use k8s_informer::error::WaitCause;
 use k8s_informer::informer::SharedIndexInformerOptions;
 use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, TimedRead};
 use k8s_informer::stop::DoneSetter;
@@ -14,7 +15,7 @@ use k8s_informer::time::Backoff;
 use k8s_informer::{DynamicObject, Error, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 
-use crate::informer::support::{self, Feed, Running, SECOND, SOON, status, until};
+use crate::informer::support::{self, Feed, Running, SECOND, SOON, status, until, version};
 use crate::informer::versions::{QUEUES, event, list, options, run};
 
 type Informer = SharedIndexInformer<DynamicObject>;
@@ -33,7 +34,7 @@ fn bookmark(version: &str) -> String {
 
 /// Runs an informer with this script on each queue, and waits until it is current after its first
 /// watch was opened. Returns the options of the requests after that.
-fn wait_until_current(
+fn wait_for_current_state(
     first: &str,
     answers: impl Fn() -> Vec<Answer>,
     check: impl Fn(&Informer),
@@ -45,8 +46,10 @@ fn wait_until_current(
         let script = ScriptedListerWatcher::new(all);
         let informer = Informer::new(Arc::new(script.clone()), options(queue));
         run(&informer, |stop| {
-            assert!(script.until_requests(2, SOON));
-            informer.wait_until_current(Instant::now(), stop).unwrap();
+            script.wait_for_requests(2, SOON).unwrap();
+            informer
+                .wait_for_current_state(Instant::now(), None, stop)
+                .unwrap();
             check(&informer);
         });
         let all = script.requests().into_iter().skip(2);
@@ -61,15 +64,15 @@ fn bookmark_of_a_reopened_watch_is_enough() {
         let events = event("ADDED", "n", "b", "12") + &bookmark("20");
         vec![read("20"), Answer::open(events)]
     };
-    let requests = wait_until_current("10", answers, |informer| {
+    let requests = wait_for_current_state("10", answers, |informer| {
         assert_eq!(informer.lister().len(), 2);
-        assert_eq!(informer.store_resource_version(), "20");
+        assert_eq!(informer.store_resource_version(), Some(version("20")));
     });
     let [read, watch] = &requests[..] else {
         panic!("{requests:?}")
     };
     assert_eq!((read.limit, &read.resource_version), (Some(1), &None));
-    assert_eq!(watch.resource_version.as_deref(), Some("10"));
+    assert_eq!(watch.resource_version, Some(version("10")));
     assert_eq!(watch.timeout_seconds, Some(3));
 }
 
@@ -80,15 +83,15 @@ fn watch_that_ends_below_the_version_is_followed_by_a_consistent_list() {
         let below = Answer::body(event("ADDED", "n", "b", "12") + &bookmark("19"));
         vec![read("20"), below, list("20", "m"), Answer::open("")]
     };
-    let requests = wait_until_current("10", answers, |informer| {
+    let requests = wait_for_current_state("10", answers, |informer| {
         assert_eq!(informer.lister().list_keys().len(), 1);
         assert!(informer.lister().get_by_key("m/a").is_some());
     });
     let versions: Vec<_> = requests
         .iter()
-        .map(|of| of.resource_version.as_deref())
+        .map(|request| request.resource_version.clone())
         .collect();
-    assert_eq!(versions[..3], [None, Some("10"), None]);
+    assert_eq!(versions[..3], [None, Some(version("10")), None]);
     assert!(requests[2].limit != Some(1));
 }
 
@@ -97,7 +100,7 @@ fn watch_that_ends_below_the_version_is_followed_by_a_consistent_list() {
 fn only_a_list_proves_anything_without_comparable_versions() {
     for (first, second) in [("v10", "v20"), ("10", "v20"), ("", ""), ("10", "9")] {
         let answers = || vec![read(second), list(second, "m"), Answer::open("")];
-        let requests = wait_until_current(first, answers, |informer| {
+        let requests = wait_for_current_state(first, answers, |informer| {
             assert!(informer.lister().get_by_key("m/a").is_some());
             assert!(informer.lister().get_by_key("n/a").is_none());
         });
@@ -134,13 +137,13 @@ fn consistent_first_list_is_current() {
     let before = Instant::now();
     run(&informer, |stop| {
         // It waits for the start.
-        informer.wait_until_current(before, stop).unwrap();
+        informer.wait_for_current_state(before, None, stop).unwrap();
         assert_eq!(informer.lister().len(), 1);
         assert_eq!(script.requests().len(), 1);
         // A second wait for the same moment shares the read of the first one.
         let later = Instant::now();
         for _ in 0..2 {
-            informer.wait_until_current(later, stop).unwrap();
+            informer.wait_for_current_state(later, None, stop).unwrap();
             assert_eq!(script.requests().len(), 3);
         }
     });
@@ -216,17 +219,17 @@ fn watch_list_below_the_version_is_followed_by_a_short_watch() {
     };
     let informer = Informer::new(Arc::new(from), SharedIndexInformerOptions::default());
     run(&informer, |stop| {
-        assert!(script.until_requests(2, SOON));
+        script.wait_for_requests(2, SOON).unwrap();
         thread::scope(|scope| {
-            let wait = scope.spawn(|| informer.wait_until_current(Instant::now(), stop));
-            if !script.until_requests(4, SOON) {
+            let wait = scope.spawn(|| informer.wait_for_current_state(Instant::now(), None, stop));
+            if script.wait_for_requests(4, SOON).is_err() {
                 stop.stop();
             }
             wait.join().unwrap().unwrap();
         });
         let requests = script.requests();
         let last = requests[3].options();
-        assert_eq!(last.resource_version.as_deref(), Some("15"));
+        assert_eq!(last.resource_version, Some(version("15")));
         assert_eq!(last.timeout_seconds, Some(3));
     });
 }
@@ -244,17 +247,20 @@ fn failed_read_is_returned_and_leaves_the_watch_open() {
         SharedIndexInformerOptions::default(),
     );
     run(&informer, |stop| {
-        assert!(script.until_requests(2, SOON));
+        script.wait_for_requests(2, SOON).unwrap();
         let error = informer
-            .wait_until_current(Instant::now(), stop)
+            .wait_for_current_state(Instant::now(), None, stop)
             .unwrap_err();
-        assert!(error.is_forbidden(), "{error}");
+        assert!(error.is_refused(), "{error}");
+        assert!(error.last_error().unwrap().is_forbidden(), "{error}");
         assert!(
             error.to_string().contains("to learn the version"),
             "{error}"
         );
         // The version was reached before.
-        informer.wait_until_current(Instant::now(), stop).unwrap();
+        informer
+            .wait_for_current_state(Instant::now(), None, stop)
+            .unwrap();
         assert_eq!(script.requests().len(), 4);
     });
 }
@@ -273,7 +279,7 @@ fn wait_ends_with_its_stop_and_with_the_informer() {
     let informer = Informer::new(Arc::new(script()), SharedIndexInformerOptions::default());
     let waits = |stop: &Stop| {
         let error = informer
-            .wait_until_current(Instant::now(), stop)
+            .wait_for_current_state(Instant::now(), None, stop)
             .unwrap_err();
         assert!(error.is_stopped(), "{error}");
     };
@@ -294,11 +300,13 @@ fn wait_ends_with_its_stop_and_with_the_informer() {
             let (informer, stop) = (informer.clone(), other.clone());
             move || informer.run(&stop)
         });
-        let wait = scope.spawn(move || informer.wait_until_current(Instant::now(), &Stop::never()));
-        assert!(script.until_requests(4, SOON));
+        let wait = scope
+            .spawn(move || informer.wait_for_current_state(Instant::now(), None, &Stop::never()));
+        script.wait_for_requests(4, SOON).unwrap();
         other.stop();
         run.join().unwrap().unwrap();
-        assert!(wait.join().unwrap().unwrap_err().is_stopped());
+        let ended = wait.join().unwrap().unwrap_err();
+        assert_eq!(ended.cause(), &WaitCause::Ended, "{ended}");
     });
 }
 
@@ -325,22 +333,23 @@ fn each_namespace_has_its_own_version() {
         SharedIndexInformerOptions::default(),
     );
     run(&informer, |stop| {
-        assert!(scripts.iter().all(|script| script.until_requests(2, SOON)));
-        informer.wait_until_current(Instant::now(), stop).unwrap();
+        for script in &scripts {
+            script.wait_for_requests(2, SOON).unwrap();
+        }
+        informer
+            .wait_for_current_state(Instant::now(), None, stop)
+            .unwrap();
         assert_eq!(informer.lister().len(), 2);
     });
 }
 
 /// An informer whose server the test controls, with a watch that is open.
-fn informer_of(
+fn informer_for(
     from: Arc<dyn ListerWatcher>,
     feed: &Feed,
     clock: &FakeClock,
 ) -> (Informer, Running<()>) {
-    let options = SharedIndexInformerOptions {
-        reflector: support::options(clock),
-        ..SharedIndexInformerOptions::default()
-    };
+    let options = SharedIndexInformerOptions::new().reflector(support::options(clock));
     let informer = Informer::new(from, options);
     feed.list("10", &[("a", "1")]);
     let running = Running::new({
@@ -354,14 +363,14 @@ fn informer_of(
 /// Begins a wait on another thread.
 fn wait(informer: &Informer) -> Running<()> {
     let (informer, since) = (informer.clone(), Instant::now());
-    Running::new(move |stop| informer.wait_until_current(since, stop).unwrap())
+    Running::new(move |stop| informer.wait_for_current_state(since, None, stop).unwrap())
 }
 
 /// If each wait opened the watch again, none would end while others come.
 #[test]
 fn later_wait_keeps_the_short_watch_of_an_earlier_one() {
     let (feed, clock) = (Feed::new("feed"), FakeClock::new());
-    let (informer, running) = informer_of(Arc::new(feed.clone()), &feed, &clock);
+    let (informer, running) = informer_for(Arc::new(feed.clone()), &feed, &clock);
     feed.list("20", &[]);
     let first = wait(&informer);
     until("the short watch is open", || feed.requests().len() == 4);
@@ -381,10 +390,15 @@ fn later_wait_keeps_the_short_watch_of_an_earlier_one() {
     let [.., short, read, again] = &requests[..] else {
         panic!("{requests:?}")
     };
-    let version = |request: &(_, ListOptions)| request.1.resource_version.clone();
-    assert_eq!((short.0, version(short).as_deref()), ("watch", Some("10")));
+    assert_eq!(
+        (short.0, &short.1.resource_version),
+        ("watch", &Some(version("10")))
+    );
     assert_eq!((read.0, read.1.limit), ("list", Some(1)));
-    assert_eq!((again.0, version(again).as_deref()), ("watch", Some("20")));
+    assert_eq!(
+        (again.0, &again.1.resource_version),
+        ("watch", &Some(version("20")))
+    );
     assert_eq!(short.1.timeout_seconds, Some(3));
     assert_eq!(again.1.timeout_seconds, Some(3));
     running.end();
@@ -403,7 +417,7 @@ fn l3_watch_that_a_wait_ends_is_healthy_after_an_event() {
         let feed = Feed::on_clock("feed", &clock);
         let mut options = SharedIndexInformerOptions::default();
         options.reflector = support::options(&clock);
-        options.reflector.backoff = Backoff::new(7 * SECOND, 2.0, 56 * SECOND, 0.0);
+        options.reflector.backoff = Backoff::new(7 * SECOND).factor(2.0).cap(56 * SECOND);
         let informer = Informer::new(Arc::new(feed.clone()), options);
         // The other waits are reads.
         let backoffs = || {
@@ -418,10 +432,10 @@ fn l3_watch_that_a_wait_ends_is_healthy_after_an_event() {
         let run = informer.clone();
         let running = Running::new(move |stop| run.run(stop).unwrap());
         for failure in 1..=2 {
-            assert!(clock.until_waits(failure, SOON), "{:?}", clock.waits());
+            clock.wait_for_waits(failure, SOON).unwrap();
             clock.advance(14 * SECOND);
         }
-        assert!(clock.until_waits(3, SOON), "the watch is read");
+        clock.wait_for_waits(3, SOON).unwrap();
         open(&feed, &clock);
         until("the frame is read", || feed.unread() == 0);
         feed.list("20", &[]);
@@ -451,7 +465,7 @@ impl ListerWatcher for SlowRead {
         }
         let version = match self.reads.fetch_add(1, Ordering::SeqCst) {
             0 => {
-                self.end.wait_or_stop(stop);
+                let _ = self.end.wait_or_stop(None, stop);
                 "20"
             }
             _ => "30",
@@ -473,7 +487,7 @@ fn slow_read_of_a_lower_version_lowers_no_other_wait() {
         reads: AtomicUsize::new(0),
         end: DoneSetter::new("the slow read may end"),
     });
-    let (informer, running) = informer_of(from.clone(), &feed, &clock);
+    let (informer, running) = informer_for(from.clone(), &feed, &clock);
     let slow = wait(&informer);
     until("the slow read", || from.reads.load(Ordering::SeqCst) == 1);
     let other = wait(&informer);

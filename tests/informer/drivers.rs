@@ -4,16 +4,16 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use k8s_informer::error::{WaitCause, WaitError};
 use k8s_informer::informer::{
     Driver, InformerError, Progress, SharedIndexInformerOptions, step_all,
 };
-use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{ListerWatcher, ReflectorOptions, ReflectorState};
 use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use serde_json::{Value, json};
 
-use super::support::{Informer, SECOND, SOON, record, status};
+use super::support::{Informer, SECOND, SOON, record, status, version};
 
 const SHORT: Duration = Duration::from_millis(1);
 
@@ -139,17 +139,17 @@ fn waits_within_a_step_return_an_error() {
     let handler = informer.add_event_handler(|handler| {
         handler.on_add(move |_, _| {
             let stop = Stopper::new();
-            let version = waiting.wait_for_resource_version("11", Duration::MAX, &stop);
-            sender.send(version == Err(WaitError::OwnThread)).unwrap();
-            let current = waiting.wait_until_current(Instant::now(), &stop);
-            sender
-                .send(current.unwrap_err().to_string().contains("only thread"))
-                .unwrap();
+            let is_own_thread = |waited: Result<(), WaitError>| {
+                waited.is_err_and(|error| *error.cause() == WaitCause::OwnThread)
+            };
+            let reached = waiting.wait_for_resource_version(&version("11"), None, &stop);
+            sender.send(is_own_thread(reached)).unwrap();
+            let current = waiting.wait_for_current_state(Instant::now(), None, &stop);
+            sender.send(is_own_thread(current)).unwrap();
             // Returns at once, with a warning.
             waiting.ended().wait();
-            sender
-                .send(waiting.wait_for_sync(None, &stop).is_err())
-                .unwrap();
+            let synced = waiting.wait_for_sync(None, &stop);
+            sender.send(is_own_thread(synced)).unwrap();
         })
     });
     handler.unwrap();

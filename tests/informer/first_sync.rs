@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use k8s_informer::informer::{InformerScope, Source, SyncError, SyncOptions};
+use k8s_informer::error::WaitError;
+use k8s_informer::informer::{InformerScope, Source, SyncOptions};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{
     Client, Config, ObjectMeta, SharedInformerFactory, Stop, Stopper, impl_object, observe,
@@ -28,24 +29,24 @@ fn resource(name: &str) -> GroupVersionResource {
 }
 
 fn fail_fast() -> SyncOptions {
-    SyncOptions::new().timeout(SOON).fail_fast()
+    SyncOptions::new().timeout(SOON).fail_fast(true)
 }
 
 #[test]
 fn fa4_factory_never_started_fails_the_wait() {
     let (_server, client) = server();
-    let factory = SharedInformerFactory::builder(client).build();
+    let factory = SharedInformerFactory::new(client);
     let stop = Stopper::new();
-    factory.wait_for_cache_sync(&stop).unwrap();
-    factory.dynamic(resource("pods"));
-    factory.dynamic(resource("configmaps"));
-    let error = factory.wait_for_cache_sync(&stop).unwrap_err();
+    factory.wait_for_cache_sync(None, &stop).unwrap();
+    factory.informer_for(Source::dynamic(resource("pods")));
+    factory.informer_for(Source::dynamic(resource("configmaps")));
+    let error = factory.wait_for_cache_sync(None, &stop).unwrap_err();
     assert_eq!(
         error.to_string(),
         "call `start` first; not started: configmaps, pods"
     );
-    assert!(error.unsynced.iter().all(|one| one.not_started));
-    assert!(!error.is_stopped() && !error.timed_out() && !error.is_refused());
+    assert!(error.unsynced().iter().all(|one| one.not_started));
+    assert!(!error.is_stopped() && !error.is_timed_out() && !error.is_refused());
 
     // An observation starts its own informer and no other.
     let nodes = factory
@@ -53,16 +54,16 @@ fn fa4_factory_never_started_fails_the_wait() {
         .start()
         .unwrap();
     nodes.wait_for_sync(SOON, &stop).unwrap();
-    let error = factory.wait_for_cache_sync(&stop).unwrap_err();
+    let error = factory.wait_for_cache_sync(None, &stop).unwrap_err();
     assert_eq!(
         error.to_string(),
         "call `start` first; not started: configmaps, pods"
     );
 
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_with(SOON, &stop).unwrap();
+    factory.wait_for_cache_sync(SOON, &stop).unwrap();
     drop(nodes);
-    assert!(factory.shutdown());
+    factory.shut_down(None).unwrap();
 }
 
 #[test]
@@ -70,25 +71,23 @@ fn fail_fast_wait_ends_with_the_first_refusal() {
     for code in [400, 401, 403, 404] {
         let (server, client) = server();
         server.fail_next(Fault::status(code).always());
-        let factory = SharedInformerFactory::builder(client).build();
-        let pods = factory.dynamic(resource("pods"));
+        let factory = SharedInformerFactory::new(client);
+        let pods = factory.informer_for(Source::dynamic(resource("pods")));
         let stop = Stopper::new();
         factory.start(&stop).unwrap();
-        let of_the_factory = factory
-            .wait_for_cache_sync_with(fail_fast(), &stop)
-            .unwrap_err();
+        let of_the_factory = factory.wait_for_cache_sync(fail_fast(), &stop).unwrap_err();
         // The server has already rejected a request of the informer, so this wait fails at once.
         let of_the_informer = pods.wait_for_sync(fail_fast(), &stop).unwrap_err();
         for error in [of_the_factory, of_the_informer] {
             assert!(
-                error.is_refused() && !error.timed_out() && !error.is_stopped(),
+                error.is_refused() && !error.is_timed_out() && !error.is_stopped(),
                 "{error}"
             );
             let text = error.to_string();
             assert!(text.starts_with("cannot sync: pods (list pods: "), "{text}");
             assert!(text.contains(&code.to_string()), "{text}");
         }
-        assert!(factory.shutdown());
+        factory.shut_down(None).unwrap();
     }
 }
 
@@ -97,8 +96,7 @@ fn fail_fast_wait_continues_on_transient_errors() {
     let (server, client) = server();
     // Six failures are three cycles, each with a watch-list and a list.
     server.fail_next(Fault::status(503).times(6));
-    let pods = SharedInformerFactory::builder(client)
-        .build()
+    let pods = SharedInformerFactory::new(client)
         .observe(Source::dynamic(resource("pods")))
         .start()
         .unwrap();
@@ -113,18 +111,22 @@ fn fail_fast_wait_ends_while_another_informer_is_silent() {
     let (server, client) = server();
     server.fail_next(Fault::stall().resource("configmaps").always());
     server.fail_next(Fault::status(403).resource("secrets").always());
-    let factory = SharedInformerFactory::builder(client).build();
-    factory.dynamic(resource("configmaps"));
-    factory.dynamic(resource("secrets"));
+    let factory = SharedInformerFactory::new(client);
+    factory.informer_for(Source::dynamic(resource("configmaps")));
+    factory.informer_for(Source::dynamic(resource("secrets")));
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
     let error = factory
-        .wait_for_cache_sync_with(SyncOptions::new().fail_fast(), &stop)
+        .wait_for_cache_sync(SyncOptions::new().fail_fast(true), &stop)
         .unwrap_err();
     assert!(error.is_refused(), "{error}");
-    let names: Vec<_> = error.unsynced.iter().map(|one| one.name.as_str()).collect();
+    let names: Vec<_> = error
+        .unsynced()
+        .iter()
+        .map(|one| one.name.as_str())
+        .collect();
     assert_eq!(names, ["configmaps", "secrets"]);
-    assert!(factory.shutdown());
+    factory.shut_down(None).unwrap();
 }
 
 #[test]
@@ -141,8 +143,7 @@ fn lifted_refusal_does_not_end_a_later_wait() {
             .when(|request| request.path().contains("/green/"))
             .always(),
     );
-    let pods = SharedInformerFactory::builder(client)
-        .build()
+    let pods = SharedInformerFactory::new(client)
         .observe(Source::dynamic(resource("pods")))
         .scope(scope)
         .start()
@@ -154,29 +155,25 @@ fn lifted_refusal_does_not_end_a_later_wait() {
             .any(|(_, status)| status.listed)
     };
     until("blue listed", listed);
-    let options = SyncOptions::new().timeout(INSTANT).fail_fast();
+    let options = SyncOptions::new().timeout(INSTANT).fail_fast(true);
     let error = pods.wait_for_sync(options, &Stop::never()).unwrap_err();
-    assert!(error.timed_out() && !error.is_refused(), "{error}");
+    assert!(error.is_timed_out() && !error.is_refused(), "{error}");
 }
 
 #[test]
 fn sync_error_distinguishes_timeout_stop_and_end() {
     let (server, client) = server();
     server.fail_next(Fault::status(403).always());
-    let factory = SharedInformerFactory::builder(client).build();
-    let pods = factory.dynamic(resource("pods"));
+    let factory = SharedInformerFactory::new(client);
+    let pods = factory.informer_for(Source::dynamic(resource("pods")));
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
     until("failed", || pods.status().last_error.is_some());
-    let kind = |error: &SyncError| (error.is_stopped(), error.timed_out(), error.is_refused());
-    let error = factory
-        .wait_for_cache_sync_with(INSTANT, &stop)
-        .unwrap_err();
+    let kind = |error: &WaitError| (error.is_stopped(), error.is_timed_out(), error.is_refused());
+    let error = factory.wait_for_cache_sync(INSTANT, &stop).unwrap_err();
     assert_eq!(kind(&error), (false, true, false), "{error}");
     stop.stop();
-    let error = factory
-        .wait_for_cache_sync_with(fail_fast(), &stop)
-        .unwrap_err();
+    let error = factory.wait_for_cache_sync(fail_fast(), &stop).unwrap_err();
     assert_eq!(kind(&error), (true, false, false), "{error}");
     let error = pods.wait_for_sync(fail_fast(), &stop).unwrap_err();
     assert_eq!(kind(&error), (true, false, false), "{error}");
@@ -189,14 +186,14 @@ fn sync_error_distinguishes_timeout_stop_and_end() {
             .starts_with("ended before syncing: pods ("),
         "{error}"
     );
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
 }
 
 #[test]
 fn observation_reports_errors_to_its_callback() {
     let (server, client) = server();
     server.fail_next(Fault::status(403).always());
-    let factory = SharedInformerFactory::builder(client).build();
+    let factory = SharedInformerFactory::new(client);
     let (sender, errors) = mpsc::channel();
     let first = factory.observe(Source::dynamic(resource("pods")));
     let first = first
@@ -253,11 +250,11 @@ fn observation_reports_objects_that_cannot_be_decoded() {
 fn refused_list_is_logged_once_as_permanent() {
     logging();
     let (server, client) = server();
-    let factory = SharedInformerFactory::builder(client).build();
+    let factory = SharedInformerFactory::new(client);
     let scope = InformerScope::all()
         .namespace("bad-selector")
         .field_selector("spec.colour=red");
-    let pods = factory.informer_of(Source::dynamic(resource("pods")).scope(scope.clone()));
+    let pods = factory.informer_for(Source::dynamic(resource("pods")).scope(scope.clone()));
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
     let error = pods.wait_for_sync(fail_fast(), &stop).unwrap_err();
@@ -271,25 +268,23 @@ fn refused_list_is_logged_once_as_permanent() {
         "{line}"
     );
     drop(server);
-    assert!(factory.shutdown());
+    factory.shut_down(None).unwrap();
 }
 
 #[test]
 fn wait_and_start_errors_have_equal_debug_and_display() {
     let (server, client) = server();
     server.fail_next(Fault::status(403).always());
-    let pods = SharedInformerFactory::builder(client)
-        .build()
+    let pods = SharedInformerFactory::new(client)
         .observe(Source::dynamic(resource("pods")))
         .start()
         .unwrap();
     let error = pods.wait_for_sync(fail_fast(), &Stop::never()).unwrap_err();
     assert_eq!(format!("{error:?}"), error.to_string());
-    let cause = error.unsynced[0].last_error.clone().unwrap();
+    let cause = error.unsynced()[0].last_error.clone().unwrap();
     assert_eq!(format!("{cause:?}"), cause.to_string());
-    let factory =
-        SharedInformerFactory::builder(Client::new(Config::new(server.url())).unwrap()).build();
-    factory.shutdown();
+    let factory = SharedInformerFactory::new(Client::new(Config::new(server.url())).unwrap());
+    factory.shut_down(None).unwrap();
     let error = factory.start(&Stop::never()).unwrap_err();
     assert_eq!(format!("{error:?}"), error.to_string());
 }

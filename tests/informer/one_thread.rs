@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use k8s_informer::error::{ShutdownError, WaitCause};
 use k8s_informer::handler::ChannelHandler;
 use k8s_informer::informer::SharedIndexInformerOptions;
-use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{ReflectorOptions, ReflectorState};
 use k8s_informer::store::Transform;
 use k8s_informer::time::Backoff;
@@ -18,15 +18,13 @@ use serde_json::{Value, json};
 
 use super::support::{
     Door, Feed, Informer, SECOND, SOON, logged, logging, options, record, run, run_synced, status,
-    until,
+    until, version,
 };
 
 fn informer_with(feed: &Feed, reflector: ReflectorOptions) -> Informer {
-    let options = SharedIndexInformerOptions {
-        one_thread: true,
-        reflector,
-        ..SharedIndexInformerOptions::default()
-    };
+    let options = SharedIndexInformerOptions::new()
+        .one_thread(true)
+        .reflector(reflector);
     SharedIndexInformer::new(Arc::new(feed.clone()), options)
 }
 
@@ -52,7 +50,7 @@ fn handler_added_by_an_error_callback_is_called_before_the_next_wait() {
     feed.fail_list(status(500, "InternalError", "not now"));
     let clock = FakeClock::new();
     let mut reflector = options(&clock);
-    reflector.backoff = Backoff::new(60 * SECOND, 1.0, 60 * SECOND, 0.0);
+    reflector.backoff = Backoff::new(60 * SECOND);
     let (adds, late) = mpsc::channel::<Informer>();
     let (sender, receiver) = mpsc::channel();
     let late = Mutex::new(late);
@@ -66,7 +64,7 @@ fn handler_added_by_an_error_callback_is_called_before_the_next_wait() {
     adds.send(informer.clone()).unwrap();
     let _running = run_synced(&informer);
     feed.expire();
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     clock.advance(60 * SECOND);
     // The list has failed. The informer waits for its back-off, and the clock stands still.
     let (handler, events) = receiver.recv_timeout(SOON).unwrap();
@@ -159,7 +157,7 @@ fn callback_may_add_and_remove_handlers() {
             handler.on_update(move |_, _| {
                 let own_handler = of.lock().unwrap().take().expect("one call");
                 sender
-                    .send(own.shut_down_event_handler(&own_handler))
+                    .send(own.shut_down_event_handler(&own_handler, None))
                     .unwrap();
             })
         })
@@ -167,7 +165,8 @@ fn callback_may_add_and_remove_handlers() {
     *slot.lock().unwrap() = Some(third.clone());
     feed.event("MODIFIED", "b", "12");
     feed.event("MODIFIED", "b", "13");
-    assert!(!answers.recv_timeout(SOON).unwrap());
+    let shutdown = answers.recv_timeout(SOON).unwrap();
+    assert_eq!(shutdown, Err(ShutdownError::FromWithin));
     assert_eq!(events.take(2), ["update b@11-12", "update b@12-13"]);
     assert!(third.ended().wait_timeout(SOON));
     assert!(answers.recv().is_err(), "the handler was dropped");
@@ -183,9 +182,9 @@ fn wait_on_the_own_thread_fails() {
     let own = informer.clone();
     let handler = move |_: &Arc<DynamicObject>, _| {
         let stop = Stopper::new();
-        let reached = own.wait_for_resource_version("10", SOON, &stop);
+        let reached = own.wait_for_resource_version(&version("10"), SOON, &stop);
         let synced = own.wait_for_sync(None, &stop);
-        let current = own.wait_until_current(Instant::now(), &stop);
+        let current = own.wait_for_current_state(Instant::now(), None, &stop);
         sender.send((reached, synced, current)).unwrap();
     };
     informer
@@ -193,13 +192,24 @@ fn wait_on_the_own_thread_fails() {
         .unwrap();
     let running = run_synced(&informer);
     let (reached, synced, current) = results.recv_timeout(SOON).unwrap();
-    assert_eq!(reached, Err(WaitError::OwnThread));
-    let text = synced.unwrap_err().to_string();
+    let (reached, synced, current) = (
+        reached.unwrap_err(),
+        synced.unwrap_err(),
+        current.unwrap_err(),
+    );
+    for error in [&reached, &synced, &current] {
+        assert_eq!(error.cause(), &WaitCause::OwnThread, "{error}");
+    }
+    let text = synced.to_string();
     assert!(text.starts_with("the only thread of an informer can't wait for itself: waits"));
-    let text = current.unwrap_err().to_string();
+    let own_thread = "the only thread of an informer can't wait for itself";
     assert_eq!(
-        text,
-        "waits: the only thread of an informer can't wait for itself"
+        current.to_string(),
+        format!("failed waiting until waits is current: {own_thread}")
+    );
+    assert_eq!(
+        reached.to_string(),
+        format!(r#"failed waiting for the resourceVersion "10": {own_thread}; last seen: nothing"#)
     );
     // What is reached needs no wait.
     feed.event("ADDED", "b", "11");
@@ -224,8 +234,8 @@ fn late_handler_interrupts_silent_watch_without_a_failure() {
     }
     let requests = feed.requests();
     for (kind, request) in &requests[1..] {
-        let version = request.resource_version.as_deref();
-        assert_eq!((*kind, version), ("watch", Some("10")));
+        let from = request.resource_version.as_ref();
+        assert_eq!((*kind, from), ("watch", Some(&version("10"))));
     }
     let status = informer.status();
     assert!(
@@ -242,16 +252,16 @@ fn late_handler_is_called_during_a_back_off() {
     let clock = FakeClock::new();
     let mut reflector = options(&clock);
     let hour = Duration::from_secs(3600);
-    reflector.backoff = Backoff::new(hour, 1.0, hour, 0.0);
+    reflector.backoff = Backoff::new(hour);
     let informer = informer_with(&feed, reflector);
     let running = run_synced(&informer);
     feed.expire();
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     clock.advance(hour / 2);
     let (_handler, events) = record(&informer);
     assert_eq!(events.next(), "add a@1 initial");
     // The rest of the back-off remains.
-    assert!(clock.until_waits(2, SOON));
+    clock.wait_for_waits(2, SOON).unwrap();
     assert_eq!(clock.waits(), [hour, hour / 2]);
     feed.list("20", &[("a", "1"), ("b", "15")]);
     clock.advance(hour / 2);
@@ -289,11 +299,9 @@ fn two_namespaces() -> (Feed, Feed, Informer) {
     green.list("10", &[]);
     let sources = [("blue", &blue), ("green", &green)];
     let sources = sources.map(|(name, feed)| (name.to_owned(), Arc::new(feed.clone()) as _));
-    let options = SharedIndexInformerOptions {
-        one_thread: true,
-        reflector: options(&FakeClock::new()),
-        ..SharedIndexInformerOptions::default()
-    };
+    let options = SharedIndexInformerOptions::new()
+        .one_thread(true)
+        .reflector(options(&FakeClock::new()));
     let informer = SharedIndexInformer::for_namespaces(sources, options);
     (blue, green, informer)
 }
@@ -492,15 +500,13 @@ fn late_handler_is_called_while_no_response_arrives() {
                     Arc::new(script.clone());
                 ((*namespace).to_owned(), source)
             });
-            let options = SharedIndexInformerOptions {
-                one_thread: true,
-                reflector: options(&FakeClock::new()),
-                ..SharedIndexInformerOptions::default()
-            };
+            let options = SharedIndexInformerOptions::new()
+                .one_thread(true)
+                .reflector(options(&FakeClock::new()));
             let informer: Informer = SharedIndexInformer::for_namespaces(sources, options);
             let running = run_synced(&informer);
             for script in &scripts {
-                assert!(script.until_requests(requests, SOON), "{phase}");
+                script.wait_for_requests(requests, SOON).unwrap();
             }
             let count = 2 * namespaces.len();
             // The second one is added while the thread of the first one may still exist.
@@ -553,7 +559,7 @@ fn initial_list_of_a_late_handler_counts_as_waiting() {
     );
     let removed = informer.add_event_handler(|handler| handler).unwrap();
     assert_eq!(removed.stats().waiting, 3);
-    assert!(informer.shut_down_event_handler(&removed));
+    informer.shut_down_event_handler(&removed, None).unwrap();
     let stats = removed.stats();
     assert_eq!((stats.received, stats.waiting, stats.delivered), (3, 0, 0));
     door.open();
@@ -583,7 +589,7 @@ fn signal_of_the_own_thread_ends_its_wait() {
             signal.wait();
             let is_set = [
                 signal.wait_timeout(SOON),
-                signal.wait_or_stop(&Stop::never()),
+                signal.wait_or_stop(None, &Stop::never()).is_ok(),
                 signal.is_done(),
             ];
             sender.send(is_set).unwrap();

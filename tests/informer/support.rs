@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use k8s_informer::error::Status;
 use k8s_informer::handler::{HandlerOptions, HandlerRegistration, ResourceEventHandler};
 use k8s_informer::informer::InformerError;
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::{Body, ListOptions, ListerWatcher, ReflectorOptions, TimedRead};
 use k8s_informer::time::{Backoff, Clock};
 use k8s_informer::{Deleted, DynamicObject, Error, Object, SharedIndexInformer, Stop, Stopper};
@@ -135,6 +136,11 @@ impl Feed {
     }
 }
 
+/// Returns the resource version with this text.
+pub(crate) fn version(text: &str) -> ResourceVersion {
+    ResourceVersion::new(text).unwrap()
+}
+
 pub(crate) fn object(name: &str, version: &str) -> serde_json::Value {
     json!({ "metadata": { "name": name, "resourceVersion": version } })
 }
@@ -229,7 +235,7 @@ pub(crate) fn status(code: u16, reason: &str, message: &str) -> Error {
 pub(crate) fn options(clock: &FakeClock) -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(clock.clone());
-    options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    options.backoff = Backoff::new(Duration::ZERO);
     options
 }
 

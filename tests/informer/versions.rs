@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::error::WaitCause;
 use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions};
-use k8s_informer::queue::WaitError;
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::ListerWatcher;
 use k8s_informer::store::Transform;
 use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop, Stopper};
@@ -14,7 +15,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::informer::support::{SOON, until};
+use crate::informer::support::{SOON, until, version};
+
+/// The timeout of a wait that cannot succeed.
+const MOMENT: Duration = Duration::from_millis(1);
 
 pub(crate) const QUEUES: [InformerQueue; 2] = [InformerQueue::DeltaFifo, InformerQueue::RealFifo];
 
@@ -35,10 +39,7 @@ pub(crate) fn event(kind: &str, namespace: &str, name: &str, version: &str) -> S
 }
 
 pub(crate) fn options(queue: InformerQueue) -> SharedIndexInformerOptions<DynamicObject> {
-    SharedIndexInformerOptions {
-        queue,
-        ..SharedIndexInformerOptions::default()
-    }
+    SharedIndexInformerOptions::new().queue(queue)
 }
 
 pub(crate) fn run<T: Object + DeserializeOwned>(
@@ -68,11 +69,11 @@ fn cache_has_all_changes_up_to_awaited_version() {
         let script =
             ScriptedListerWatcher::new([list("10", "n"), Answer::open(events + &bookmark)]);
         let informer = SharedIndexInformer::new(Arc::new(script), options(queue));
-        assert_eq!(informer.store_resource_version(), "");
+        assert_eq!(informer.store_resource_version(), None);
         run(&informer, |stop| {
             // The wait starts before the informer has a version, and perhaps before it runs.
             informer
-                .wait_for_resource_version("12", SOON, stop)
+                .wait_for_resource_version(&version("12"), SOON, stop)
                 .unwrap();
             assert!(informer.lister().get_by_key("n/b").is_some());
             informer
@@ -80,21 +81,17 @@ fn cache_has_all_changes_up_to_awaited_version() {
                 .unwrap();
             assert!(informer.lister().get_by_key("n/a").is_none());
             informer
-                .wait_for_resource_version("20", SOON, stop)
+                .wait_for_resource_version(&version("20"), SOON, stop)
                 .unwrap();
-            assert_eq!(informer.store_resource_version(), "20");
+            assert_eq!(informer.store_resource_version(), Some(version("20")));
             informer
-                .wait_for_resource_version("3", Duration::ZERO, stop)
+                .wait_for_resource_version(&version("3"), Duration::ZERO, stop)
                 .unwrap();
             let late = informer
-                .wait_for_resource_version("21", Duration::from_millis(1), stop)
+                .wait_for_resource_version(&version("21"), MOMENT, stop)
                 .unwrap_err();
-            assert_eq!(
-                late,
-                WaitError::Timeout {
-                    reached: "20".to_owned()
-                }
-            );
+            assert_eq!(late.cause(), &WaitCause::TimedOut(MOMENT));
+            assert_eq!(late.last_seen(), Some("20"));
         });
     }
 }
@@ -105,19 +102,18 @@ fn incomparable_versions_fail_as_not_comparable() {
     let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
     run(&informer, |stop| {
         let invalid = informer
-            .wait_for_resource_version("invalid", SOON, stop)
+            .wait_for_resource_version(&version("invalid"), SOON, stop)
             .unwrap_err();
-        assert!(
-            matches!(&invalid, WaitError::NotComparable { version } if version == "invalid"),
-            "{invalid}"
-        );
-        let not_comparable = informer
-            .wait_for_resource_version("10", SOON, stop)
+        let not_comparable = |text| WaitCause::NotComparable(Some(version(text)));
+        assert_eq!(invalid.cause(), &not_comparable("invalid"));
+        let reached = informer
+            .wait_for_resource_version(&version("10"), SOON, stop)
             .unwrap_err();
-        assert!(
-            matches!(&not_comparable, WaitError::NotComparable { version } if version == "v10"),
-            "{not_comparable}"
-        );
+        assert_eq!(reached.cause(), &not_comparable("v10"));
+        let unversioned = informer
+            .wait_for_object(&object("n", "a", ""), SOON, stop)
+            .unwrap_err();
+        assert_eq!(unversioned.cause(), &WaitCause::NotComparable(None));
     });
 }
 
@@ -133,21 +129,23 @@ fn version_wait_ends_at_the_stop_and_with_the_informer() {
     let given = Stopper::new();
     given.stop();
     let before = informer
-        .wait_for_resource_version("10", SOON, &given)
+        .wait_for_resource_version(&version("10"), SOON, &given)
         .unwrap_err();
-    assert!(matches!(before, WaitError::Stopped { .. }), "{before}");
+    assert!(before.is_stopped(), "{before}");
     run(&informer, |stop| {
         thread::scope(|scope| {
-            let waits =
-                scope.spawn(|| informer.wait_for_resource_version("11", SOON * 10, &Stop::never()));
+            let waits = scope.spawn(|| {
+                informer.wait_for_resource_version(&version("11"), SOON * 10, &Stop::never())
+            });
             informer.synced().wait();
             stop.stop();
             let ended = waits.join().unwrap().unwrap_err();
-            assert!(matches!(ended, WaitError::Stopped { .. }), "{ended}");
+            assert_eq!(ended.cause(), &WaitCause::Ended, "{ended}");
+            assert_eq!(ended.last_seen(), Some("10"));
         });
     });
     informer
-        .wait_for_resource_version("10", Duration::ZERO, &Stop::never())
+        .wait_for_resource_version(&version("10"), Duration::ZERO, &Stop::never())
         .unwrap();
 }
 
@@ -168,21 +166,19 @@ fn version_wait_needs_all_namespaces_but_object_wait_only_one() {
             informer
                 .wait_for_object(&object("busy", "a", "30"), SOON, stop)
                 .unwrap();
-            informer.wait_for_resource_version("9", SOON, stop).unwrap();
-            assert_eq!(informer.store_resource_version(), "9");
+            informer
+                .wait_for_resource_version(&version("9"), SOON, stop)
+                .unwrap();
+            assert_eq!(informer.store_resource_version(), Some(version("9")));
             // The reflector's version changes just after the queue's.
             until("both namespaces listed", || {
-                informer.last_sync_resource_version() == "9"
+                informer.last_sync_resource_version() == Some(version("9"))
             });
             let least = informer
-                .wait_for_resource_version("30", Duration::from_millis(1), stop)
+                .wait_for_resource_version(&version("30"), MOMENT, stop)
                 .unwrap_err();
-            assert_eq!(
-                least,
-                WaitError::Timeout {
-                    reached: "9".to_owned()
-                }
-            );
+            assert_eq!(least.cause(), &WaitCause::TimedOut(MOMENT));
+            assert_eq!(least.last_seen(), Some("9"));
         });
     }
 }
@@ -198,7 +194,7 @@ fn stop_reports_no_version_beyond_the_cache() {
         match object.resource_version() {
             // While this object is processed, both changes of `b` (12 and 13) are queued.
             "1" => until("version 13 queued", || {
-                reflector.last_sync_resource_version() == "13"
+                reflector.last_sync_resource_version() == Some(version("13"))
             }),
             // The informer stops between the two changes of `b`.
             "12" => stops.stop(),
@@ -209,7 +205,10 @@ fn stop_reports_no_version_beyond_the_cache() {
     index.unwrap();
     informer.run(&stop).unwrap();
     let cached = informer.lister().get_by_key("n/b").unwrap();
-    assert_eq!(informer.store_resource_version(), cached.resource_version());
+    assert_eq!(
+        informer.store_resource_version(),
+        ResourceVersion::new(cached.resource_version())
+    );
 }
 
 #[test]
@@ -217,7 +216,7 @@ fn versions_of_unreadable_and_refused_events_are_reached() {
     let nameless =
         r#"{"type": "MODIFIED", "object": {"metadata": {"name": 7, "resourceVersion": "12"}}}"#;
     for queue in QUEUES {
-        for (last, version) in [
+        for (last, last_version) in [
             (format!("{nameless}\n"), "12"),
             (event("MODIFIED", "n", "a", "13"), "13"),
             (event("DELETED", "n", "a", "13"), "13"),
@@ -232,8 +231,9 @@ fn versions_of_unreadable_and_refused_events_are_reached() {
             options.transform = Some(Transform::try_in_place(transform));
             let informer = SharedIndexInformer::new(Arc::new(script), options);
             run(&informer, |stop| {
-                let reached = informer.wait_for_resource_version(version, SOON, stop);
-                assert_eq!(reached, Ok(()), "{queue:?} {last}");
+                let reached =
+                    informer.wait_for_resource_version(&version(last_version), SOON, stop);
+                assert!(reached.is_ok(), "{queue:?} {last} {reached:?}");
                 assert!(informer.lister().get_by_key("n/b").is_some());
                 let is_deleted = informer.lister().get_by_key("n/a").is_none();
                 assert_eq!(is_deleted, last.contains("DELETED"));
@@ -256,12 +256,18 @@ fn wait_for_object_outside_the_namespaces_is_an_error() {
         options(InformerQueue::DeltaFifo),
     );
     let outside = |namespace, stop: &Stop| {
-        informer
+        let error = informer
             .wait_for_object(&object(namespace, "a", "1"), SOON * 10, stop)
-            .unwrap_err()
-            .to_string()
+            .unwrap_err();
+        let watched = ["green", "blue"].map(str::to_owned).into();
+        let cause = WaitCause::OtherNamespace {
+            namespace: namespace.to_owned(),
+            watched,
+        };
+        assert_eq!(error.cause(), &cause);
+        error.to_string()
     };
-    let text = r#"the informer does not watch the namespace "red"; it watches: green, blue"#;
+    let text = r#"failed waiting for red/a: the informer does not watch the namespace "red"; it watches: green, blue"#;
     run(&informer, |stop| {
         informer.synced().wait();
         assert_eq!(outside("red", stop), text);
@@ -289,6 +295,11 @@ fn wait_for_object_that_could_not_be_decoded_is_an_error() {
     map.metadata.resource_version = Some("12".to_owned());
     run(&informer, |stop| {
         let error = informer.wait_for_object(&map, SOON, stop).unwrap_err();
+        let cause = WaitCause::NotStored {
+            version: version("12"),
+            cached: Some(version("1")),
+        };
+        assert_eq!(error.cause(), &cause, "{error}");
         assert!(error.to_string().contains("still has \"1\""), "{error}");
     });
 }

@@ -1,101 +1,16 @@
 //! Waits for the initial list: when they fail, and the status after them.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use k8s_informer::__private::Sealed;
-use k8s_informer::__private::staging::{Applied, Door, Gaps, Staging};
+use k8s_informer::SharedIndexInformer;
 use k8s_informer::informer::{InformerQueue, SharedIndexInformerOptions, wait_for_cache_sync};
-use k8s_informer::object::ResourceVersion;
-use k8s_informer::queue::{Delta, Deltas, Entry, PopError, Process, Queue};
-use k8s_informer::reflector::{ListerWatcher, ReflectorStatus};
-use k8s_informer::store::{ReflectorStore, StoreError};
-use k8s_informer::{Deleted, Done, DynamicObject, SharedIndexInformer};
+use k8s_informer::reflector::ListerWatcher;
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use crate::informer::support::{SOON, until};
 use crate::informer::versions::{QUEUES, run};
-
-/// A queue whose `replace_entries` returns only after the consumer has read the status.
-struct HeldQueue {
-    queue: Arc<dyn Queue<DynamicObject>>,
-    status: Arc<OnceLock<ReflectorStatus>>,
-}
-
-impl ReflectorStore<DynamicObject> for HeldQueue {
-    fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
-        self.queue.add(object)
-    }
-    fn update(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
-        self.queue.update(object)
-    }
-    fn delete(&self, gone: Deleted<DynamicObject>) -> Result<(), StoreError> {
-        self.queue.delete(gone)
-    }
-    fn replace(&self, objects: Vec<Arc<DynamicObject>>, version: &str) -> Result<(), StoreError> {
-        self.queue.replace(objects, version)
-    }
-    fn staging(&self) -> Option<&dyn Staging<DynamicObject>> {
-        Some(self)
-    }
-}
-
-impl Staging<DynamicObject> for HeldQueue {
-    fn door(&self) -> &Door<DynamicObject> {
-        self.queue.staging().unwrap().door()
-    }
-    fn known(&self, key: &str) -> Option<Entry<DynamicObject>> {
-        self.queue.staging()?.known(key)
-    }
-    fn is_settled(&self) -> bool {
-        self.queue.staging().unwrap().is_settled()
-    }
-    fn apply_entries(&self, changes: &mut Vec<Delta<DynamicObject>>) -> Applied {
-        self.queue.staging().unwrap().apply_entries(changes)
-    }
-    fn replace_entries(
-        &self,
-        entries: Vec<Entry<DynamicObject>>,
-        gaps: Gaps,
-        version: Option<ResourceVersion>,
-    ) -> Result<Applied, StoreError> {
-        let staging = self.queue.staging().unwrap();
-        let applied = staging.replace_entries(entries, gaps, version)?;
-        until("status read by the consumer", || {
-            self.status.get().is_some()
-        });
-        Ok(applied)
-    }
-}
-
-impl Sealed for HeldQueue {
-    fn reserve_if_empty(&self) -> bool {
-        self.queue.reserve_if_empty()
-    }
-
-    fn reserve_next(&self) -> bool {
-        self.queue.reserve_next()
-    }
-}
-
-impl Queue<DynamicObject> for HeldQueue {
-    fn pop(
-        &self,
-        process: &mut Process<'_, DynamicObject>,
-    ) -> Result<Deltas<DynamicObject>, PopError<Deltas<DynamicObject>>> {
-        self.queue.pop(process)
-    }
-    fn synced(&self) -> Done {
-        self.queue.synced()
-    }
-    fn close(&self) {
-        self.queue.close();
-    }
-    fn is_closed(&self) -> bool {
-        self.queue.is_closed()
-    }
-}
 
 fn list(items: &[Value]) -> Answer {
     let list = json!({"kind": "List", "metadata": {"resourceVersion": "10"}, "items": items});
@@ -128,67 +43,6 @@ fn named(name: &str) -> Value {
     json!({"metadata": {"namespace": "n", "name": name, "resourceVersion": "1"}})
 }
 
-/// Returns the status at the moment when the informer syncs.
-fn status_at_sync(script: ScriptedListerWatcher, queue: InformerQueue) -> ReflectorStatus {
-    let status = Arc::new(OnceLock::new());
-    let held = Arc::clone(&status);
-    let options = SharedIndexInformerOptions {
-        queue,
-        wrap_queue: Some(Arc::new(move |queue| {
-            Arc::new(HeldQueue {
-                queue,
-                status: Arc::clone(&held),
-            })
-        })),
-        ..SharedIndexInformerOptions::default()
-    };
-    let informer = SharedIndexInformer::new(Arc::new(script), options);
-    let (reads, read) = (informer.clone(), Arc::clone(&status));
-    let _synced = informer
-        .synced()
-        .on_done(move || read.set(reads.status()).unwrap());
-    run(&informer, |stop| {
-        informer.wait_for_sync(SOON, stop).unwrap();
-        until("status read", || status.get().is_some());
-    });
-    status.get().unwrap().clone()
-}
-
-#[test]
-fn status_at_sync_has_the_outcome_of_the_list() {
-    for (queue, is_watch_list) in QUEUES
-        .into_iter()
-        .flat_map(|queue| [(queue, false), (queue, true)])
-    {
-        for (items, complete) in [
-            (&[named("a")][..], true),
-            (&[], true),
-            (&[named("a"), named("")], false),
-        ] {
-            let status = status_at_sync(response(items, is_watch_list), queue);
-            let (error, context) = (
-                status.last_error.is_some(),
-                format!("{queue:?}: {status:?}"),
-            );
-            assert_eq!(
-                (status.listed, status.complete),
-                (true, complete),
-                "{context}"
-            );
-            assert_eq!(
-                (status.unreadable, error),
-                (u64::from(!complete), !complete),
-                "{context}"
-            );
-            assert_eq!(
-                status.resource_version,
-                ResourceVersion::new("10"),
-                "{context}"
-            );
-        }
-    }
-}
-
 /// A config map whose data is a number, which cannot be decoded.
 fn broken(name: &str) -> Value {
     json!({"metadata": {"namespace": "n", "name": name, "resourceVersion": "1"}, "data": 7})
@@ -196,7 +50,7 @@ fn broken(name: &str) -> Value {
 
 fn named_options() -> SharedIndexInformerOptions<ConfigMap> {
     let mut options = SharedIndexInformerOptions::default();
-    options.reflector.name = "configmaps".to_owned();
+    options.reflector.name = Some("configmaps".to_owned());
     options
 }
 
@@ -204,13 +58,7 @@ fn config_maps(
     script: ScriptedListerWatcher,
     queue: InformerQueue,
 ) -> SharedIndexInformer<ConfigMap> {
-    SharedIndexInformer::new(
-        Arc::new(script),
-        SharedIndexInformerOptions {
-            queue,
-            ..named_options()
-        },
-    )
+    SharedIndexInformer::new(Arc::new(script), named_options().queue(queue))
 }
 
 #[test]
@@ -231,12 +79,12 @@ fn w15_first_list_of_undecodable_objects_fails_the_wait() {
                 "{text}"
             );
             assert!(text.contains("expected a map"), "{text}");
-            assert!(!error.timed_out() && !stop.is_stopped());
-            assert!(error.unsynced[0].undecodable.is_some());
+            assert!(!error.is_timed_out() && !stop.is_stopped());
+            assert!(error.unsynced()[0].undecodable.is_some());
             // The informer itself has synced, as in client-go: the queue has processed an empty
             // list.
             assert!(informer.has_synced() && informer.synced().is_done());
-            wait_for_cache_sync([informer.synced()], stop).unwrap();
+            wait_for_cache_sync([informer.synced()], None, stop).unwrap();
         });
     }
 }
@@ -281,7 +129,7 @@ fn w15_later_list_that_decodes_clears_the_error() {
         run(&informer, |stop| {
             informer.wait_for_sync(SOON, stop).unwrap_err();
             for relist in 1..=2 {
-                assert!(clock.until_waits(relist, SOON));
+                clock.wait_for_waits(relist, SOON).unwrap();
                 informer.wait_for_sync(SOON, stop).unwrap_err();
                 clock.advance(SOON * 10);
             }
@@ -307,7 +155,7 @@ fn w15_namespace_of_undecodable_objects_fails_the_wait() {
     let informer = SharedIndexInformer::for_namespaces(sources, named_options());
     run(&informer, |stop| {
         let error = informer.wait_for_sync(SOON, stop).unwrap_err();
-        assert_eq!(error.unsynced.len(), 1);
-        assert_eq!(error.unsynced[0].name, "configmaps in bad", "{error}");
+        assert_eq!(error.unsynced().len(), 1);
+        assert_eq!(error.unsynced()[0].name, "configmaps in bad", "{error}");
     });
 }

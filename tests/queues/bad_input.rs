@@ -4,13 +4,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use k8s_informer::__private::Sealed;
 use k8s_informer::object::{Accessor, Key, KeyError};
-use k8s_informer::queue::{Delta, DeltaFifo, PopError, Queue, RealFifo};
+use k8s_informer::queue::{Delta, DeltaFifo, DeltaFifoOptions, PopError, Queue, RealFifo};
 use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore, StoreError, Transform};
 use k8s_informer::{Deleted, Indexer};
 
-use super::things::with_timeout;
+use super::things::{version, with_timeout};
 
 /// An object that is its own key, and runs a closure when dropped.
 struct Word(String, Option<Arc<dyn Fn() + Send + Sync>>);
@@ -42,11 +41,10 @@ fn queues() -> Vec<(&'static str, Arc<dyn Queue<Word>>)> {
         ("DeltaFifo", Arc::new(DeltaFifo::new(accessor()))),
         (
             "DeltaFifo with known objects",
-            Arc::new(
-                DeltaFifo::builder(accessor())
-                    .known_objects(store())
-                    .build(),
-            ),
+            Arc::new(DeltaFifo::with_options(
+                accessor(),
+                DeltaFifoOptions::new().known_objects(store()),
+            )),
         ),
         ("RealFifo", Arc::new(RealFifo::new(accessor()))),
     ]
@@ -72,7 +70,9 @@ fn empty_and_huge_keys_are_accepted() {
     let huge = "k".repeat(1 << 20);
     for (name, queue) in queues() {
         queue.add(word("")).unwrap();
-        queue.replace(vec![word(""), word(&huge)], "1").unwrap();
+        queue
+            .replace(vec![word(""), word(&huge)], Some(version("1")))
+            .unwrap();
         queue
             .delete(Deleted::FinalStateUnknown {
                 key: "".into(),
@@ -92,7 +92,7 @@ fn empty_and_huge_keys_are_accepted() {
 fn p6_duplicate_key_in_list_is_delivered_twice_in_order() {
     for (name, queue) in queues() {
         let twice = vec![word("a"), word("a")];
-        queue.replace(twice.clone(), "1").unwrap();
+        queue.replace(twice.clone(), Some(version("1"))).unwrap();
         let objects = drain(&*queue);
         assert_eq!(objects.len(), 2, "{name}");
         assert!(
@@ -127,9 +127,9 @@ fn closed_queue_still_accepts_writes() {
         queue.close();
         queue.close();
         assert!(queue.is_closed(), "{name}");
-        queue.replace(vec![word("a")], "1").unwrap();
+        queue.replace(vec![word("a")], Some(version("1"))).unwrap();
         queue.add(word("b")).unwrap();
-        queue.bookmark("2").unwrap();
+        queue.bookmark(Some(version("2"))).unwrap();
         queue.resync().unwrap();
         assert_eq!(drain(&*queue).len(), 2, "{name}");
     }
@@ -147,7 +147,11 @@ fn object_destructors_may_use_the_queue() {
                 Arc::new(move || {
                     let Some(queue) = weak.upgrade() else { return };
                     *dropped.lock().unwrap() += 1;
-                    let _ = (queue.is_closed(), queue.has_synced(), queue.bookmark("1"));
+                    let _ = (
+                        queue.is_closed(),
+                        queue.has_synced(),
+                        queue.bookmark(Some(version("1"))),
+                    );
                 })
             };
             let loaded = |key: &str| Arc::new(Word(key.to_owned(), Some(Arc::clone(&on_drop))));
@@ -157,7 +161,9 @@ fn object_destructors_may_use_the_queue() {
                 queue.delete(Deleted::Final(loaded("a"))).unwrap();
             }
             queue.delete(Deleted::Final(loaded("nobody"))).unwrap();
-            queue.replace(vec![loaded("b"), loaded("b")], "1").unwrap();
+            queue
+                .replace(vec![loaded("b"), loaded("b")], Some(version("1")))
+                .unwrap();
             queue.close();
             while queue
                 .pop(&mut |_, _| Err("no".into()))
@@ -171,7 +177,7 @@ fn object_destructors_may_use_the_queue() {
 #[test]
 fn panicking_callback_leaves_queue_working() {
     for (name, queue) in queues() {
-        queue.replace(vec![word("a")], "1").unwrap();
+        queue.replace(vec![word("a")], Some(version("1"))).unwrap();
         queue.add(word("b")).unwrap();
         for _ in 0..2 {
             let popped =
@@ -238,13 +244,13 @@ fn known_objects_using_queue_on_drop_do_not_hang() {
     with_timeout(|| {
         let known = Arc::new(CreatedOnDemand::default());
         let transform = Transform::new(Ok::<_, StoreError>);
-        let queue = DeltaFifo::builder(accessor())
+        let options = DeltaFifoOptions::new()
             .known_objects(known.clone())
             .transform(transform);
-        let queue = Arc::new(queue.build());
+        let queue = Arc::new(DeltaFifo::with_options(accessor(), options));
         *known.0.lock().unwrap() = Arc::downgrade(&queue);
         known.1.store(true, Ordering::SeqCst);
-        queue.replace(Vec::new(), "1").unwrap_err();
+        queue.replace(Vec::new(), Some(version("1"))).unwrap_err();
         queue.resync().unwrap_err();
         known.1.store(false, Ordering::SeqCst);
         // The object is looked up before and after the transform.
@@ -255,31 +261,11 @@ fn known_objects_using_queue_on_drop_do_not_hang() {
         };
         let failed = queue.pop(&mut |_, _| {
             queue.delete(tombstone())?;
-            queue.replace(vec![word("c")], "1")?;
+            queue.replace(vec![word("c")], Some(version("1")))?;
             queue.resync()?;
             Err("no".into())
         });
         assert!(failed.is_err());
         assert_eq!(drain(&*queue).len(), 3, "a and b are deleted, c is new");
-    });
-}
-
-/// The thread that reserves a pop may end without it, for example after a panic. No reservation is
-/// given back then, so a closed queue does not wait for it.
-#[test]
-fn closed_queue_does_not_wait_for_a_reservation() {
-    with_timeout(|| {
-        for (name, queue) in queues() {
-            let reserves = {
-                let queue = Arc::clone(&queue);
-                std::thread::spawn(move || Sealed::reserve_if_empty(&*queue))
-            };
-            assert!(reserves.join().unwrap(), "{name}");
-            queue.add(word("a")).unwrap();
-            queue.close();
-            queue.pop(&mut |_, _| Ok(())).unwrap();
-            let closed = queue.pop(&mut |_, _| Ok(()));
-            assert!(matches!(closed, Err(PopError::Closed)), "{name}");
-        }
     });
 }

@@ -4,12 +4,13 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::object::{Accessor, Key, KeyError};
-use k8s_informer::queue::{DeltaFifo, Deltas, Queue};
+use k8s_informer::queue::{DeltaFifo, DeltaFifoOptions, Deltas, Origin, Queue};
 use k8s_informer::store::{Change, Indexers, KnownObjects, ReflectorStore, StoreError, Transform};
 use k8s_informer::{Deleted, Indexer};
 
-use super::things::{Thing, accessor, added, deleted, gone, sync, thing, tombstone};
+use super::things::{Thing, accessor, added, deleted, gone, sync, thing, tombstone, version};
 use super::watermark::{each_kind, versioned};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -51,7 +52,7 @@ fn apply_has_the_same_effect_as_separate_calls() {
                     key: "c".into(),
                     last_known: None,
                 }),
-                Change::Bookmark("9".to_owned()),
+                Change::Bookmark(Some(version("9"))),
             ]
         };
         let (together, one_by_one) = (together.queue(), one_by_one.queue());
@@ -61,15 +62,14 @@ fn apply_has_the_same_effect_as_separate_calls() {
                 Change::Add(object) => one_by_one.add(object),
                 Change::Update(object) => one_by_one.update(object),
                 Change::Delete(gone) => one_by_one.delete(gone),
-                Change::Bookmark(version) => one_by_one.bookmark(&version),
+                Change::Bookmark(version) => one_by_one.bookmark(version),
             }
             .unwrap();
         }
         one_by_one.close();
         together.close();
         loop {
-            let processed =
-                [together, one_by_one].map(|queue| queue.processed().unwrap().current());
+            let processed = [together, one_by_one].map(|queue| queue.processed().current());
             assert_eq!(processed[0], processed[1]);
             let [popped, expected] =
                 [together, one_by_one].map(|queue| queue.pop(&mut |_, _| Ok(())));
@@ -78,7 +78,7 @@ fn apply_has_the_same_effect_as_separate_calls() {
                 break;
             }
         }
-        assert_eq!(together.processed().unwrap().current(), "9");
+        assert_eq!(together.processed().current(), ResourceVersion::new("9"));
     }
 }
 
@@ -115,9 +115,7 @@ fn transform_runs_on_what_is_queued() {
             value => Ok(Arc::new((thing.0, value * 10))),
         })
     };
-    let queue = DeltaFifo::builder(accessor())
-        .transform(transform())
-        .build();
+    let queue = DeltaFifo::with_options(accessor(), DeltaFifoOptions::new().transform(transform()));
     queue.add(thing("a", 1)).unwrap();
     assert!(queue.delete(gone("a", 9)).is_err());
     // The queue drops the deletion of an unknown object before the transform (D3).
@@ -146,12 +144,13 @@ impl KnownObjects<Thing> for PanickingLookup {
 #[test]
 fn changes_after_a_failed_lookup_are_kept() {
     let known = Arc::new(PanickingLookup);
-    let queue = DeltaFifo::builder(Accessor::new(|thing: &Thing| match thing.0 {
-        "" => Err(KeyError::new("no key")),
-        key => Ok(key.into()),
-    }))
-    .known_objects(known)
-    .build();
+    let queue = DeltaFifo::with_options(
+        Accessor::new(|thing: &Thing| match thing.0 {
+            "" => Err(KeyError::new("no key")),
+            key => Ok(key.into()),
+        }),
+        DeltaFifoOptions::new().known_objects(known),
+    );
     let changes = [
         Change::Add(thing("a", 1)),
         Change::Delete(gone("panic", 2)),
@@ -160,27 +159,28 @@ fn changes_after_a_failed_lookup_are_kept() {
         Change::Add(thing("c", 5)),
     ];
     assert_eq!(apply(&queue, changes).len(), 2);
-    assert_eq!(queue.list_keys(), ["a".into(), "b".into(), "c".into()]);
+    assert_eq!(queue.list_keys(), ["a", "b", "c"]);
 }
 
 #[test]
 fn d3_all_keys_of_a_batch_count_as_known() {
     let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
-    let queue = DeltaFifo::builder(accessor())
-        .known_objects(Arc::clone(&store) as _)
-        .build();
+    let queue = DeltaFifo::with_options(
+        accessor(),
+        DeltaFifoOptions::new().known_objects(Arc::clone(&store) as _),
+    );
     store.add(thing("a", 1)).unwrap();
     queue.delete(gone("a", 2)).unwrap();
     for key in ["b", "c", "d"] {
         queue.add(thing(key, 1)).unwrap();
     }
-    let process_batch = &mut |batch: &[Deltas<Thing>], _: bool| {
+    let process_batch = &mut |batch: &[Deltas<Thing>], _: Origin| {
         assert_eq!(batch.len(), 4);
         // `a` is already being deleted. Delete `a` again, and delete `b`, which the store does not
         // have. The list lacks `c`, which the store does not have either.
         queue.delete(gone("a", 3))?;
         queue.delete(gone("b", 2))?;
-        queue.replace(vec![thing("d", 2)], "9")?;
+        queue.replace(vec![thing("d", 2)], Some(version("9")))?;
         Err("the deletion fails".into())
     };
     let popped = queue.pop_batch(process_batch, &mut |_, _| Ok(()));
@@ -201,17 +201,17 @@ fn d3_all_keys_of_a_batch_count_as_known() {
 fn d8_batch_ends_with_the_initial_list() {
     let queue = DeltaFifo::new(accessor());
     let list = ["a", "b", "c"].map(|key| thing(key, 1)).into();
-    queue.replace(list, "1").unwrap();
+    queue.replace(list, Some(version("1"))).unwrap();
     queue.add(thing("d", 1)).unwrap();
     queue.add(thing("e", 1)).unwrap();
     let mut batches = Vec::new();
     for _ in 0..2 {
-        let process_batch = &mut |batch: &[Deltas<Thing>], initial: bool| {
+        let process_batch = &mut |batch: &[Deltas<Thing>], origin: Origin| {
             let keys: Vec<_> = batch
                 .iter()
                 .map(|deltas| deltas.key().unwrap().to_string())
                 .collect();
-            batches.push((keys.concat(), initial));
+            batches.push((keys.concat(), origin == Origin::InitialList));
             Ok(())
         };
         queue.pop_batch(process_batch, &mut |_, _| Ok(())).unwrap();

@@ -7,21 +7,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use k8s_informer::object::Key;
-use k8s_informer::queue::{Delta, DeltaFifo, Deltas, PopError, Queue};
+use k8s_informer::queue::{Delta, DeltaFifo, DeltaFifoOptions, Deltas, Origin, PopError, Queue};
 use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore, StoreError, Transform};
 use k8s_informer::{Deleted, Indexer};
 
 use super::things::*;
 
 fn with_known(known: &[Thing]) -> DeltaFifo<Thing> {
-    DeltaFifo::builder(accessor())
-        .known_objects(Arc::new(Known(known.to_vec())))
-        .emit_replaced(true)
-        .build()
+    DeltaFifo::with_options(
+        accessor(),
+        DeltaFifoOptions::new()
+            .known_objects(Arc::new(Known(known.to_vec())))
+            .emit_replaced(true),
+    )
 }
 
 fn without_known() -> DeltaFifo<Thing> {
-    DeltaFifo::builder(accessor()).emit_replaced(true).build()
+    DeltaFifo::with_options(accessor(), DeltaFifoOptions::new().emit_replaced(true))
 }
 
 fn pop(queue: &DeltaFifo<Thing>) -> Vec<Delta<Thing>> {
@@ -77,8 +79,8 @@ fn d2_rejected_delete_with_a_key_populates() {
         [Arc::new(Panics), Arc::new(Known(vec![("a", 1)]))];
     for known in known {
         let transform = Transform::new(|_| Err::<Arc<Thing>, _>("not this one"));
-        let builder = DeltaFifo::builder(accessor()).known_objects(known);
-        let queue = builder.transform(transform).build();
+        let options = DeltaFifoOptions::new().known_objects(known);
+        let queue = DeltaFifo::with_options(accessor(), options.transform(transform));
         assert!(queue.delete(gone("a", 1)).is_err());
         assert!(queue.has_synced() && queue.is_empty());
     }
@@ -149,15 +151,19 @@ fn d5_each_object_is_transformed_once_and_tombstones_never() {
         }
     });
     let known = Arc::new(Known(vec![("known", 7)]));
-    let queue = DeltaFifo::builder(accessor())
-        .known_objects(known)
-        .transform(transform)
-        .build();
+    let queue = DeltaFifo::with_options(
+        accessor(),
+        DeltaFifoOptions::new()
+            .known_objects(known)
+            .transform(transform),
+    );
     queue.add(thing("a", 1)).unwrap();
     queue.update(thing("a", 2)).unwrap();
     queue.delete(gone("a", 3)).unwrap();
     queue.delete(gone("unknown", 13)).unwrap();
-    queue.replace(vec![thing("b", 4)], "1").unwrap();
+    queue
+        .replace(vec![thing("b", 4)], Some(version("1")))
+        .unwrap();
     for value in [13, 14] {
         assert!(matches!(
             queue.add(thing("c", value)),
@@ -191,7 +197,10 @@ fn d6_d7_replace_orders_deletes_after_adds() {
     queue.delete(gone("baz", 10)).unwrap();
     queue.add(thing("queued", 1)).unwrap();
     queue
-        .replace(vec![thing("foo", 6), thing("new", 1), thing("foo", 7)], "0")
+        .replace(
+            vec![thing("foo", 6), thing("new", 1), thing("foo", 7)],
+            Some(version("0")),
+        )
         .unwrap();
     let expected = [
         // A tombstone after a deletion with the final object adds nothing.
@@ -213,15 +222,17 @@ fn d6_d7_replace_orders_deletes_after_adds() {
 fn d6_replace_keeps_queued_deletion_before_new_object() {
     let queue = with_known(&[("foo", 5)]);
     queue.delete(gone("foo", 5)).unwrap();
-    queue.replace(vec![thing("foo", 8)], "0").unwrap();
+    queue
+        .replace(vec![thing("foo", 8)], Some(version("0")))
+        .unwrap();
     assert_eq!(pop(&queue), [deleted("foo", 5), replaced("foo", 8)]);
 }
 
 #[test]
 fn d6_repeated_tombstone_keeps_the_last_known_object() {
     let queue = with_known(&[("foo", 5)]);
-    queue.replace(Vec::new(), "0").unwrap();
-    queue.replace(Vec::new(), "0").unwrap();
+    queue.replace(Vec::new(), Some(version("0"))).unwrap();
+    queue.replace(Vec::new(), Some(version("0"))).unwrap();
     assert_eq!(pop(&queue), [tombstone("foo", Some(thing("foo", 5)))]);
 }
 
@@ -229,7 +240,10 @@ fn d6_repeated_tombstone_keeps_the_last_known_object() {
 fn d6_failed_replace_queues_objects_before_the_failure() {
     let queue = with_known(&[("known", 5)]);
     assert!(matches!(
-        queue.replace(vec![thing("a", 1), thing("", 2), thing("b", 3)], "0"),
+        queue.replace(
+            vec![thing("a", 1), thing("", 2), thing("b", 3)],
+            Some(version("0"))
+        ),
         Err(StoreError::Key(_))
     ));
     assert!(!queue.has_synced());
@@ -239,7 +253,9 @@ fn d6_failed_replace_queues_objects_before_the_failure() {
 #[test]
 fn d6_replace_emits_sync_by_default() {
     let queue = DeltaFifo::new(accessor());
-    queue.replace(vec![thing("a", 1)], "0").unwrap();
+    queue
+        .replace(vec![thing("a", 1)], Some(version("0")))
+        .unwrap();
     assert_eq!(pop(&queue), [sync("a", 1)]);
 }
 
@@ -247,22 +263,25 @@ fn d6_replace_emits_sync_by_default() {
 fn d8_synced_when_list_and_its_deletes_are_processed() {
     let queue = with_known(&[("foo", 5), ("bar", 6)]);
     queue
-        .replace(vec![thing("foo", 6), thing("foo", 7)], "0")
+        .replace(vec![thing("foo", 6), thing("foo", 7)], Some(version("0")))
         .unwrap();
     queue.add(thing("later", 1)).unwrap();
     let mut flags = Vec::new();
     for _ in 0..3 {
         assert_eq!(queue.has_synced(), flags.len() == 2);
-        let mut note = |_: &Deltas<Thing>, in_initial_list| {
-            flags.push(in_initial_list);
+        let mut note = |_: &Deltas<Thing>, origin| {
+            flags.push(origin);
             Ok(())
         };
         queue.pop(&mut note).unwrap();
     }
-    assert_eq!(flags, [true, true, false]);
+    assert_eq!(
+        flags,
+        [Origin::InitialList, Origin::InitialList, Origin::Later]
+    );
     let queue = without_known();
     assert!(!queue.has_synced());
-    queue.replace(Vec::new(), "0").unwrap();
+    queue.replace(Vec::new(), Some(version("0"))).unwrap();
     assert!(queue.has_synced(), "an empty list needs no processing");
 }
 
@@ -286,12 +305,13 @@ fn d10_synced_comes_after_the_last_initial_item() {
     for fails in [false, true] {
         let queue = without_known();
         queue
-            .replace(vec![thing("a", 1), thing("b", 1)], "0")
+            .replace(vec![thing("a", 1), thing("b", 1)], Some(version("0")))
             .unwrap();
         let synced = queue.synced();
         pop(&queue);
-        let result = queue.pop(&mut |_, in_initial_list| {
-            assert!(in_initial_list && !synced.is_done() && !queue.has_synced());
+        let result = queue.pop(&mut |_, origin| {
+            assert_eq!(origin, Origin::InitialList);
+            assert!(!synced.is_done() && !queue.has_synced());
             if fails { Err("failed".into()) } else { Ok(()) }
         });
         assert_eq!(result.is_err(), fails);
@@ -386,7 +406,7 @@ fn process_may_use_the_queue() {
             queue.update(thing("a", 2))?;
             queue.delete(gone("known", 6))?;
             queue.resync()?;
-            queue.replace(vec![thing("b", 2)], "1")?;
+            queue.replace(vec![thing("b", 2)], Some(version("1")))?;
             assert!(queue.has_synced() && queue.len() == 3);
             assert_eq!(**deltas, [added("a", 1)]);
             queue.close();
@@ -434,7 +454,11 @@ fn d3_d6_d9_key_in_flight_counts_as_known() {
     };
     let update: fn(&DeltaFifo<Thing>) = |queue| queue.update(thing("a", 2)).unwrap();
     let end: fn(&DeltaFifo<Thing>) = |queue| queue.delete(gone("a", 3)).unwrap();
-    let replace: fn(&DeltaFifo<Thing>) = |queue| queue.replace(vec![thing("b", 1)], "1").unwrap();
+    let replace: fn(&DeltaFifo<Thing>) = |queue| {
+        queue
+            .replace(vec![thing("b", 1)], Some(version("1")))
+            .unwrap();
+    };
     let resync: fn(&DeltaFifo<Thing>) = |queue| queue.resync().unwrap();
     assert_eq!(in_flight(update, end), [vec![deleted("a", 3)]]);
     assert_eq!(
@@ -459,7 +483,7 @@ fn d3_d6_d9_key_in_flight_overrides_the_store() {
         .pop(&mut |_, _| {
             queue.delete(gone("a", 3))?;
             queue.resync()?;
-            queue.replace(Vec::new(), "1")?;
+            queue.replace(Vec::new(), Some(version("1")))?;
             Ok(())
         })
         .unwrap();
@@ -480,11 +504,11 @@ fn d8_sync_waits_for_all_of_list_received_in_processing() {
     let queue = without_known();
     assert!(
         queue
-            .replace(vec![thing("a", 1), thing("", 1)], "0")
+            .replace(vec![thing("a", 1), thing("", 1)], Some(version("0")))
             .is_err()
     );
     queue
-        .pop(&mut |_, _| Ok(queue.replace(vec![thing("b", 1), thing("c", 1)], "1")?))
+        .pop(&mut |_, _| Ok(queue.replace(vec![thing("b", 1), thing("c", 1)], Some(version("1")))?))
         .unwrap();
     assert!(!queue.has_synced());
     pop(&queue);
@@ -500,18 +524,17 @@ fn concurrent_writes_and_relists_reach_the_store() {
     with_timeout(|| {
         const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
         let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
-        let queue = Arc::new(
-            DeltaFifo::builder(accessor())
-                .known_objects(Arc::clone(&store) as _)
-                .build(),
-        );
+        let queue = Arc::new(DeltaFifo::with_options(
+            accessor(),
+            DeltaFifoOptions::new().known_objects(Arc::clone(&store) as _),
+        ));
         let running = Arc::new(AtomicUsize::new(0));
         let pops: Vec<_> = (0..3)
             .map(|_| {
                 let (queue, store, running) =
                     (Arc::clone(&queue), Arc::clone(&store), Arc::clone(&running));
                 thread::spawn(move || {
-                    let mut process = |deltas: &Deltas<Thing>, _: bool| {
+                    let mut process = |deltas: &Deltas<Thing>, _: Origin| {
                         assert_eq!(
                             running.fetch_add(1, Ordering::SeqCst),
                             0,
@@ -555,7 +578,7 @@ fn concurrent_writes_and_relists_reach_the_store() {
                         .iter()
                         .map(|(key, value)| thing(key, *value))
                         .collect();
-                    queue.replace(list, "1").unwrap();
+                    queue.replace(list, Some(version("1"))).unwrap();
                 }
                 1..=6 => {
                     model.remove(key);
@@ -596,17 +619,20 @@ fn panic_of_known_objects_leaves_queue_unchanged() {
         }
     }
     let known = Arc::new(Panics(Mutex::new(true)));
-    let queue = Arc::new(
-        DeltaFifo::builder(accessor())
-            .known_objects(Arc::clone(&known) as _)
-            .build(),
-    );
+    let queue = Arc::new(DeltaFifo::with_options(
+        accessor(),
+        DeltaFifoOptions::new().known_objects(Arc::clone(&known) as _),
+    ));
     let panics = |result| matches!(result, Err(StoreError::Other(what)) if what.to_string().contains("panicked"));
-    assert!(panics(queue.replace(vec![thing("a", 1)], "1")));
+    assert!(panics(
+        queue.replace(vec![thing("a", 1)], Some(version("1")))
+    ));
     assert!(panics(queue.resync()));
     assert!(queue.is_empty() && !queue.has_synced());
     assert!(panics(queue.delete(gone("a", 1))));
     *known.0.lock().unwrap_or_else(PoisonError::into_inner) = false;
-    queue.replace(vec![thing("a", 1)], "1").unwrap();
+    queue
+        .replace(vec![thing("a", 1)], Some(version("1")))
+        .unwrap();
     assert_eq!(drain(&queue), [vec![sync("a", 1)]]);
 }

@@ -3,14 +3,14 @@
 use std::sync::{Arc, Weak};
 
 use k8s_informer::object::{Accessor, KeyError};
-use k8s_informer::queue::{DeltaFifo, Deltas, Queue};
+use k8s_informer::queue::{DeltaFifo, DeltaFifoOptions, Deltas, Queue};
 use k8s_informer::store::{Indexers, KnownObjects, ReflectorStore};
 use k8s_informer::{Deleted, Indexer};
 
 use super::things::*;
 
 fn queue() -> DeltaFifo<Thing> {
-    DeltaFifo::builder(accessor()).emit_replaced(true).build()
+    DeltaFifo::with_options(accessor(), DeltaFifoOptions::new().emit_replaced(true))
 }
 
 fn keys(queue: &DeltaFifo<Thing>) -> Vec<String> {
@@ -35,10 +35,12 @@ fn queued_items_can_be_read() {
 
 fn with_store() -> (Arc<Indexer<Thing>>, DeltaFifo<Thing>) {
     let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
-    let queue = DeltaFifo::builder(accessor())
-        .known_objects(store.clone())
-        .emit_replaced(true)
-        .build();
+    let queue = DeltaFifo::with_options(
+        accessor(),
+        DeltaFifoOptions::new()
+            .known_objects(store.clone())
+            .emit_replaced(true),
+    );
     store.add(thing("a", 1)).unwrap();
     (store, queue)
 }
@@ -83,7 +85,7 @@ fn d6_list_during_a_failing_deletion_queues_a_tombstone() {
     let (_store, queue) = with_store();
     queue.delete(gone("a", 2)).unwrap();
     let failed = queue.pop(&mut |_, _| {
-        queue.replace(vec![thing("b", 1)], "9")?;
+        queue.replace(vec![thing("b", 1)], Some(version("9")))?;
         Err("no".into())
     });
     assert!(failed.is_err());
@@ -104,7 +106,7 @@ fn d3_deletion_during_a_successful_one_is_dropped() {
     queue
         .pop(&mut |_, _| {
             queue.delete(gone("a", 3))?;
-            queue.replace(Vec::new(), "9")?;
+            queue.replace(Vec::new(), Some(version("9")))?;
             store.delete(gone("a", 2))?;
             Ok(())
         })
@@ -157,7 +159,10 @@ fn redundant_second_delete_is_dropped_outside_the_lock() {
     with_timeout(|| {
         let accessor = || Accessor::new(|_: &CallsQueueOnDrop| Ok::<_, KeyError>("a".into()));
         let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
-        let queue = Arc::new(DeltaFifo::builder(accessor()).known_objects(store).build());
+        let queue = Arc::new(DeltaFifo::with_options(
+            accessor(),
+            DeltaFifoOptions::new().known_objects(store),
+        ));
         let object = || Arc::new(CallsQueueOnDrop(Arc::downgrade(&queue)));
         queue.add(object()).unwrap();
         queue.delete(Deleted::Final(object())).unwrap();

@@ -6,10 +6,10 @@ use std::thread;
 
 use k8s_informer::Deleted;
 use k8s_informer::object::{Accessor, Key};
-use k8s_informer::queue::{Fifo, PopError, ProcessError};
+use k8s_informer::queue::{Fifo, Origin, PopError, ProcessError};
 use k8s_informer::store::{ReflectorStore, StoreError};
 
-use super::things::{Thing, accessor, gone, thing, with_timeout};
+use super::things::{Thing, accessor, gone, thing, version, with_timeout};
 
 pub(crate) type Action = fn(&Fifo<Thing>);
 
@@ -21,7 +21,10 @@ pub(crate) fn queue() -> Fifo<Thing> {
 pub(crate) fn queue_with_list(things: &[Thing]) -> Fifo<Thing> {
     let queue = queue();
     queue
-        .replace(things.iter().map(|thing| Arc::new(*thing)).collect(), "1")
+        .replace(
+            things.iter().map(|thing| Arc::new(*thing)).collect(),
+            Some(version("1")),
+        )
         .unwrap();
     queue
 }
@@ -37,8 +40,8 @@ pub(crate) fn pop_with(
 ) -> (Thing, bool) {
     assert!(!queue.is_empty(), "pop would block");
     let mut initial = None;
-    let popped = queue.pop(&mut |thing, in_initial_list| {
-        initial = Some(in_initial_list);
+    let popped = queue.pop(&mut |thing, origin| {
+        initial = Some(origin == Origin::InitialList);
         process(thing)
     });
     (*popped.unwrap(), initial.unwrap())
@@ -188,21 +191,23 @@ fn f3_replace_discards_old_items_and_keeps_list_order() {
     let list = [("d", 2), ("b", 2), ("c", 2), ("b", 3)]
         .map(Arc::new)
         .to_vec();
-    queue.replace(list, "2").unwrap();
+    queue.replace(list, Some(version("2"))).unwrap();
     assert_eq!(drain(&queue), [("d", 2), ("b", 3), ("c", 2)]);
     queue.add(thing("a", 1)).unwrap();
-    queue.replace(Vec::new(), "3").unwrap();
+    queue.replace(Vec::new(), Some(version("3"))).unwrap();
     assert!(queue.is_empty() && queue.list().is_empty());
 }
 
 #[test]
 fn f3_sync_waits_for_the_key_count_of_the_first_list_only() {
     let queue = queue_with_list(&[("a", 1), ("a", 2), ("b", 1)]);
-    queue.replace(vec![thing("x", 1)], "2").unwrap();
+    queue
+        .replace(vec![thing("x", 1)], Some(version("2")))
+        .unwrap();
     assert_eq!(pop(&queue), (("x", 1), true));
     assert!(!queue.has_synced(), "the first list had two keys");
     queue
-        .replace(vec![thing("y", 1), thing("z", 1)], "3")
+        .replace(vec![thing("y", 1), thing("z", 1)], Some(version("3")))
         .unwrap();
     assert_eq!(pop(&queue), (("y", 1), true));
     assert!(queue.has_synced());
@@ -215,12 +220,14 @@ fn f3_list_with_keyless_object_leaves_queue_unchanged() {
         let queue = queue();
         let list = || vec![thing("a", 1), Arc::clone(&bad), thing("b", 1)];
         assert!(matches!(
-            queue.replace(list(), "1"),
+            queue.replace(list(), Some(version("1"))),
             Err(StoreError::Key(_))
         ));
         assert!(queue.is_empty() && !queue.has_synced());
-        queue.replace(vec![thing("c", 1)], "1").unwrap();
-        assert!(queue.replace(list(), "2").is_err());
+        queue
+            .replace(vec![thing("c", 1)], Some(version("1")))
+            .unwrap();
+        assert!(queue.replace(list(), Some(version("2"))).is_err());
         assert_eq!(pop(&queue), (("c", 1), true));
     }
 }
@@ -241,10 +248,10 @@ fn f5_synced_matches_the_table_of_client_go() {
     let pop: Action = |queue| _ = pop(queue);
     let list: Action = |queue| {
         queue
-            .replace(vec![thing("a", 1), thing("b", 1)], "0")
+            .replace(vec![thing("a", 1), thing("b", 1)], Some(version("0")))
             .unwrap();
     };
-    let empty: Action = |queue| queue.replace(Vec::new(), "0").unwrap();
+    let empty: Action = |queue| queue.replace(Vec::new(), Some(version("0"))).unwrap();
     let add: Action = |queue| queue.add(thing("a", 1)).unwrap();
     let delete: Action = |queue| queue.delete(gone("a", 0)).unwrap();
     let bad: Action = |queue| {
@@ -279,7 +286,11 @@ fn f6_pop_blocks_until_an_object_is_queued() {
     with_timeout(|| {
         let writes: [Action; 2] = [
             |queue| queue.add(thing("a", 1)).unwrap(),
-            |queue| queue.replace(vec![thing("a", 1)], "1").unwrap(),
+            |queue| {
+                queue
+                    .replace(vec![thing("a", 1)], Some(version("1")))
+                    .unwrap();
+            },
         ];
         let queue = Arc::new(queue());
         for write in writes {
@@ -321,7 +332,7 @@ fn f6_process_may_use_the_queue() {
                 "a of the initial list is still being processed"
             );
             assert_eq!(queue.list(), [thing("a", 2), thing("c", 1)]);
-            queue.replace(vec![thing("c", 2), thing("a", 3)], "2")?;
+            queue.replace(vec![thing("c", 2), thing("a", 3)], Some(version("2")))?;
             queue.close();
             Ok(())
         });
@@ -363,7 +374,9 @@ fn f7_close_wakes_every_pop_and_keeps_queued_items() {
         queue.add(thing("a", 1)).unwrap();
         queue.add(thing("b", 1)).unwrap();
         assert_eq!(drain(&queue), [("a", 1), ("b", 1)]);
-        queue.replace(vec![thing("c", 1)], "1").unwrap();
+        queue
+            .replace(vec![thing("c", 1)], Some(version("1")))
+            .unwrap();
         assert!(queue.pop(&mut |_, _| Err("no".into())).is_err());
         queue.add(thing("c", 1)).unwrap();
         assert_eq!(drain(&queue), [("c", 1)]);
@@ -407,9 +420,10 @@ fn f8_synced_after_last_initial_object_is_processed() {
         let queue = queue_with_list(&[("a", 1), ("b", 1)]);
         let synced = queue.synced();
         assert_eq!(pop(&queue), (("a", 1), true));
-        let result = queue.pop(&mut |_, in_initial_list| {
+        let result = queue.pop(&mut |_, origin| {
             queue.add(thing("c", 1))?;
-            assert!(in_initial_list && !synced.is_done() && !queue.has_synced());
+            assert_eq!(origin, Origin::InitialList);
+            assert!(!synced.is_done() && !queue.has_synced());
             if fails { Err("failed".into()) } else { Ok(()) }
         });
         assert_eq!(result.is_err(), fails);

@@ -6,10 +6,10 @@ use std::thread;
 
 use k8s_informer::Deleted;
 use k8s_informer::object::{Accessor, KeyError};
-use k8s_informer::queue::{Fifo, PopError};
+use k8s_informer::queue::{Fifo, Origin, PopError};
 use k8s_informer::store::ReflectorStore;
 
-use super::things::with_timeout;
+use super::things::{version, with_timeout};
 
 /// Objects that are replaced, deleted or popped are dropped outside the lock.
 #[test]
@@ -41,14 +41,22 @@ fn object_destructors_may_use_the_queue() {
         queue.delete(Deleted::Final(silent("a"))).unwrap();
         assert!(echoed());
         queue.add(noisy("a")).unwrap();
-        queue.replace(vec![silent("b")], "1").unwrap();
+        queue
+            .replace(vec![silent("b")], Some(version("1")))
+            .unwrap();
         assert!(echoed());
-        queue.replace(vec![noisy("c"), silent("c")], "2").unwrap();
+        queue
+            .replace(vec![noisy("c"), silent("c")], Some(version("2")))
+            .unwrap();
         assert!(
             !echoed(),
             "the first c must be dropped before the list is queued"
         );
-        assert!(queue.replace(vec![noisy("d"), silent("")], "3").is_err());
+        assert!(
+            queue
+                .replace(vec![noisy("d"), silent("")], Some(version("3")))
+                .is_err()
+        );
         assert!(echoed());
         assert!(queue.add(noisy("")).is_err());
         assert!(echoed());
@@ -84,7 +92,7 @@ fn concurrent_producers_and_consumers_lose_no_item() {
             let (queue, seen, running) =
                 (Arc::clone(&queue), Arc::clone(&seen), Arc::clone(&running));
             thread::spawn(move || {
-                let mut process = |number: &Arc<u32>, _: bool| {
+                let mut process = |number: &Arc<u32>, _: Origin| {
                     assert_eq!(
                         running.fetch_add(1, Ordering::SeqCst),
                         0,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::Stop;
 use k8s_informer::metrics::InformerMetrics;
-use k8s_informer::queue::{DeltaFifo, Deltas, Queue, RealFifo};
+use k8s_informer::queue::{DeltaFifo, DeltaFifoOptions, Deltas, Queue, RealFifo, RealFifoOptions};
 use k8s_informer::store::ReflectorStore;
 use k8s_informer::time::Clock;
 use k8s_informer_testing::FakeClock;
@@ -41,17 +41,20 @@ fn queues(
 ) -> Vec<(String, Arc<dyn Queue<Thing>>)> {
     let names = [format!("delta {name}"), format!("real {name}")];
     let clock = || Arc::new(clock.clone());
-    let mut delta = DeltaFifo::builder(accessor())
+    let mut delta = DeltaFifoOptions::new()
         .name(names[0].as_str())
         .clock(clock());
-    let mut real = RealFifo::builder(accessor())
+    let mut real = RealFifoOptions::new()
         .name(names[1].as_str())
         .clock(clock());
     if let Some(recorded) = recorded {
         delta = delta.metrics(recorded.clone());
         real = real.metrics(recorded.clone());
     }
-    let queues: [Arc<dyn Queue<Thing>>; 2] = [Arc::new(delta.build()), Arc::new(real.build())];
+    let queues: [Arc<dyn Queue<Thing>>; 2] = [
+        Arc::new(DeltaFifo::with_options(accessor(), delta)),
+        Arc::new(RealFifo::with_options(accessor(), real)),
+    ];
     names.into_iter().zip(queues).collect()
 }
 
@@ -79,7 +82,7 @@ fn r22_metrics_report_depth_and_latency() {
             (0, vec![30, 0]),
             "{name}"
         );
-        queue.bookmark("7").unwrap();
+        queue.bookmark(Some(version("7"))).unwrap();
         assert_eq!(level(), 0, "{name}: r11, a bookmark is not an item");
         for key in ["a", "b", "c", "d", "e", "f"] {
             queue.add(thing(key, 1)).unwrap();
@@ -93,9 +96,8 @@ fn r22_metrics_report_depth_and_latency() {
 fn r22_resync_reports_the_depth() {
     let recorded = Arc::new(RecordedMetrics::default());
     let level = || recorded.levels.lock().unwrap().last().copied();
-    let queue = RealFifo::builder(accessor())
-        .metrics(recorded.clone())
-        .build();
+    let queue =
+        RealFifo::with_options(accessor(), RealFifoOptions::new().metrics(recorded.clone()));
     queue.resync().unwrap();
     assert_eq!(level(), Some(1));
 }
@@ -158,14 +160,14 @@ fn panicking_logger_or_clock_leaves_queue_working() {
         let slow = FakeClock::new();
         let clocks: [Arc<dyn Clock>; 2] = [Arc::new(Broken), Arc::new(slow.clone())];
         for clock in clocks {
-            let delta = DeltaFifo::builder(accessor())
+            let delta = DeltaFifoOptions::new()
                 .name(LOGGER_PANICS)
                 .clock(Arc::clone(&clock));
-            let real = RealFifo::builder(accessor())
-                .name(LOGGER_PANICS)
-                .clock(clock);
-            let queues: [Arc<dyn Queue<Thing>>; 2] =
-                [Arc::new(delta.build()), Arc::new(real.build())];
+            let real = RealFifoOptions::new().name(LOGGER_PANICS).clock(clock);
+            let queues: [Arc<dyn Queue<Thing>>; 2] = [
+                Arc::new(DeltaFifo::with_options(accessor(), delta)),
+                Arc::new(RealFifo::with_options(accessor(), real)),
+            ];
             for queue in queues {
                 let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
                 keys.iter()

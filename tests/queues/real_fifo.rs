@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::object::{Accessor, KeyError, ResourceVersion};
-use k8s_informer::queue::{Delta, Deltas, PopError, Queue, RealFifo};
+use k8s_informer::object::{Accessor, KeyError};
+use k8s_informer::queue::{Delta, Deltas, Origin, PopError, Queue, RealFifo, RealFifoOptions};
 use k8s_informer::store::{ReflectorStore, StoreError, Transform};
 
 use super::things::*;
@@ -23,7 +23,7 @@ fn transforming() -> RealFifo<Thing> {
         52 => Ok(Arc::new(("", 52))),
         value => Ok(Arc::new((object.0, 2 * value))),
     });
-    RealFifo::builder(accessor()).transform(transform).build()
+    RealFifo::with_options(accessor(), RealFifoOptions::new().transform(transform))
 }
 
 fn pop(queue: &RealFifo<Thing>) -> Delta<Thing> {
@@ -51,12 +51,14 @@ fn batch(queue: &RealFifo<Thing>) -> (Vec<String>, bool) {
     let key = |deltas: &Deltas<Thing>| deltas.key().map_or("-", |key| &**key).to_owned();
     let popped = queue
         .pop_batch(
-            &mut |batch, initial| {
-                *seen.lock().unwrap() = (batch.iter().map(key).collect(), initial);
+            &mut |batch, origin| {
+                let is_initial = origin == Origin::InitialList;
+                *seen.lock().unwrap() = (batch.iter().map(key).collect(), is_initial);
                 Ok(())
             },
-            &mut |single, initial| {
-                *seen.lock().unwrap() = (vec![format!("!{}", key(single))], initial);
+            &mut |single, origin| {
+                let is_initial = origin == Origin::InitialList;
+                *seen.lock().unwrap() = (vec![format!("!{}", key(single))], is_initial);
                 Ok(())
             },
         )
@@ -101,7 +103,9 @@ fn r3_failed_write_populates_but_queues_nothing() {
 #[test]
 fn k4_k5_each_object_is_transformed_once_and_tombstones_never() {
     let queue = transforming();
-    queue.replace(vec![thing("a", 1)], "1").unwrap();
+    queue
+        .replace(vec![thing("a", 1)], Some(version("1")))
+        .unwrap();
     queue.add(thing("b", 2)).unwrap();
     queue.delete(gone("b", 3)).unwrap();
     let Delta::Deleted {
@@ -136,13 +140,15 @@ fn k4_k5_each_object_is_transformed_once_and_tombstones_never() {
 fn r4_queue_is_atomic_and_has_bookmarks() {
     let queue = empty();
     assert_eq!(queue.synced().name(), "RealFifo");
-    queue.replace(vec![thing("a", 1)], "1").unwrap();
-    queue.bookmark("7").unwrap();
+    queue
+        .replace(vec![thing("a", 1)], Some(version("1")))
+        .unwrap();
+    queue.bookmark(Some(version("7"))).unwrap();
     queue.resync().unwrap();
     assert_eq!(list(&pop(&queue)), [("a", 1)]);
     assert_eq!(
         drain(&queue),
-        [Delta::Bookmark(ResourceVersion::new("7")), Delta::SyncAll]
+        [Delta::Bookmark(Some(version("7"))), Delta::SyncAll]
     );
 }
 
@@ -151,7 +157,10 @@ fn r7_atomic_list_is_one_change_with_unchecked_keys() {
     let queue = empty();
     queue.add(thing("a", 1)).unwrap();
     queue
-        .replace(vec![thing("b", 1), thing("", 2), thing("b", 3)], "9")
+        .replace(
+            vec![thing("b", 1), thing("", 2), thing("b", 3)],
+            Some(version("9")),
+        )
         .unwrap();
     assert_eq!(pop(&queue), added("a", 1));
     let popped = pop(&queue);
@@ -159,54 +168,56 @@ fn r7_atomic_list_is_one_change_with_unchecked_keys() {
     let Delta::ReplacedAll(popped) = popped else {
         panic!()
     };
-    assert_eq!(popped.resource_version, ResourceVersion::new("9"));
+    assert_eq!(popped.resource_version, Some(version("9")));
 }
 
 #[test]
 fn r7_atomic_list_with_failed_transform_queues_nothing() {
     let queue = transforming();
     for bad in [50, 51] {
-        let failed = queue.replace(vec![thing("a", 1), thing("b", bad)], "1");
+        let failed = queue.replace(vec![thing("a", 1), thing("b", bad)], Some(version("1")));
         assert!(
             matches!(failed, Err(StoreError::Transform { key: Some(key), .. }) if &*key == "b")
         );
     }
     assert!(queue.is_empty() && !queue.has_synced());
-    queue.replace(vec![thing("", 1)], "1").unwrap();
+    queue
+        .replace(vec![thing("", 1)], Some(version("1")))
+        .unwrap();
     assert_eq!(list(&pop(&queue)), [("", 2)]);
 }
 
 #[test]
 fn r8_synced_when_the_first_list_is_processed() {
     let queue = empty();
-    queue.bookmark("1").unwrap();
-    queue.replace(vec![thing("a", 1)], "2").unwrap();
+    queue.bookmark(Some(version("1"))).unwrap();
+    queue
+        .replace(vec![thing("a", 1)], Some(version("2")))
+        .unwrap();
     queue.add(thing("b", 1)).unwrap();
     pop(&queue);
     assert!(
         !queue.has_synced(),
         "a bookmark before the list also counts"
     );
-    let seen = queue.pop(&mut |_, initial| {
+    let seen = queue.pop(&mut |_, origin| {
+        assert_eq!(origin, Origin::InitialList);
         assert!(
-            initial && !queue.has_synced(),
+            !queue.has_synced(),
             "r13: an item counts once its processing has ended"
         );
         Err("no matter".into())
     });
     assert!(seen.is_err() && queue.has_synced());
     queue
-        .pop(&mut |_, initial| {
-            if initial {
-                Err("initial".into())
-            } else {
-                Ok(())
-            }
+        .pop(&mut |_, origin| match origin {
+            Origin::InitialList => Err("initial".into()),
+            Origin::Later => Ok(()),
         })
         .unwrap();
 
     let queue = RealFifo::new(accessor());
-    queue.replace(Vec::new(), "1").unwrap();
+    queue.replace(Vec::new(), Some(version("1"))).unwrap();
     assert!(
         !queue.has_synced(),
         "an empty list is a change to be processed"
@@ -226,43 +237,42 @@ fn r9_resync_is_queued_even_if_events_are_waiting() {
 #[test]
 fn r11_bookmarks_do_not_populate() {
     let queue = empty();
-    queue.bookmark("7").unwrap();
+    queue.bookmark(Some(version("7"))).unwrap();
     assert!(!queue.has_synced());
-    assert_eq!(pop(&queue), Delta::Bookmark(ResourceVersion::new("7")));
+    assert_eq!(pop(&queue), Delta::Bookmark(Some(version("7"))));
     assert!(!queue.has_synced());
 }
 
 #[test]
 fn r12_pop_takes_one_change_and_flags_initial_list() {
     let queue = empty();
-    queue.replace(vec![thing("a", 1)], "1").unwrap();
+    queue
+        .replace(vec![thing("a", 1)], Some(version("1")))
+        .unwrap();
     queue.update(thing("a", 2)).unwrap();
     let mut flags = Vec::new();
     for _ in 0..2 {
-        let pop = queue.pop(&mut |_, initial| {
-            flags.push(initial);
+        let pop = queue.pop(&mut |_, origin| {
+            flags.push(origin);
             Ok(())
         });
         assert_eq!(pop.unwrap().len(), 1);
     }
-    assert_eq!(flags, [true, false]);
+    assert_eq!(flags, [Origin::InitialList, Origin::Later]);
 }
 
 #[test]
 fn r13_sync_waits_for_list_received_during_a_bookmark() {
     let queue = empty();
-    queue.bookmark("1").unwrap();
+    queue.bookmark(Some(version("1"))).unwrap();
     queue
-        .pop(&mut |_, _| Ok(queue.replace(vec![thing("a", 1)], "2")?))
+        .pop(&mut |_, _| Ok(queue.replace(vec![thing("a", 1)], Some(version("2")))?))
         .unwrap();
     assert!(!queue.has_synced());
     queue
-        .pop(&mut |_, initial| {
-            if initial {
-                Ok(())
-            } else {
-                Err("not initial".into())
-            }
+        .pop(&mut |_, origin| match origin {
+            Origin::InitialList => Ok(()),
+            Origin::Later => Err("not initial".into()),
         })
         .unwrap();
     assert!(queue.has_synced());
@@ -287,7 +297,7 @@ fn r14_r17_keys_of_a_batch_are_distinct() {
 #[test]
 fn r14_r18_batch_ends_with_the_initial_list() {
     let queue = empty();
-    queue.bookmark("1").unwrap();
+    queue.bookmark(Some(version("1"))).unwrap();
     pop(&queue);
     queue.delete(gone("a", 1)).unwrap();
     assert!(queue.has_synced(), "a write before the first list");
@@ -314,8 +324,10 @@ fn r15_list_resync_and_bookmark_are_not_batched() {
     let queue = empty();
     queue.add(thing("a", 1)).unwrap();
     queue.add(thing("b", 1)).unwrap();
-    queue.replace(vec![thing("c", 1)], "1").unwrap();
-    queue.bookmark("2").unwrap();
+    queue
+        .replace(vec![thing("c", 1)], Some(version("1")))
+        .unwrap();
+    queue.bookmark(Some(version("2"))).unwrap();
     queue.resync().unwrap();
     queue.add(thing("d", 1)).unwrap();
     let batches: Vec<_> =
@@ -405,7 +417,7 @@ fn process_may_use_the_queue_but_not_pop() {
         queue
             .pop(&mut |_, _| {
                 queue.add(thing("b", 1))?;
-                queue.replace(vec![thing("c", 1)], "1")?;
+                queue.replace(vec![thing("c", 1)], Some(version("1")))?;
                 queue.resync()?;
                 assert_eq!((queue.has_synced(), queue.is_closed()), (true, false));
                 Ok(())
@@ -466,6 +478,6 @@ fn queued_items_can_be_read() {
     queue.add(thing("a", 1)).unwrap();
     queue.update(thing("b", 2)).unwrap();
     queue.resync().unwrap();
-    assert_eq!(queue.list_keys(), ["b".into(), "a".into()]);
+    assert_eq!(queue.list_keys(), ["b", "a"]);
     assert_eq!(queue.list().len(), 4);
 }

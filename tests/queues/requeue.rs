@@ -6,7 +6,8 @@ use std::thread;
 
 use k8s_informer::object::{Accessor, Key, KeyError};
 use k8s_informer::queue::{
-    Delta, DeltaFifo, Deltas, Entry, Fifo, PopError, ProcessError, Queue, RealFifo, Requeue,
+    Delta, DeltaFifo, DeltaFifoOptions, Deltas, Entry, Fifo, Origin, PopError, ProcessError, Queue,
+    RealFifo, Requeue,
 };
 use k8s_informer::store::{Indexers, ReflectorStore, StoreError};
 use k8s_informer::{Deleted, Indexer};
@@ -33,8 +34,8 @@ fn pop_item(
     outcome: impl Fn() -> Result<(), ProcessError>,
 ) -> (String, bool) {
     let mut initial = None;
-    let popped = queue.pop(&mut |_, is_in_initial_list| {
-        initial = Some(is_in_initial_list);
+    let popped = queue.pop(&mut |_, origin| {
+        initial = Some(origin == Origin::InitialList);
         outcome()
     });
     let key = popped.unwrap().key().map(ToString::to_string);
@@ -121,11 +122,19 @@ fn f6_write_during_processing_supersedes_the_requeued_object() {
         ),
         (|queue| queue.delete(gone("b", 0)).unwrap(), &[("a", 1)]),
         (
-            |queue| queue.replace(vec![thing("c", 2)], "2").unwrap(),
+            |queue| {
+                queue
+                    .replace(vec![thing("c", 2)], Some(version("2")))
+                    .unwrap();
+            },
             &[("c", 2)],
         ),
         (
-            |queue| queue.replace(vec![thing("a", 2)], "2").unwrap(),
+            |queue| {
+                queue
+                    .replace(vec![thing("a", 2)], Some(version("2")))
+                    .unwrap();
+            },
             &[("a", 2)],
         ),
     ];
@@ -256,9 +265,9 @@ fn d9_d11_resync_does_not_replace_the_requeued_item() {
 
 #[test]
 fn d8_requeued_item_counts_once_for_synced() {
-    let queue = DeltaFifo::builder(accessor()).emit_replaced(true).build();
+    let queue = DeltaFifo::with_options(accessor(), DeltaFifoOptions::new().emit_replaced(true));
     queue
-        .replace(vec![thing("a", 1), thing("b", 1)], "1")
+        .replace(vec![thing("a", 1), thing("b", 1)], Some(version("1")))
         .unwrap();
     queue.add(thing("c", 1)).unwrap();
     let item = |key: &str, initial| (key.to_owned(), initial);
@@ -277,7 +286,7 @@ fn d11_requeued_batch_keeps_its_order() {
     for key in ["a", "b", "c"] {
         queue.add(thing(key, 1)).unwrap();
     }
-    let batch = &mut |batch: &[Deltas<Thing>], _: bool| {
+    let batch = &mut |batch: &[Deltas<Thing>], _: Origin| {
         assert_eq!(batch.len(), 3);
         queue.update(thing("b", 2))?;
         again()
@@ -296,9 +305,10 @@ fn d11_requeued_batch_keeps_its_order() {
 
 fn with_store() -> (Arc<Indexer<Thing>>, DeltaFifo<Thing>) {
     let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
-    let queue = DeltaFifo::builder(accessor())
-        .known_objects(store.clone())
-        .build();
+    let queue = DeltaFifo::with_options(
+        accessor(),
+        DeltaFifoOptions::new().known_objects(store.clone()),
+    );
     store.add(thing("a", 1)).unwrap();
     (store, queue)
 }
@@ -379,7 +389,8 @@ fn delta_fifo_add_if_not_present_keeps_waiting_deltas() {
 fn delta_fifo_add_if_not_present_rejects_bad_deltas() {
     let queue = DeltaFifo::new(accessor());
     let list = RealFifo::new(accessor());
-    list.replace(vec![thing("a", 1)], "1").unwrap();
+    list.replace(vec![thing("a", 1)], Some(version("1")))
+        .unwrap();
     let list = list.pop(&mut |_, _| Ok(())).unwrap();
     let object_and_list = Deltas::from([&list[..], &[added("a", 1)]].concat());
     let no_deltas = Deltas::from(Vec::new());
@@ -412,7 +423,7 @@ fn r17_requeued_changes_stay_in_front() {
     let all = list(&queue);
     queue.pop(&mut |_, _| again()).unwrap();
     assert_eq!(list(&queue), all);
-    let batch = &mut |batch: &[Deltas<Thing>], _: bool| {
+    let batch = &mut |batch: &[Deltas<Thing>], _: Origin| {
         assert_eq!(batch.len(), 2);
         queue.add(thing("c", 1))?;
         again()
@@ -424,7 +435,9 @@ fn r17_requeued_changes_stay_in_front() {
 #[test]
 fn r13_requeued_changes_count_until_processed() {
     let queue = RealFifo::new(accessor());
-    queue.replace(vec![thing("a", 1)], "1").unwrap();
+    queue
+        .replace(vec![thing("a", 1)], Some(version("1")))
+        .unwrap();
     assert!(pop_item(&queue, again).1 && !queue.has_synced());
     assert!(pop_item(&queue, || Ok(())).1 && queue.has_synced());
 
@@ -433,7 +446,7 @@ fn r13_requeued_changes_count_until_processed() {
     queue.resync().unwrap();
     queue
         .pop(&mut |_, _| {
-            queue.replace(vec![thing("b", 1)], "1")?;
+            queue.replace(vec![thing("b", 1)], Some(version("1")))?;
             again()
         })
         .unwrap();
@@ -447,16 +460,16 @@ fn r13_requeued_changes_count_until_processed() {
 fn requeued_change_is_not_processed_for_the_watermark() {
     for (kind, _) in each_kind() {
         let queue = kind.queue();
-        let processed = queue.processed().unwrap();
+        let processed = queue.processed();
         let process = |outcome: fn() -> Result<(), ProcessError>| {
             queue.pop(&mut |_, _| outcome()).unwrap();
             processed.current()
         };
         queue.update(versioned("a", 5)).unwrap();
         queue.update(versioned("b", 6)).unwrap();
-        assert_eq!(process(again), "");
+        assert_eq!(process(again), None);
         process(|| Ok(()));
-        assert_eq!(process(|| Ok(())), "6");
+        assert_eq!(process(|| Ok(())), Some(version("6")));
 
         // The version is reached together with that of the newer change.
         queue.update(versioned("a", 7)).unwrap();
@@ -466,32 +479,32 @@ fn requeued_change_is_not_processed_for_the_watermark() {
                 again()
             })
             .unwrap();
-        assert_eq!(processed.current(), "6");
+        assert_eq!(processed.current(), Some(version("6")));
         queue.close();
         while queue.pop(&mut |_, _| Ok(())).is_ok() {
-            assert_ne!(processed.current(), "6");
+            assert_ne!(processed.current(), Some(version("6")));
         }
-        assert_eq!(processed.current(), "8");
+        assert_eq!(processed.current(), Some(version("8")));
     }
 }
 
 #[test]
 fn version_waits_for_deltas_that_are_queued_again() {
     let queue = DeltaFifo::new(super::watermark::accessor());
-    let processed = queue.processed().unwrap();
+    let processed = queue.processed();
     queue.update(versioned("a", 5)).unwrap();
     let popped = queue.pop(&mut |_, _| Ok(())).unwrap();
-    assert_eq!(processed.current(), "5");
+    assert_eq!(processed.current(), Some(version("5")));
     assert!(queue.add_if_not_present(popped).unwrap());
     queue.update(versioned("b", 6)).unwrap();
     let last = queue.list().pop().unwrap();
     assert!(!queue.add_if_not_present(last).unwrap());
-    queue.bookmark("7").unwrap();
-    assert_eq!(processed.current(), "5");
+    queue.bookmark(Some(version("7"))).unwrap();
+    assert_eq!(processed.current(), Some(version("5")));
     queue.pop(&mut |_, _| Ok(())).unwrap();
-    assert_eq!(processed.current(), "5", "b waits");
+    assert_eq!(processed.current(), Some(version("5")), "b waits");
     queue.pop(&mut |_, _| Ok(())).unwrap();
-    assert_eq!(processed.current(), "7");
+    assert_eq!(processed.current(), Some(version("7")));
 }
 
 #[test]

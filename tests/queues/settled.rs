@@ -1,8 +1,11 @@
 //! Whether the last list has been processed.
 
-use k8s_informer::queue::Queue;
+use k8s_informer::object::ResourceVersion;
+use k8s_informer::queue::{Origin, Queue};
 
 use super::watermark::{Versioned, each_kind, versioned};
+
+use super::things::version;
 
 fn is_settled(queue: &dyn Queue<Versioned>) -> bool {
     queue.staging().unwrap().is_settled()
@@ -19,7 +22,10 @@ fn list_is_settled_once_all_of_it_is_processed() {
         let queue = kind.queue();
         assert!(is_settled(queue), "no list has arrived");
         queue
-            .replace(vec![versioned("a", 1), versioned("b", 1)], "2")
+            .replace(
+                vec![versioned("a", 1), versioned("b", 1)],
+                Some(version("2")),
+            )
             .unwrap();
         queue.update(versioned("c", 3)).unwrap();
         queue.update(versioned("a", 4)).unwrap();
@@ -27,7 +33,7 @@ fn list_is_settled_once_all_of_it_is_processed() {
         let mut later = 0;
         queue.close();
         loop {
-            let process = |deltas: &k8s_informer::queue::Deltas<Versioned>, _: bool| {
+            let process = |deltas: &k8s_informer::queue::Deltas<Versioned>, _: Origin| {
                 let newest = deltas.newest().and_then(|delta| delta.object());
                 // The items behind the list: `c`, and the later change of `a` if each change is a
                 // separate item.
@@ -43,7 +49,7 @@ fn list_is_settled_once_all_of_it_is_processed() {
             }
         }
         assert!(is_settled(queue) && later > 0);
-        queue.replace(Vec::new(), "5").unwrap();
+        queue.replace(Vec::new(), Some(version("5"))).unwrap();
         pop_all(queue);
         assert!(is_settled(queue), "an empty list");
     }
@@ -55,7 +61,10 @@ fn failed_list_is_settled_as_well() {
         let queue = kind.queue();
         for version in ["2", "3"] {
             queue
-                .replace(vec![versioned("a", 1), versioned("b", 1)], version)
+                .replace(
+                    vec![versioned("a", 1), versioned("b", 1)],
+                    ResourceVersion::new(version),
+                )
                 .unwrap();
             assert!(queue.pop(&mut |_, _| Err("no".into())).is_err());
             pop_all(queue);

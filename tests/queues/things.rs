@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::Deleted;
-use k8s_informer::object::{Accessor, Key, KeyError};
+use k8s_informer::object::{Accessor, Key, KeyError, ResourceVersion};
 use k8s_informer::queue::{Delta, Entry};
 use k8s_informer::store::{KnownObjects, StoreError};
 
@@ -13,6 +13,11 @@ pub(crate) type Thing = (&'static str, u32);
 
 pub(crate) fn thing(key: &'static str, value: u32) -> Arc<Thing> {
     Arc::new((key, value))
+}
+
+/// Returns the resource version with this text.
+pub(crate) fn version(text: &str) -> ResourceVersion {
+    ResourceVersion::new(text).unwrap()
 }
 
 pub(crate) fn accessor() -> Accessor<Thing> {

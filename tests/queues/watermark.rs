@@ -4,12 +4,16 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::error::{WaitCause, WaitError};
 use k8s_informer::object::{Accessor, KeyError};
-use k8s_informer::queue::{DeltaFifo, Deltas, ProcessError, Queue, RealFifo, WaitError, Watermark};
+use k8s_informer::queue::{
+    DeltaFifo, DeltaFifoOptions, Deltas, Origin, ProcessError, Queue, RealFifo, RealFifoOptions,
+    Watermark,
+};
 use k8s_informer::store::{Indexers, ReflectorStore, Transform};
 use k8s_informer::{Deleted, Indexer, Stop, Stopper};
 
-use super::things::with_timeout;
+use super::things::{version, with_timeout};
 
 /// A key and a resource version.
 pub(crate) type Versioned = (&'static str, String);
@@ -44,12 +48,14 @@ impl Kind {
 pub(crate) fn each_kind() -> [(Kind, Arc<Indexer<Versioned>>); 2] {
     let store = || Arc::new(Indexer::new(accessor(), Indexers::new()));
     let [for_delta, for_real] = [store(), store()];
-    let delta = DeltaFifo::builder(accessor())
-        .known_objects(Arc::clone(&for_delta) as _)
-        .build();
-    let real = RealFifo::builder(accessor())
-        .known_objects(Arc::clone(&for_real) as _)
-        .build();
+    let delta = DeltaFifo::with_options(
+        accessor(),
+        DeltaFifoOptions::new().known_objects(Arc::clone(&for_delta) as _),
+    );
+    let real = RealFifo::with_options(
+        accessor(),
+        RealFifoOptions::new().known_objects(Arc::clone(&for_real) as _),
+    );
     [
         (Kind::Delta(Box::new(delta)), for_delta),
         (Kind::Real(Box::new(real)), for_real),
@@ -58,11 +64,11 @@ pub(crate) fn each_kind() -> [(Kind, Arc<Indexer<Versioned>>); 2] {
 
 fn for_each_queue(test: impl Fn(&dyn Queue<Versioned>, &Watermark)) {
     for (kind, _) in each_kind() {
-        test(kind.queue(), &kind.queue().processed().unwrap());
+        test(kind.queue(), &kind.queue().processed());
     }
 }
 
-fn succeed(_: &Deltas<Versioned>, _: bool) -> Result<(), ProcessError> {
+fn succeed(_: &Deltas<Versioned>, _: Origin) -> Result<(), ProcessError> {
     Ok(())
 }
 
@@ -87,50 +93,49 @@ fn pop_all(queue: &dyn Queue<Versioned>) {
 #[test]
 fn version_is_reached_when_process_callback_returns() {
     for_each_queue(|queue, processed| {
-        assert_eq!(processed.current(), "");
+        assert_eq!(processed.current(), None);
         queue.update(versioned("a", 5)).unwrap();
-        assert_eq!(processed.current(), "");
+        assert_eq!(processed.current(), None);
         queue
             .pop(&mut |_, _| {
                 assert_eq!(
                     processed.current(),
-                    "",
+                    None,
                     "the object is still being processed"
                 );
                 Ok(())
             })
             .unwrap();
-        assert_eq!(
-            (
-                processed.current().as_str(),
-                queue.processed().unwrap().current().as_str()
-            ),
-            ("5", "5")
-        );
+        assert_eq!(processed.current(), Some(version("5")));
+        assert_eq!(queue.processed().current(), Some(version("5")));
         queue.delete(Deleted::Final(versioned("a", 6))).unwrap();
         queue.add(versioned("a", 7)).unwrap();
         pop_all(queue);
-        assert_eq!(processed.current(), "7");
+        assert_eq!(processed.current(), Some(version("7")));
     });
 }
 
 #[test]
 fn w10_older_version_does_not_take_the_watermark_back() {
     for_each_queue(|queue, processed| {
-        queue.replace(Vec::new(), "10").unwrap();
+        queue.replace(Vec::new(), Some(version("10"))).unwrap();
         queue.update(versioned("b", 20)).unwrap();
         queue.update(versioned("a", 12)).unwrap();
         queue.delete(Deleted::Final(versioned("a", 5))).unwrap();
-        queue.bookmark("19").unwrap();
+        queue.bookmark(Some(version("19"))).unwrap();
         pop_all(queue);
-        assert_eq!(processed.current(), "20");
+        assert_eq!(processed.current(), Some(version("20")));
         processed
-            .wait("15", Duration::ZERO, &Stop::never())
+            .wait(&version("15"), Duration::ZERO, &Stop::never())
             .unwrap();
-        queue.replace(Vec::new(), "7").unwrap();
-        queue.bookmark("8").unwrap();
+        queue.replace(Vec::new(), Some(version("7"))).unwrap();
+        queue.bookmark(Some(version("8"))).unwrap();
         pop_all(queue);
-        assert_eq!(processed.current(), "8", "a list may go back");
+        assert_eq!(
+            processed.current(),
+            Some(version("8")),
+            "a list may go back"
+        );
     });
 }
 
@@ -139,7 +144,7 @@ fn failed_item_counts_as_processed() {
     for_each_queue(|queue, processed| {
         queue.update(versioned("a", 5)).unwrap();
         queue.pop(&mut |_, _| Err("not today".into())).unwrap_err();
-        assert_eq!(processed.current(), "5");
+        assert_eq!(processed.current(), Some(version("5")));
     });
 }
 
@@ -151,9 +156,9 @@ fn version_of_merged_change_counts_after_earlier_changes() {
         queue.update(versioned("a", 3)).unwrap();
         // For a `DeltaFifo`, this pops both changes of `a`.
         pop(queue);
-        assert_eq!(processed.current(), "1");
+        assert_eq!(processed.current(), Some(version("1")));
         pop_all(queue);
-        assert_eq!(processed.current(), "3");
+        assert_eq!(processed.current(), Some(version("3")));
     });
 }
 
@@ -161,28 +166,31 @@ fn version_of_merged_change_counts_after_earlier_changes() {
 fn list_version_counts_when_all_objects_are_processed() {
     for_each_queue(|queue, processed| {
         queue
-            .replace(vec![versioned("a", 9), versioned("b", 3)], "10")
+            .replace(
+                vec![versioned("a", 9), versioned("b", 3)],
+                Some(version("10")),
+            )
             .unwrap();
         queue
             .pop(&mut |_, _| {
-                assert_eq!(processed.current(), "");
+                assert_eq!(processed.current(), None);
                 Ok(())
             })
             .unwrap();
         pop_all(queue);
-        assert_eq!(processed.current(), "10");
-        queue.replace(Vec::new(), "11").unwrap();
+        assert_eq!(processed.current(), Some(version("10")));
+        queue.replace(Vec::new(), Some(version("11"))).unwrap();
         pop_all(queue);
-        assert_eq!(processed.current(), "11");
+        assert_eq!(processed.current(), Some(version("11")));
     });
 }
 
 #[test]
 fn version_of_an_empty_list_counts() {
     for_each_queue(|queue, processed| {
-        queue.replace(Vec::new(), "10").unwrap();
+        queue.replace(Vec::new(), Some(version("10"))).unwrap();
         pop_all(queue);
-        assert_eq!(processed.current(), "10");
+        assert_eq!(processed.current(), Some(version("10")));
     });
 }
 
@@ -190,12 +198,14 @@ fn version_of_an_empty_list_counts() {
 fn older_list_moves_the_version_back() {
     for_each_queue(|queue, processed| {
         queue.update(versioned("a", 50)).unwrap();
-        queue.replace(vec![versioned("a", 20)], "30").unwrap();
+        queue
+            .replace(vec![versioned("a", 20)], Some(version("30")))
+            .unwrap();
         pop_all(queue);
-        assert_eq!(processed.current(), "30");
-        queue.replace(vec![versioned("a", 20)], "").unwrap();
+        assert_eq!(processed.current(), Some(version("30")));
+        queue.replace(vec![versioned("a", 20)], None).unwrap();
         pop_all(queue);
-        assert_eq!(processed.current(), "", "the list has no version");
+        assert_eq!(processed.current(), None, "the list has no version");
     });
 }
 
@@ -203,44 +213,44 @@ fn older_list_moves_the_version_back() {
 fn bookmark_counts_when_earlier_items_are_processed() {
     for_each_queue(|queue, processed| {
         queue.update(versioned("a", 5)).unwrap();
-        queue.bookmark("8").unwrap();
-        assert_eq!(processed.current(), "");
+        queue.bookmark(Some(version("8"))).unwrap();
+        assert_eq!(processed.current(), None);
         pop_all(queue);
-        assert_eq!(processed.current(), "8");
-        queue.bookmark("9").unwrap();
-        queue.bookmark("").unwrap();
+        assert_eq!(processed.current(), Some(version("8")));
+        queue.bookmark(Some(version("9"))).unwrap();
+        queue.bookmark(None).unwrap();
         pop_all(queue);
-        assert_eq!(processed.current(), "9");
+        assert_eq!(processed.current(), Some(version("9")));
     });
 }
 
 #[test]
 fn unqueued_bookmark_counts_at_once_if_nothing_is_ahead() {
     let queue = DeltaFifo::new(accessor());
-    queue.bookmark("9").unwrap();
-    assert_eq!(queue.processed().unwrap().current(), "9");
+    queue.bookmark(Some(version("9"))).unwrap();
+    assert_eq!(queue.processed().current(), Some(version("9")));
 }
 
 #[test]
 fn d3_version_of_unknown_delete_counts_if_nothing_is_ahead() {
     let queue = DeltaFifo::new(accessor());
-    let processed = queue.processed().unwrap();
+    let processed = queue.processed();
     let (queue, gone) = (&queue as &dyn Queue<Versioned>, |version| {
         Deleted::Final(versioned("b", version))
     });
     queue.delete(gone(4)).unwrap();
-    assert_eq!(processed.current(), "4");
+    assert_eq!(processed.current(), Some(version("4")));
     queue.update(versioned("a", 5)).unwrap();
     queue.delete(gone(6)).unwrap();
-    assert_eq!(processed.current(), "4");
+    assert_eq!(processed.current(), Some(version("4")));
     queue
         .pop(&mut |_, _| {
             queue.delete(gone(7)).unwrap();
-            assert_eq!(processed.current(), "4");
+            assert_eq!(processed.current(), Some(version("4")));
             Ok(())
         })
         .unwrap();
-    assert_eq!(processed.current(), "7");
+    assert_eq!(processed.current(), Some(version("7")));
 }
 
 /// The queue holds the second deletion back until the deletion in flight has ended. The first
@@ -249,7 +259,7 @@ fn d3_version_of_unknown_delete_counts_if_nothing_is_ahead() {
 #[test]
 fn d4_version_of_delete_during_failing_delete_is_held_back() {
     let [(kind, store), ..] = each_kind();
-    let (queue, processed) = (kind.queue(), kind.queue().processed().unwrap());
+    let (queue, processed) = (kind.queue(), kind.queue().processed());
     store.add(versioned("a", 1)).unwrap();
     queue.delete(Deleted::Final(versioned("a", 4))).unwrap();
     queue
@@ -259,41 +269,41 @@ fn d4_version_of_delete_during_failing_delete_is_held_back() {
             Err("not today".into())
         })
         .unwrap_err();
-    assert_eq!(processed.current(), "4");
+    assert_eq!(processed.current(), Some(version("4")));
     let popped = queue.pop(&mut succeed).unwrap();
-    assert_eq!(
-        (&**popped.key().unwrap(), processed.current().as_str()),
-        ("b", "4")
-    );
+    assert_eq!(&**popped.key().unwrap(), "b");
+    assert_eq!(processed.current(), Some(version("4")));
     pop(queue);
-    assert_eq!(processed.current(), "7");
+    assert_eq!(processed.current(), Some(version("7")));
 }
 
 #[test]
 fn versions_of_tombstones_and_resyncs_do_not_count() {
     for (kind, store) in each_kind() {
-        let (queue, processed) = (kind.queue(), kind.queue().processed().unwrap());
+        let (queue, processed) = (kind.queue(), kind.queue().processed());
         store.add(versioned("a", 3)).unwrap();
-        queue.replace(vec![versioned("a", 3)], "10").unwrap();
+        queue
+            .replace(vec![versioned("a", 3)], Some(version("10")))
+            .unwrap();
         pop_all(queue);
         queue.resync().unwrap();
         pop_all(queue);
-        assert_eq!(processed.current(), "10");
+        assert_eq!(processed.current(), Some(version("10")));
         let gone = Deleted::FinalStateUnknown {
             key: "a".into(),
             last_known: Some(versioned("a", 3)),
         };
         queue.delete(gone).unwrap();
         pop_all(queue);
-        assert_eq!(processed.current(), "10");
+        assert_eq!(processed.current(), Some(version("10")));
     }
 }
 
 #[test]
 fn added_versions_after_list_at_0_count_only_after_an_update() {
     for_each_queue(|queue, processed| {
-        for start in ["", "0"] {
-            queue.replace(Vec::new(), start).unwrap();
+        for start in [None, Some(version("0"))] {
+            queue.replace(Vec::new(), start.clone()).unwrap();
             queue.add(versioned("a", 9)).unwrap();
             queue.add(versioned("b", 4)).unwrap();
             pop_all(queue);
@@ -301,7 +311,7 @@ fn added_versions_after_list_at_0_count_only_after_an_update() {
             queue.update(versioned("a", 10)).unwrap();
             queue.add(versioned("c", 11)).unwrap();
             pop_all(queue);
-            assert_eq!(processed.current(), "11");
+            assert_eq!(processed.current(), Some(version("11")));
         }
     });
 }
@@ -313,7 +323,7 @@ fn unversioned_or_refused_object_keeps_last_version() {
         queue.update(versioned("a", "")).unwrap();
         queue.update(versioned("", 6)).unwrap_err();
         pop_all(queue);
-        assert_eq!(processed.current(), "5");
+        assert_eq!(processed.current(), Some(version("5")));
     });
 }
 
@@ -321,29 +331,29 @@ fn unversioned_or_refused_object_keeps_last_version() {
 fn version_removed_by_a_transform_counts() {
     let strip =
         || Transform::new(|object: Arc<Versioned>| Ok::<_, String>(versioned(object.0, "")));
-    let delta = DeltaFifo::builder(accessor()).transform(strip()).build();
-    let real = RealFifo::builder(accessor()).transform(strip()).build();
+    let delta = DeltaFifo::with_options(accessor(), DeltaFifoOptions::new().transform(strip()));
+    let real = RealFifo::with_options(accessor(), RealFifoOptions::new().transform(strip()));
     for queue in [&delta as &dyn Queue<Versioned>, &real] {
         queue.update(versioned("a", 5)).unwrap();
         pop(queue);
-        assert_eq!(queue.processed().unwrap().current(), "5");
+        assert_eq!(queue.processed().current(), Some(version("5")));
     }
 }
 
 #[test]
 fn processed_version_advances_once_for_a_whole_batch() {
     let queue = RealFifo::new(accessor());
-    let processed = queue.processed().unwrap();
+    let processed = queue.processed();
     let write: &dyn Queue<Versioned> = &queue;
     for (at, key) in ["a", "b", "c"].into_iter().enumerate() {
         write.update(versioned(key, at + 5)).unwrap();
     }
     let during = &mut |_: &[Deltas<Versioned>], _| {
-        assert_eq!(processed.current(), "");
+        assert_eq!(processed.current(), None);
         Ok(())
     };
     queue.pop_batch(during, &mut succeed).unwrap();
-    assert_eq!(processed.current(), "7");
+    assert_eq!(processed.current(), Some(version("7")));
 }
 
 #[test]
@@ -352,11 +362,11 @@ fn wait_ends_at_the_version_or_a_later_one() {
         for_each_queue(|queue, processed| {
             let (started, starts) = mpsc::channel();
             thread::scope(|scope| {
-                let waits = ["7", "8", "9"].map(|version| {
+                let waits = ["7", "8", "9"].map(|text| {
                     let started = started.clone();
                     scope.spawn(move || {
                         started.send(()).unwrap();
-                        processed.wait(version, Duration::MAX, &Stop::never())
+                        processed.wait(&version(text), None, &Stop::never())
                     })
                 });
                 (0..3).for_each(|_| starts.recv().unwrap());
@@ -368,7 +378,7 @@ fn wait_ends_at_the_version_or_a_later_one() {
                     .for_each(|wait| wait.join().unwrap().unwrap());
             });
             processed
-                .wait("10", Duration::ZERO, &Stop::never())
+                .wait(&version("10"), Duration::ZERO, &Stop::never())
                 .unwrap();
         });
     });
@@ -378,27 +388,23 @@ fn wait_ends_at_the_version_or_a_later_one() {
 fn wait_ends_at_its_timeout_and_on_stop() {
     with_timeout(|| {
         let queue = DeltaFifo::new(accessor());
-        let (watermark, stop) = (queue.processed().unwrap(), Stopper::new());
-        let late = watermark.wait("5", Duration::from_millis(1), &stop);
-        assert_eq!(
-            late,
-            Err(WaitError::Timeout {
-                reached: String::new()
-            })
-        );
-        queue.bookmark("4").unwrap();
+        let (watermark, stop) = (queue.processed(), Stopper::new());
+        let moment = Duration::from_millis(1);
+        let late = watermark.wait(&version("5"), moment, &stop).unwrap_err();
+        assert_eq!(late.cause(), &WaitCause::TimedOut(moment));
+        assert_eq!(late.last_seen(), None);
+        queue.bookmark(Some(version("4"))).unwrap();
         let waiter = thread::spawn({
             let (watermark, stop) = (watermark.clone(), stop.clone());
-            move || watermark.wait("5", Duration::MAX, &stop)
+            move || watermark.wait(&version("5"), None, &stop)
         });
         stop.stop();
-        assert_eq!(
-            waiter.join().unwrap(),
-            Err(WaitError::Stopped {
-                reached: "4".to_owned()
-            })
-        );
-        watermark.wait("4", Duration::ZERO, &stop).unwrap();
+        let stopped = waiter.join().unwrap().unwrap_err();
+        assert_eq!(stopped.cause(), &WaitCause::Stopped);
+        assert_eq!(stopped.last_seen(), Some("4"));
+        watermark
+            .wait(&version("4"), Duration::ZERO, &stop)
+            .unwrap();
     });
 }
 
@@ -406,50 +412,48 @@ fn wait_ends_at_its_timeout_and_on_stop() {
 fn incomparable_versions_end_a_wait_immediately() {
     with_timeout(|| {
         let queue = DeltaFifo::new(accessor());
-        let (watermark, stop) = (queue.processed().unwrap(), Stopper::new());
-        let not_comparable = |version: &str| {
-            Err(WaitError::NotComparable {
-                version: version.to_owned(),
-            })
+        let (watermark, stop) = (queue.processed(), Stopper::new());
+        let assert_not_comparable = |waited: Result<(), WaitError>, text| {
+            let cause = WaitCause::NotComparable(Some(version(text)));
+            assert_eq!(waited.unwrap_err().cause(), &cause);
         };
-        for version in ["", "0", "007", "+7", "-7", "7a", "abc"] {
-            assert_eq!(
-                watermark.wait(version, Duration::MAX, &stop),
-                not_comparable(version)
-            );
+        for text in ["0", "007", "+7", "-7", "7a", "abc"] {
+            assert_not_comparable(watermark.wait(&version(text), None, &stop), text);
         }
         let waiter = thread::spawn({
             let (watermark, stop) = (watermark.clone(), stop.clone());
-            move || watermark.wait("5", Duration::MAX, &stop)
+            move || watermark.wait(&version("5"), None, &stop)
         });
-        queue.bookmark("v1-7").unwrap();
-        assert_eq!(waiter.join().unwrap(), not_comparable("v1-7"));
-        let long = "1".repeat(50);
-        queue.bookmark(&long).unwrap();
-        watermark
-            .wait(&format!("1{}", "0".repeat(49)), Duration::ZERO, &stop)
-            .unwrap();
-        assert_eq!(watermark.current(), long);
+        queue.bookmark(Some(version("v1-7"))).unwrap();
+        assert_not_comparable(waiter.join().unwrap(), "v1-7");
+        let long = version(&"1".repeat(50));
+        queue.bookmark(Some(long.clone())).unwrap();
+        let lower = version(&format!("1{}", "0".repeat(49)));
+        watermark.wait(&lower, Duration::ZERO, &stop).unwrap();
+        assert_eq!(watermark.current(), Some(long));
     });
 }
 
 #[test]
 fn wait_errors_include_the_version() {
-    let reached = || "4".to_owned();
-    let messages = [
-        WaitError::NotComparable {
-            version: "abc".to_owned(),
-        },
-        WaitError::Timeout { reached: reached() },
-        WaitError::Stopped { reached: reached() },
-    ]
-    .map(|error| error.to_string());
+    let queue = DeltaFifo::new(accessor());
+    let (watermark, stop) = (queue.processed(), Stopper::new());
+    queue.bookmark(Some(version("4"))).unwrap();
+    let message = |text, timeout| {
+        let error = watermark.wait(&version(text), timeout, &stop).unwrap_err();
+        error.to_string()
+    };
     assert_eq!(
-        messages,
-        [
-            "the resourceVersion \"abc\" can't be compared; expected a decimal number without leading zeros",
-            "timed out at the resourceVersion \"4\"",
-            "stopped at the resourceVersion \"4\"",
-        ]
+        message("abc", None),
+        "failed waiting for the resourceVersion \"abc\": the resourceVersion \"abc\" can't be compared; expected a decimal number without leading zeros"
+    );
+    assert_eq!(
+        message("5", Some(Duration::ZERO)),
+        "timed out after 0ns waiting for the resourceVersion \"5\"; last seen: 4"
+    );
+    stop.stop();
+    assert_eq!(
+        message("5", None),
+        "stopped waiting for the resourceVersion \"5\"; last seen: 4"
     );
 }

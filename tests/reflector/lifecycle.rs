@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::{
     Body, ListOptions, ListWatch, ListerWatcher, Reflector, ReflectorOptions, ReflectorState,
 };
@@ -33,7 +34,11 @@ impl ReflectorStore<DynamicObject> for PanickingStore {
         Ok(())
     }
 
-    fn replace(&self, _: Vec<Arc<DynamicObject>>, _: &str) -> Result<(), StoreError> {
+    fn replace(
+        &self,
+        _: Vec<Arc<DynamicObject>>,
+        _: Option<ResourceVersion>,
+    ) -> Result<(), StoreError> {
         assert!(std::mem::replace(&mut *self.0.lock(), true), "full");
         Ok(())
     }
@@ -99,7 +104,7 @@ fn stop_interrupts_requests_bodies_and_backoff() {
         );
     }
     let it = Running::new([refused(500, "InternalError")]);
-    it.until_waits(1);
+    it.wait_for_waits(1);
     drop(it);
 }
 
@@ -120,7 +125,7 @@ fn lister_watcher_panic_is_recorded_and_retried() {
         |_: &ListOptions, _: &Stop| Err(Error::other("no watch")),
     );
     let mut options = ReflectorOptions::default();
-    options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    options.backoff = Backoff::new(Duration::ZERO);
     let reflector = Reflector::new(Arc::new(panics), Arc::new(Recorder::default()), options);
     reflector.run(&stop);
     assert_eq!(
@@ -229,5 +234,8 @@ fn panic_in_supports_watch_list_falls_back_to_lists() {
         ReflectorOptions::default(),
     );
     reflector.run(&stop);
-    assert_eq!(reflector.last_sync_resource_version(), "10");
+    assert_eq!(
+        reflector.last_sync_resource_version(),
+        ResourceVersion::new("10")
+    );
 }

@@ -12,7 +12,7 @@ use k8s_informer::reflector::{
 };
 use k8s_informer::time::Backoff;
 use k8s_informer::{DynamicObject, Error, Indexer, Object, Stop, Stopper};
-use k8s_informer_testing::{Answer, Request, ScriptedListerWatcher};
+use k8s_informer_testing::{Answer, ScriptedListerWatcher, ScriptedRequest};
 
 use crate::reflector::support::{
     Recorder, Running, SECOND, Server, TICK, bookmark, connection_refused, error_event, event,
@@ -28,7 +28,7 @@ fn l8_first_list_is_at_0_and_watch_starts_at_its_version() {
     ]);
     assert_eq!(it.requests(2), ["list 0 limit 500", "watch 10"]);
     assert_eq!(it.calls(2), ["replace [a@1 b@1] at 10", "add c@11"]);
-    let Request::Watch(options) = &it.options(2)[1] else {
+    let ScriptedRequest::Watch(options) = &it.options(2)[1] else {
         panic!("the last request is not a watch")
     };
     assert!(options.allow_watch_bookmarks);
@@ -257,7 +257,7 @@ fn l13_pages_without_progress_fail_the_list_and_back_off() {
     let endless = (0..).map(|number| page("10", &[], &format!("t{number}")));
     let it = Running::new(endless.take(300));
     it.advance_wait(SECOND);
-    it.until_waits(2);
+    it.wait_for_waits(2);
     assert_eq!(it.request_count(), 200);
     assert_eq!(it.waited(), [1, 2]);
     let error = "the last 100 of 100 pages contained nothing new";
@@ -276,7 +276,7 @@ fn l13_pages_without_progress_fail_the_list_and_back_off() {
 fn l13_100_pages_of_repeated_objects_fail_the_list() {
     let endless = (0..).map(|number| page("10", &["a", "b"], &format!("t{number}")));
     let it = Running::new(endless.take(150));
-    it.until_waits(1);
+    it.wait_for_waits(1);
     assert_eq!(it.request_count(), 101);
     let error = "the last 100 of 101 pages contained nothing new";
     assert!(
@@ -502,9 +502,9 @@ fn l17_slow_list_or_watch_list_is_logged_with_duration() {
     };
     let info_lines = |name: &str, server: Server| {
         let it = Running::start(server, Recorder::default(), |options| {
-            options.name = name.to_owned();
+            options.name = Some(name.to_owned());
         });
-        it.until_waits(1);
+        it.wait_for_waits(1);
         logged(&format!("{name}: "))
             .into_iter()
             .filter(|line| line.starts_with("INFO "))
@@ -562,7 +562,7 @@ fn l1_first_cycle_starts_at_once_later_ones_wait() {
         "list 20",
     ];
     for (wait, requests) in [2, 3, 5].into_iter().enumerate() {
-        it.until_waits(wait + 1);
+        it.wait_for_waits(wait + 1);
         assert_eq!(
             (&*it.requests(requests), it.request_count()),
             (&all.map(String::from)[..requests], requests)
@@ -700,7 +700,7 @@ fn l4_lists_watches_and_watch_lists_share_one_backoff() {
 #[test]
 fn l5_backoff_uses_the_clock_of_the_options() {
     let it = Running::new([refused(403, "Forbidden"), list("10", &[])]);
-    it.until_waits(1);
+    it.wait_for_waits(1);
     it.clock.advance(SECOND - Duration::from_millis(1));
     assert_eq!(
         (it.request_count(), it.status().state),
@@ -839,7 +839,7 @@ fn l16_list_is_requested_and_read_on_reflector_thread() {
 fn l18_list_bodies_have_no_read_timeout() {
     let it = Running::new([page("10", &["a"], "x"), list("10", &[]), Answer::open("")]);
     it.calls(3);
-    let Request::Watch(options) = &it.options(3)[2] else {
+    let ScriptedRequest::Watch(options) = &it.options(3)[2] else {
         panic!("the last request is not a watch")
     };
     let watch_read_timeout = Duration::from_secs(u64::from(options.timeout_seconds.unwrap()) + 30);

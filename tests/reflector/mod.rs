@@ -9,7 +9,7 @@ mod repair;
 mod shards;
 mod silence;
 mod status;
-mod support;
+pub(crate) mod support;
 mod versions;
 mod watch_list_failures;
 mod watch_lists;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::informer::SharedIndexInformerOptions;
+use k8s_informer::informer::Source;
 use k8s_informer::object::{GroupVersionKind, GroupVersionResource};
 use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions};
 use k8s_informer::time::Backoff;
@@ -31,7 +33,7 @@ fn for_each_constructor<A: IntoIterator<Item = Answer>>(
         let server = Server::new(answers()).with_watch_list();
         let mut options = ReflectorOptions::default();
         options.clock = Arc::new(server.clock.clone());
-        options.backoff = Backoff::new(SECOND, 2.0, 30 * SECOND, 0.0);
+        options.backoff = Backoff::new(SECOND).factor(2.0).cap(30 * SECOND);
         options.watch_list = false;
         set(&mut options);
         (server, options, Stopper::new())
@@ -50,10 +52,7 @@ fn for_each_constructor<A: IntoIterator<Item = Answer>>(
     });
 
     let (server, reflector, stop) = make();
-    let options = SharedIndexInformerOptions {
-        reflector,
-        ..SharedIndexInformerOptions::default()
-    };
+    let options = SharedIndexInformerOptions::new().reflector(reflector);
     let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(server.clone()), options);
     thread::scope(|scope| {
         let _end = StopOnDrop(&stop);
@@ -62,13 +61,14 @@ fn for_each_constructor<A: IntoIterator<Item = Answer>>(
     });
 
     let (server, options, stop) = make();
-    let factory = SharedInformerFactory::builder(server.clone())
-        .reflector_options(options)
-        .build();
-    let _pods = factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
+    let factory = SharedInformerFactory::with_options(
+        server.clone(),
+        FactoryOptions::new().reflector(options),
+    );
+    let _pods = factory.informer_for(Source::dynamic(GroupVersionResource::new("", "v1", "pods")));
     factory.start(&stop).unwrap();
     check(&server);
-    assert!(factory.shutdown());
+    factory.shut_down(None).unwrap();
 }
 
 /// Stops the reflector even if a check panics.
@@ -82,7 +82,7 @@ impl Drop for StopOnDrop<'_> {
 
 #[track_caller]
 fn first_wait(server: &Server) -> Duration {
-    assert!(server.clock.until_waits(1, TIMEOUT));
+    server.clock.wait_for_waits(1, TIMEOUT).unwrap();
     server.clock.waits()[0]
 }
 
@@ -99,7 +99,7 @@ fn l9_page_size_option_limits_the_first_list() {
 fn l2_configured_backoff_is_the_first_wait_after_failure() {
     for_each_constructor(
         || [refused(403, "Forbidden")],
-        |options| options.backoff = Backoff::new(7 * SECOND, 2.0, 30 * SECOND, 0.0),
+        |options| options.backoff = Backoff::new(7 * SECOND).factor(2.0).cap(30 * SECOND),
         |server| assert_eq!(first_wait(server), 7 * SECOND),
     );
 }

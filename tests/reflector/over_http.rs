@@ -7,7 +7,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::informer::SharedIndexInformerOptions;
+use k8s_informer::informer::Source;
 use k8s_informer::object::{GroupVersionResource, ResourceVersion};
 use k8s_informer::reflector::{
     Body, ListOptions, ListWatch, ListerWatcher, Reflector, ReflectorOptions, Shard,
@@ -26,20 +28,16 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 
 fn options() -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
-    options.backoff = Backoff::new(
-        Duration::from_millis(10),
-        2.0,
-        Duration::from_millis(100),
-        1.0,
-    );
+    options.backoff = Backoff::new(Duration::from_millis(10))
+        .factor(2.0)
+        .cap(Duration::from_millis(100))
+        .jitter(1.0);
     options
 }
 
 fn factory(server: &ApiServer, options: ReflectorOptions) -> SharedInformerFactory {
     let client = Client::new(Config::new(server.url())).unwrap();
-    SharedInformerFactory::builder(client)
-        .reflector_options(options)
-        .build()
+    SharedInformerFactory::with_options(client, FactoryOptions::new().reflector(options))
 }
 
 fn pods() -> GroupVersionResource {
@@ -69,13 +67,13 @@ fn wl11_watch_list_yields_same_objects_as_list() {
         options.watch_list = watch_list;
         server.clear_requests();
         let (factory, stop) = (factory(&server, options), Stopper::new());
-        let pods = factory.dynamic(pods());
+        let pods = factory.informer_for(Source::dynamic(pods()));
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync(&stop).unwrap();
-        factory.shutdown();
+        factory.wait_for_cache_sync(None, &stop).unwrap();
+        factory.shut_down(None).unwrap();
         assert_eq!(
             pods.last_sync_resource_version(),
-            server.resource_version().to_string()
+            ResourceVersion::new(&server.resource_version().to_string())
         );
         let lists = server
             .requests()
@@ -166,7 +164,7 @@ fn l8_oversized_request_falls_back_to_most_recent_list() {
             stop.stop();
             assert!(has_caught_up(), "{:?}", reflector.status());
         });
-        assert_eq!(store.list_keys(), ["default/a".into()]);
+        assert_eq!(store.list_keys(), ["default/a"]);
         let error = "the URL has 40";
         let last = reflector.status().last_error.unwrap();
         assert!(
@@ -191,14 +189,14 @@ fn w4_informer_with_stalled_watch_receives_later_events() {
         options.watch_list = watch_list;
         options.watch_idle_timeout = Some(Duration::from_millis(300));
         let (factory, stop) = (factory(&server, options), Stopper::new());
-        let pods = factory.dynamic(pods());
+        let pods = factory.informer_for(Source::dynamic(pods()));
         let (sender, receiver) = mpsc::channel();
         pods.add_event_handler(|handler| {
             handler.on_add(move |pod, _| sender.send(pod.name().to_owned()).unwrap())
         })
         .unwrap();
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync(&stop).unwrap();
+        factory.wait_for_cache_sync(None, &stop).unwrap();
         for name in ["before", "meanwhile"] {
             server
                 .create(PODS, json!({ "metadata": { "name": name } }))
@@ -218,7 +216,7 @@ fn w4_informer_with_stalled_watch_receives_later_events() {
             (u64::from(!watch_list), 2),
             "watch-list: {watch_list}"
         );
-        factory.shutdown();
+        factory.shut_down(None).unwrap();
         assert_eq!(server.pending_faults(), 0);
     }
 }
@@ -238,11 +236,11 @@ fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
         .collect();
     let informers: Vec<_> = factories
         .iter()
-        .map(|factory| factory.dynamic(pods()))
+        .map(|factory| factory.informer_for(Source::dynamic(pods())))
         .collect();
     for factory in &factories {
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync(&stop).unwrap();
+        factory.wait_for_cache_sync(None, &stop).unwrap();
     }
     // Changes after the initial list are also divided between the shards.
     for number in 30..60 {
@@ -300,7 +298,7 @@ fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
     }
     assert_eq!(objects.len(), 40);
     for factory in &factories {
-        factory.shutdown();
+        factory.shut_down(None).unwrap();
     }
     informers
         .iter()
@@ -347,18 +345,14 @@ fn sh5_rejected_selector_error_has_the_server_message() {
     let pods = client.lister_watcher(&pods(), None);
     let list = Arc::clone(&pods);
     let invalid = |options: &ListOptions| {
-        let mut options = options.clone();
-        options.shard_selector = "shardRange(object.metadata.name)".into();
-        options
+        let selector = "shardRange(object.metadata.name)";
+        options.clone().shard_selector(selector)
     };
     let source = ListWatch::new(
         move |options: &ListOptions, stop: &Stop| list.list(&invalid(options), stop),
         move |options: &ListOptions, stop: &Stop| pods.watch(&invalid(options), stop),
     );
-    let informer_options = SharedIndexInformerOptions {
-        reflector: options(),
-        ..SharedIndexInformerOptions::default()
-    };
+    let informer_options = SharedIndexInformerOptions::new().reflector(options());
     let pods = SharedIndexInformer::<DynamicObject>::new(Arc::new(source), informer_options);
     let (stop, running) = (Stopper::new(), pods.clone());
     let run = {

@@ -60,7 +60,7 @@ fn run(server: &Server, requests: usize) -> (Vec<String>, Vec<u64>, ReflectorSta
     }
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(server.clock.clone());
-    options.backoff = Backoff::new(SECOND, 2.0, 30 * SECOND, 0.0);
+    options.backoff = Backoff::new(SECOND).factor(2.0).cap(30 * SECOND);
     let store = Arc::new(Indexer::<ConfigMap>::for_objects());
     let reflector = Reflector::new(Arc::new(server.clone()), store, options);
     let stop = Stopper::new();
@@ -230,7 +230,7 @@ impl Timed {
         }));
         let mut options = ReflectorOptions::default();
         options.clock = Arc::new(server.clone());
-        options.backoff = Backoff::new(SECOND, 2.0, 30 * SECOND, 0.0);
+        options.backoff = Backoff::new(SECOND).factor(2.0).cap(30 * SECOND);
         let store = Arc::new(Indexer::<ConfigMap>::for_objects());
         let reflector = Reflector::new(Arc::new(server.clone()), store.clone(), options);
         reflector.run(&server.0.stop);

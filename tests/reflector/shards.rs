@@ -82,7 +82,7 @@ fn sh1_every_request_has_the_shard_selector() {
     };
     for shard in [Some(own_shard()), Some(own_shard().by_namespace()), None] {
         let server = Server::new(answers()).with_watch_list();
-        let selector = shard.as_ref().map(Shard::selector).unwrap_or_default();
+        let selector = shard.as_ref().map(Shard::selector);
         // The first list of a shard is consistent.
         let version = if shard.is_some() { "most recent" } else { "0" };
         let it = Running::start(server, Recorder::default(), |options| options.shard = shard);
@@ -93,7 +93,7 @@ fn sh1_every_request_has_the_shard_selector() {
             let query = request.options().to_query();
             assert_eq!(
                 query.contains("shardSelector="),
-                !selector.is_empty(),
+                selector.is_some(),
                 "{query}"
             );
         }
@@ -310,7 +310,7 @@ fn children_are_in_the_shard_of_their_controller() {
     let list = ScriptedListerWatcher::new([page("4", "", &items), Answer::open(&*events)]);
     assert_eq!(changes_of_children(list.clone()), expected);
     for request in list.requests() {
-        assert_eq!(request.options().shard_selector, "");
+        assert_eq!(request.options().shard_selector, None);
     }
     // In a watch-list, a child can leave before the list is complete.
     let initial = items.map(|item| event("ADDED", &item)).concat()
@@ -371,7 +371,10 @@ fn sh2_w10_skipped_object_counts_as_event_with_version() {
             "watch 6"
         ]
     );
-    assert_eq!(it.reflector.last_sync_resource_version(), "6");
+    assert_eq!(
+        it.reflector.last_sync_resource_version(),
+        ResourceVersion::new("6")
+    );
     assert_eq!(
         it.calls(6),
         ["replace [] at 4", "bookmark 5", "bookmark 6", "bookmark 3"]
@@ -615,7 +618,7 @@ fn sh5_rejected_selector_is_reported_with_its_message() {
         refused_with(status)
     };
     for it in [running([refusal()]), watch_list([refusal(), refusal()])] {
-        it.until_waits(1);
+        it.wait_for_waits(1);
         let error = it.last_error();
         assert!(error.to_string().contains(message), "{error}");
         assert_eq!(error.status().map(|status| status.code), Some(500));

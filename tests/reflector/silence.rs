@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::time::Clock;
-use k8s_informer_testing::{Answer, Request};
+use k8s_informer_testing::{Answer, ScriptedRequest};
 
 use crate::reflector::support::{
     Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event,
@@ -12,7 +12,7 @@ use crate::reflector::support::{
 };
 
 /// Returns the timeout that a request sets for the server.
-fn timeout_of(request: &Request) -> Duration {
+fn timeout_of(request: &ScriptedRequest) -> Duration {
     Duration::from_secs(request.options().timeout_seconds.unwrap().into())
 }
 
@@ -99,10 +99,10 @@ fn w4_list_after_missing_bookmarks_doubles_the_time() {
     let (clock, began) = (server.clock.clone(), server.clock.now());
     let it = Running::start(server, Recorder::default(), |_| {});
     let elapsed = || (clock.now() - began).as_secs();
-    it.until_waits(1);
+    it.wait_for_waits(1);
     assert_eq!(elapsed(), 7 * 60, "a minute between the bookmarks, and six");
     it.advance_wait(SECOND);
-    it.until_waits(2);
+    it.wait_for_waits(2);
     assert_eq!(elapsed(), 7 * 60 + 1 + 12 * 60);
     it.advance_wait(2 * SECOND);
     let is_list = |request: &String| request.starts_with("list");
@@ -247,7 +247,7 @@ fn w12_watch_body_is_dropped_before_the_wait_or_next_request() {
     for bodies in bodies {
         let case = format!("{bodies:?}");
         let it = Running::new(bodies);
-        it.until_waits(1);
+        it.wait_for_waits(1);
         assert_eq!(it.server.open_bodies(), 0, "during the wait: {case}");
         assert_eq!(
             it.server.open_bodies_at_request(),
@@ -272,7 +272,7 @@ fn w12_watch_list_body_is_dropped_unless_it_becomes_watch() {
         ),
     ] {
         let it = Running::watch_list([stream]);
-        it.until_waits(1);
+        it.wait_for_waits(1);
         assert_eq!(it.server.open_bodies(), 0);
     }
     let it = Running::watch_list([Answer::open(initial_events_end("10"))]);

@@ -27,11 +27,11 @@ fn repeated_failure_is_logged_once_and_counted_on_recovery() {
         Answer::open(event("ADDED", "a", "11")),
     ];
     let it = Running::with(answers, |options| {
-        options.name = "once".to_owned();
+        options.name = Some("once".to_owned());
         options.watch_error_handler = None;
     });
     for wait in 1..=4 {
-        it.until_waits(wait);
+        it.wait_for_waits(wait);
         assert_eq!(it.status().failures, wait as u64);
         assert_eq!(it.status().state, ReflectorState::BackingOff);
         it.advance_wait(MINUTE);
@@ -94,7 +94,7 @@ fn unreadable_object_is_logged_once_until_complete_list() {
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let script = ScriptedListerWatcher::new(answers);
     let status = run_until_read_with(&store, &script, 5, |options| {
-        options.name = "unreadable".to_owned();
+        options.name = Some("unreadable".to_owned());
     });
     assert_eq!(
         (status.unreadable, status.complete, status.relists),
@@ -119,12 +119,12 @@ fn status_has_last_error_last_contact_and_list_count() {
         Answer::open(event("ADDED", "b", "21")),
     ];
     let it = Running::new(answers);
-    it.until_waits(1);
+    it.wait_for_waits(1);
     let first = it.status();
     assert_eq!(first.last_contact, None, "no server responded yet");
     assert!(first.last_error_at.is_some());
     it.advance_wait(MINUTE);
-    it.until_waits(2);
+    it.wait_for_waits(2);
     let second = it.status();
     assert!(second.last_error_at > first.last_error_at);
     assert!(
@@ -133,7 +133,7 @@ fn status_has_last_error_last_contact_and_list_count() {
     );
     assert_eq!((second.relists, second.listed), (0, true));
     it.advance_wait(MINUTE);
-    it.until_waits(3);
+    it.wait_for_waits(3);
     let third = it.status();
     assert!(
         third.last_contact > second.last_contact,
@@ -152,7 +152,7 @@ fn status_has_last_error_last_contact_and_list_count() {
 #[test]
 fn status_display_has_no_object_content() {
     let it = Running::new([connection_refused()]);
-    it.until_waits(1);
+    it.wait_for_waits(1);
     let line = it.status().to_string();
     let expected = "backing off, not synced yet; objects listed 0, lists 1, watches 0, relists 0; \
                     no contact yet; failures 1; last error ";

@@ -9,13 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::error::Status;
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::{
     Body, ListOptions, ListerWatcher, Reflector, ReflectorOptions, ReflectorStatus, TimedRead,
 };
 use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::time::Backoff;
 use k8s_informer::{Deleted, DynamicObject, Error, Object, Stop, Stopper};
-use k8s_informer_testing::{Answer, FakeClock, Request, ScriptedListerWatcher};
+use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher, ScriptedRequest};
 use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
 
@@ -94,6 +95,11 @@ fn describe_object(object: &DynamicObject) -> String {
     format!("{}@{}", object.name(), object.resource_version())
 }
 
+/// Returns the text of a version, or `-` without one.
+pub(crate) fn shown(version: Option<&ResourceVersion>) -> String {
+    version.map_or("-".to_owned(), ToString::to_string)
+}
+
 impl ReflectorStore<DynamicObject> for Recorder {
     fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
         self.record(format!("add {}", describe_object(&object)))
@@ -116,7 +122,7 @@ impl ReflectorStore<DynamicObject> for Recorder {
     fn replace(
         &self,
         objects: Vec<Arc<DynamicObject>>,
-        resource_version: &str,
+        resource_version: Option<ResourceVersion>,
     ) -> Result<(), StoreError> {
         let mut names: Vec<_> = objects
             .iter()
@@ -124,8 +130,9 @@ impl ReflectorStore<DynamicObject> for Recorder {
             .collect();
         names.sort();
         self.record(format!(
-            "replace [{}] at {resource_version}",
-            names.join(" ")
+            "replace [{}] at {}",
+            names.join(" "),
+            shown(resource_version.as_ref())
         ))?;
         Self::refuse(&self.refuse_replace)
     }
@@ -135,8 +142,8 @@ impl ReflectorStore<DynamicObject> for Recorder {
         Self::refuse(&self.refuse_resync)
     }
 
-    fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.record(format!("bookmark {resource_version}"))
+    fn bookmark(&self, resource_version: Option<ResourceVersion>) -> Result<(), StoreError> {
+        self.record(format!("bookmark {}", shown(resource_version.as_ref())))
     }
 }
 
@@ -214,12 +221,8 @@ impl Server {
 
     /// Waits for `count` requests, and returns them.
     #[track_caller]
-    pub(crate) fn options(&self, count: usize) -> Vec<Request> {
-        assert!(
-            self.script.until_requests(count, TIMEOUT),
-            "not enough requests: {:?}",
-            self.script.requests()
-        );
+    pub(crate) fn options(&self, count: usize) -> Vec<ScriptedRequest> {
+        self.script.wait_for_requests(count, TIMEOUT).unwrap();
         self.script.requests().into_iter().take(count).collect()
     }
 
@@ -371,7 +374,7 @@ impl Running {
         let errors = Arc::new(Mutex::new(Vec::new()));
         let mut options = ReflectorOptions::default();
         options.clock = Arc::new(clock.clone());
-        options.backoff = Backoff::new(SECOND, 2.0, 30 * SECOND, 0.0);
+        options.backoff = Backoff::new(SECOND).factor(2.0).cap(30 * SECOND);
         let handled_errors = Arc::clone(&errors);
         options.watch_error_handler = Some(Arc::new(move |error: &Error| {
             handled_errors.lock().push(error.clone());
@@ -407,7 +410,7 @@ impl Running {
 
     /// Waits for `count` requests, and returns them.
     #[track_caller]
-    pub(crate) fn options(&self, count: usize) -> Vec<Request> {
+    pub(crate) fn options(&self, count: usize) -> Vec<ScriptedRequest> {
         self.server.options(count)
     }
 
@@ -420,30 +423,22 @@ impl Running {
     #[track_caller]
     pub(crate) fn calls(&self, bodies: usize) -> Vec<String> {
         let script = &self.server.script;
-        assert!(
-            script.until_read(bodies, TIMEOUT),
-            "{:?}",
-            script.requests()
-        );
+        script.wait_for_bodies(bodies, TIMEOUT).unwrap();
         self.store.calls()
     }
 
     /// Waits until another wait has begun, and advances the clock.
     #[track_caller]
     pub(crate) fn advance_wait(&self, time: Duration) {
-        self.until_waits(self.passed.get() + 1);
+        self.wait_for_waits(self.passed.get() + 1);
         self.passed.set(self.clock.waits().len());
         self.clock.advance(time);
     }
 
     /// Waits until `count` waits have begun.
     #[track_caller]
-    pub(crate) fn until_waits(&self, count: usize) {
-        assert!(
-            self.clock.until_waits(count, TIMEOUT),
-            "not enough waits; requests: {:?}",
-            self.server.script.requests()
-        );
+    pub(crate) fn wait_for_waits(&self, count: usize) {
+        self.clock.wait_for_waits(count, TIMEOUT).unwrap();
     }
 
     /// Returns the duration of each wait so far, in seconds.
@@ -505,34 +500,33 @@ where
     let mut options = ReflectorOptions::default();
     // The clock stands still, so the relists that would fetch missing objects never become due.
     options.clock = Arc::new(FakeClock::new());
-    options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    options.backoff = Backoff::new(Duration::ZERO);
     set(&mut options);
     let reflector = Reflector::new(Arc::new(script.clone()), Arc::<S>::clone(store), options);
     let stop = Stopper::new();
     thread::scope(|scope| {
         scope.spawn(|| reflector.run(&stop));
-        let read = script.until_read(bodies, TIMEOUT);
+        let read = script.wait_for_bodies(bodies, TIMEOUT);
         stop.stop();
-        assert!(read, "{:?}", script.requests());
+        assert!(read.is_ok(), "{read:?}: {:?}", script.requests());
     });
     reflector.status()
 }
 
-pub(crate) fn describe(request: &Request) -> String {
+pub(crate) fn describe(request: &ScriptedRequest) -> String {
     let (kind, options) = match request {
-        Request::List(options) => ("list", options),
-        Request::Watch(options) if options.send_initial_events => ("watch-list", options),
-        Request::Watch(options) => ("watch", options),
+        ScriptedRequest::List(options) => ("list", options),
+        ScriptedRequest::Watch(options) if options.send_initial_events => ("watch-list", options),
+        ScriptedRequest::Watch(options) => ("watch", options),
         _ => unreachable!(),
     };
-    let mut text = format!(
-        "{kind} {}",
-        options.resource_version.as_deref().unwrap_or("most recent")
-    );
+    let version = options.resource_version.as_ref();
+    let version = version.map_or("most recent".to_owned(), ToString::to_string);
+    let mut text = format!("{kind} {version}");
     if let Some(limit) = options.limit {
         text += &format!(" limit {limit}");
     }
-    if let (Request::List(_), Some(rule)) = (request, options.resource_version_match) {
+    if let (ScriptedRequest::List(_), Some(rule)) = (request, options.resource_version_match) {
         text += &format!(" {}", rule.as_str());
     }
     if let Some(token) = &options.continue_token {

@@ -5,6 +5,7 @@ use k8s_informer_testing::Answer;
 use crate::reflector::support::{
     Running, SECOND, bookmark, error_event, event, initial_events_end, list, refused,
 };
+use k8s_informer::object::ResourceVersion;
 
 /// Responses that may concern the version.
 const UNACCEPTABLE: [(u16, &str); 6] = [
@@ -159,7 +160,10 @@ fn w10_older_version_does_not_take_the_watch_back() {
                 format!("watch {resumed}"),
                 "{kind} {last} {version}"
             );
-            assert_eq!(it.reflector.last_sync_resource_version(), resumed);
+            assert_eq!(
+                it.reflector.last_sync_resource_version(),
+                ResourceVersion::new(resumed)
+            );
         }
     }
     // The object cannot be read.

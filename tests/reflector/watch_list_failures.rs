@@ -177,7 +177,7 @@ fn wl8_stop_ends_the_wait_after_a_failure() {
         refused_with(status_with_retry_after(503, "", 1000)),
     ] {
         let it = Running::watch_list([failure]);
-        it.until_waits(1);
+        it.wait_for_waits(1);
         drop(it); // Joins the thread while the clock stands still.
     }
 }
@@ -234,7 +234,7 @@ fn wl9_third_watch_list_ending_early_falls_back_to_list() {
     it.advance_wait(TEN_MINUTES - SECOND);
     it.requests(7);
     it.advance_wait(8 * SECOND);
-    it.until_waits(5);
+    it.wait_for_waits(5);
     let (tries, rest) = (["watch-list most recent"; 3], it.requests(8).split_off(3));
     assert_eq!(it.requests(3), tries);
     assert_eq!(

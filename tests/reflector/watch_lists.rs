@@ -214,7 +214,10 @@ fn wl5_version_comes_from_bookmark_not_from_objects() {
         event("ADDED", "a", "99") + &event("MODIFIED", "a", "100") + &initial_events_end("50"),
     )]);
     assert_eq!(it.calls(1), ["replace [a@100] at 50"]);
-    assert_eq!(it.reflector.last_sync_resource_version(), "50");
+    assert_eq!(
+        it.reflector.last_sync_resource_version(),
+        ResourceVersion::new("50")
+    );
 
     let it = Running::watch_list([Answer::open(
         event("ADDED", "a", "99") + &event("MODIFIED", "b", "40") + &initial_events_end(""),
@@ -298,9 +301,12 @@ fn wl6_store_refusal_is_reported_and_stream_closed() {
     };
     let server = Server::new([stream(), stream(), stream()]).with_watch_list();
     let it = Running::start(server, Recorder::refusing(2), |_| {});
-    it.until_waits(1);
+    it.wait_for_waits(1);
     assert_eq!(it.server.open_bodies(), 0);
-    assert_eq!(it.reflector.last_sync_resource_version(), "");
+    assert_eq!(
+        it.reflector.last_sync_resource_version(),
+        ResourceVersion::new("")
+    );
     let error = "watch scripted objects: unable to sync list result: no";
     assert_eq!(it.errors.lock()[0].to_string(), error);
     it.advance_wait(SECOND);

@@ -67,7 +67,10 @@ fn w4_ended_watch_resumes_at_last_version_at_once() {
         ]
     );
     assert!(it.clock.waits().is_empty() && it.errors.lock().is_empty());
-    assert_eq!(it.reflector.last_sync_resource_version(), "20");
+    assert_eq!(
+        it.reflector.last_sync_resource_version(),
+        ResourceVersion::new("20")
+    );
 }
 
 #[test]
@@ -88,7 +91,7 @@ fn w4_consecutive_short_watches_are_rate_limited() {
                 .chain(watches.map(Answer::body)),
         );
         for (wait, watches) in [(1, 6), (2, 7), (3, 14), (4, 15)] {
-            it.until_waits(wait);
+            it.wait_for_waits(wait);
             assert_eq!(
                 it.request_count() - 1,
                 watches,
@@ -466,7 +469,7 @@ fn w8_store_error_is_reported_and_watch_continues() {
         fn replace(
             &self,
             objects: Vec<Arc<DynamicObject>>,
-            version: &str,
+            version: Option<ResourceVersion>,
         ) -> Result<(), StoreError> {
             self.0.replace(objects, version)
         }
@@ -579,7 +582,7 @@ fn w9_delete_of_other_kind_keeps_watch_list_objects() {
     let status = run_until_read_with(&store, &script, 1, |options| {
         options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
     });
-    assert_eq!(store.list_keys(), ["a".into()]);
+    assert_eq!(store.list_keys(), ["a"]);
     assert_eq!((status.complete, status.unreadable), (false, 1));
 }
 
@@ -647,16 +650,16 @@ fn w14_handler_gets_failed_lists_and_watch_requests_only() {
     };
     let run = |name: &str, handler: bool| {
         let it = Running::with(answers(), |options| {
-            options.name = name.to_owned();
+            options.name = Some(name.to_owned());
             if !handler {
                 options.watch_error_handler = None;
             }
         });
         for wait in 0..3 {
             it.advance_wait(60 * SECOND);
-            it.until_waits(wait + 1);
+            it.wait_for_waits(wait + 1);
         }
-        it.until_waits(4);
+        it.wait_for_waits(4);
         let warnings = logged(&format!("{name}: ")).len();
         (it.handled_errors(), warnings)
     };

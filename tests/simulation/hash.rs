@@ -16,7 +16,7 @@ pub fn seed(seed: u64) {
     SEED.set(seed);
 }
 
-/// Sets what is called on this thread when its `wait_until_current` has been registered, and the
+/// Sets what is called on this thread when its `wait_for_current_state` has been registered, and the
 /// informer notified.
 pub fn on_wait(callback: impl Fn() + 'static) {
     WAIT_BEGAN.set(Some(Box::new(callback)));

@@ -9,7 +9,8 @@ use std::time::Duration;
 use k8s_informer::Deleted;
 use k8s_informer::object::{Accessor, Key};
 use k8s_informer::store::{
-    Change, ExpirationCache, KnownObjects, ReflectorStore, Store, StoreError, TimestampedEntry,
+    Change, ExpirationCache, ExpirationCacheOptions, KnownObjects, ReflectorStore, Store,
+    StoreError, TimestampedEntry,
 };
 use k8s_informer::time::Clock;
 use k8s_informer_testing::FakeClock;
@@ -27,10 +28,12 @@ fn versioned() -> Accessor<Thing> {
 fn with_ttl(ttl: Duration) -> (ExpirationCache<Thing>, FakeClock) {
     let clock = FakeClock::new();
     (
-        ExpirationCache::builder(versioned())
-            .ttl(ttl)
-            .clock(Arc::new(clock.clone()))
-            .build(),
+        ExpirationCache::with_options(
+            versioned(),
+            ExpirationCacheOptions::new()
+                .ttl(ttl)
+                .clock(Arc::new(clock.clone())),
+        ),
         clock,
     )
 }
@@ -42,10 +45,6 @@ fn keys(mut keys: Vec<Key>) -> Vec<Key> {
 
 fn names(cache: &ExpirationCache<Thing>) -> Vec<Key> {
     keys(cache.list().iter().map(|thing| thing.0.into()).collect())
-}
-
-fn arcs(texts: &[&str]) -> Vec<Key> {
-    texts.iter().map(|text| Arc::from(*text)).collect()
 }
 
 #[test]
@@ -75,23 +74,28 @@ fn e1_update_restarts_the_age_of_an_object() {
 fn e1_replaced_objects_have_the_same_timestamp() {
     let clock = FakeClock::new();
     let (sender, ages) = mpsc::channel();
-    let cache = ExpirationCache::builder(versioned())
-        .policy(move |entry: &TimestampedEntry<Thing>| {
-            sender
-                .send((Arc::clone(&entry.key), entry.object.1, entry.timestamp))
-                .unwrap();
-            false
-        })
-        .clock(Arc::new(clock.clone()))
-        .build();
+    let cache = ExpirationCache::with_options(
+        versioned(),
+        ExpirationCacheOptions::new()
+            .policy(move |entry: &TimestampedEntry<Thing>| {
+                sender
+                    .send((Key::clone(&entry.key), entry.object.1, entry.timestamp))
+                    .unwrap();
+                false
+            })
+            .clock(Arc::new(clock.clone())),
+    );
     cache.add(thing("old", 1)).unwrap();
     clock.advance(TTL);
     let now = clock.now();
     cache
-        .replace(vec![thing("a", 1), thing("b", 1), thing("a", 2)], "7")
+        .replace(
+            vec![thing("a", 1), thing("b", 1), thing("a", 2)],
+            Some(version("7")),
+        )
         .unwrap();
     clock.advance(TTL);
-    assert_eq!(names(&cache), arcs(&["a", "b"]));
+    assert_eq!(names(&cache), ["a", "b"]);
     let mut seen: Vec<_> = ages.try_iter().collect();
     seen.sort();
     assert_eq!(
@@ -114,18 +118,19 @@ fn e2_entry_expires_only_after_the_ttl() {
 #[test]
 fn e2_nothing_expires_without_a_ttl() {
     let clock = FakeClock::new();
-    for builder in [
-        ExpirationCache::builder(versioned()),
-        ExpirationCache::builder(versioned()).ttl(Duration::ZERO),
-        ExpirationCache::builder(versioned()).ttl(Duration::MAX),
-        ExpirationCache::builder(versioned())
+    for options in [
+        ExpirationCacheOptions::new(),
+        ExpirationCacheOptions::new().ttl(Duration::ZERO),
+        ExpirationCacheOptions::new().ttl(Duration::MAX),
+        ExpirationCacheOptions::new()
             .policy(|_: &TimestampedEntry<Thing>| true)
             .ttl(Duration::ZERO),
     ] {
-        let cache = builder.clock(Arc::new(clock.clone())).build();
+        let options = options.clock(Arc::new(clock.clone()));
+        let cache = ExpirationCache::with_options(versioned(), options);
         cache.add(thing("a", 1)).unwrap();
         clock.advance(Duration::from_secs(1 << 30));
-        assert_eq!(names(&cache), arcs(&["a"]));
+        assert_eq!(names(&cache), ["a"]);
     }
 }
 
@@ -139,13 +144,13 @@ fn e3_reads_remove_expired_objects_but_list_keys_does_not() {
     cache.add(thing("new", 1)).unwrap();
     clock.advance(ONE_NANOSECOND);
     let left = || keys(cache.list_keys());
-    assert_eq!(left(), arcs(&["a", "b", "c", "d", "new"]));
+    assert_eq!(left(), ["a", "b", "c", "d", "new"]);
     cache.get_by_key("a").unwrap();
-    assert_eq!(left(), arcs(&["b", "c", "d", "new"]));
+    assert_eq!(left(), ["b", "c", "d", "new"]);
     cache.get(&thing("b", 9)).unwrap();
-    assert_eq!(left(), arcs(&["c", "d", "new"]));
-    assert_eq!(names(&cache), arcs(&["new"]));
-    assert_eq!(left(), arcs(&["new"]));
+    assert_eq!(left(), ["c", "d", "new"]);
+    assert_eq!(names(&cache), ["new"]);
+    assert_eq!(left(), ["new"]);
 }
 
 /// An object that is written while the old one expires is kept: the cache removes an entry only if
@@ -165,7 +170,10 @@ fn e3_object_written_during_expiry_is_kept() {
             expired
         }
     };
-    let cache = Arc::new(ExpirationCache::builder(versioned()).policy(policy).build());
+    let cache = Arc::new(ExpirationCache::with_options(
+        versioned(),
+        ExpirationCacheOptions::new().policy(policy),
+    ));
     assert!(cell.set(Arc::clone(&cache)).is_ok());
     cache.add(thing("a", 1)).unwrap();
     assert_eq!(cache.get_by_key("a").unwrap(), Some(thing("a", 3)));
@@ -220,30 +228,36 @@ fn e4_unread_expired_objects_stay_until_purged() {
     assert!(weak.upgrade().is_some() && cache.list_keys().len() == 2);
     cache.purge();
     assert!(weak.upgrade().is_none());
-    assert_eq!(cache.list_keys(), arcs(&["b"]));
+    assert_eq!(cache.list_keys(), ["b"]);
 }
 
 #[test]
 fn e5_version_changes_on_replace_bookmark_and_delete_only() {
     let (cache, _clock) = with_ttl(TTL);
-    let version = || cache.resource_version();
     cache.add(thing("a", 1)).unwrap();
     cache.update(thing("a", 2)).unwrap();
-    assert_eq!(version(), "");
-    cache.replace(vec![thing("a", 3)], "7").unwrap();
-    assert_eq!(version(), "7");
-    cache.bookmark("8").unwrap();
-    assert_eq!(version(), "8");
+    assert_eq!(cache.resource_version(), None);
+    cache
+        .replace(vec![thing("a", 3)], Some(version("7")))
+        .unwrap();
+    assert_eq!(cache.resource_version(), Some(version("7")));
+    cache.bookmark(Some(version("8"))).unwrap();
+    assert_eq!(cache.resource_version(), Some(version("8")));
     let tombstone = Deleted::FinalStateUnknown {
         key: "a".into(),
         last_known: Some(thing("a", 1)),
     };
     cache.delete(tombstone).unwrap();
-    assert_eq!((version().as_str(), cache.list().len()), ("8", 0));
+    assert_eq!(cache.resource_version(), Some(version("8")));
+    assert!(cache.list().is_empty());
     cache.delete(Deleted::Final(thing("not there", 1))).unwrap();
-    assert_eq!(version(), "rv", "the version comes from the deleted object");
+    assert_eq!(
+        cache.resource_version(),
+        Some(version("rv")),
+        "the version comes from the deleted object"
+    );
     cache.delete(Deleted::Final(thing("not there", 0))).unwrap();
-    assert_eq!(version(), "");
+    assert_eq!(cache.resource_version(), None);
 }
 
 #[test]
@@ -256,13 +270,13 @@ fn expiration_cache_implements_store_without_transactions() {
     assert_eq!(store.get(&thing("a", 0)).unwrap(), Some(thing("a", 2)));
     assert_eq!(store.lookup("a").unwrap(), Some(thing("a", 2)));
     store.delete(Deleted::Final(thing("a", 0))).unwrap();
-    store.replace(vec![thing("b", 1)], "5").unwrap();
-    store.bookmark("6").unwrap();
-    assert_eq!(
-        (store.list(), store.list_keys()),
-        (vec![thing("b", 1)], arcs(&["b"]))
-    );
-    assert_eq!(store.resource_version(), "6");
+    store
+        .replace(vec![thing("b", 1)], Some(version("5")))
+        .unwrap();
+    store.bookmark(Some(version("6"))).unwrap();
+    assert_eq!(store.list(), [thing("b", 1)]);
+    assert_eq!(store.list_keys(), ["b"]);
+    assert_eq!(store.resource_version(), Some(version("6")));
     let error = store
         .transaction(vec![Change::Add(thing("c", 1))])
         .unwrap_err();
@@ -274,20 +288,20 @@ fn expiration_cache_implements_store_without_transactions() {
 #[test]
 fn keyless_objects_leave_the_cache_unchanged() {
     let (cache, _clock) = with_ttl(TTL);
-    cache.replace(vec![thing("a", 1)], "7").unwrap();
+    cache
+        .replace(vec![thing("a", 1)], Some(version("7")))
+        .unwrap();
     for key in ["unkeyable", "panic"] {
         let key_error =
             |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::Key(_))));
         key_error(cache.add(thing(key, 1)));
         key_error(cache.update(thing(key, 1)));
         key_error(cache.delete(Deleted::Final(thing(key, 1))));
-        key_error(cache.replace(vec![thing("b", 1), thing(key, 1)], "8"));
+        key_error(cache.replace(vec![thing("b", 1), thing(key, 1)], Some(version("8"))));
         key_error(cache.get(&thing(key, 1)).map(drop));
     }
-    assert_eq!(
-        (names(&cache), cache.resource_version().as_str()),
-        (arcs(&["a"]), "7")
-    );
+    assert_eq!(names(&cache), ["a"]);
+    assert_eq!(cache.resource_version(), Some(version("7")));
     assert_eq!(cache.get_by_key("").unwrap(), None);
     cache.add(thing("", 4)).unwrap();
     assert_eq!(
@@ -310,24 +324,24 @@ fn panicking_policy_loses_no_entry() {
             value => value == 3,
         }
     };
-    let cache = ExpirationCache::builder(versioned()).policy(policy).build();
+    let cache =
+        ExpirationCache::with_options(versioned(), ExpirationCacheOptions::new().policy(policy));
     cache
-        .replace(vec![thing("a", 1), thing("b", 2), thing("c", 3)], "7")
+        .replace(
+            vec![thing("a", 1), thing("b", 2), thing("c", 3)],
+            Some(version("7")),
+        )
         .unwrap();
     let error = cache.get_by_key("a").unwrap_err().to_string();
     assert_eq!(error, "a: the expiration policy panicked: no idea");
     assert!(cache.get(&thing("a", 0)).is_err());
     assert_eq!(
         names(&cache),
-        arcs(&["b"]),
+        ["b"],
         "an entry is omitted if the policy panics on it"
     );
     panics.store(false, Ordering::Relaxed);
-    assert_eq!(
-        names(&cache),
-        arcs(&["a", "b"]),
-        "the entry is still in the cache"
-    );
+    assert_eq!(names(&cache), ["a", "b"], "the entry is still in the cache");
 }
 
 /// Key functions, policies and destructors use the cache. They would hang if a lock were held.
@@ -337,7 +351,7 @@ fn user_code_runs_without_the_lock() {
     impl Reentrant {
         fn look(&self) {
             if let Some(cache) = self.1.get() {
-                cache.bookmark("looked").unwrap();
+                cache.bookmark(Some(version("looked"))).unwrap();
                 cache.list_keys();
             }
         }
@@ -358,18 +372,24 @@ fn user_code_runs_without_the_lock() {
             entry.object.look();
             entry.object.0 % 2 == 1
         };
-        let cache = Arc::new(ExpirationCache::builder(accessor).policy(policy).build());
+        let cache = Arc::new(ExpirationCache::with_options(
+            accessor,
+            ExpirationCacheOptions::new().policy(policy),
+        ));
         assert!(cell.set(Arc::clone(&cache)).is_ok());
         let reentrant = |id| Arc::new(Reentrant(id, Arc::clone(&cell)));
         cache.add(reentrant(1)).unwrap();
         cache.update(reentrant(1)).unwrap();
         assert!(cache.get_by_key("1").unwrap().is_none());
         cache
-            .replace(vec![reentrant(2), reentrant(3), reentrant(3)], "r")
+            .replace(
+                vec![reentrant(2), reentrant(3), reentrant(3)],
+                Some(version("r")),
+            )
             .unwrap();
         assert_eq!(cache.list().len(), 1);
         cache.delete(Deleted::Final(reentrant(2))).unwrap();
-        cache.replace(Vec::new(), "r").unwrap();
+        cache.replace(Vec::new(), Some(version("r"))).unwrap();
         done.send(()).unwrap();
     });
     finished

@@ -7,12 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::metrics::InformerMetrics;
-use k8s_informer::object::{Accessor, Key, KeyError};
+use k8s_informer::object::{Accessor, Key, KeyError, ResourceVersion};
 use k8s_informer::store::{
     AddIndexersError, Change, ExpirationCache, IndexError, IndexFunc, Indexers, KnownObjects,
     ReflectorStore, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
 };
 use k8s_informer::{Deleted, Indexer};
+
+use super::things::version;
 
 /// An object with a key, a value and a resource version. The words of the value are index values.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,12 +86,15 @@ fn s2_writes_are_read_back_and_replace_sets_the_content() {
     assert_eq!(store.get_by_key("foo"), None);
     assert_eq!(
         store.resource_version(),
-        "rv-quux",
+        Some(version("rv-quux")),
         "deleting an absent object also sets the version"
     );
     store.add(thing("a", "b")).unwrap();
     store
-        .replace(vec![thing("c", "d"), thing("e", "f"), thing("c", "g")], "7")
+        .replace(
+            vec![thing("c", "d"), thing("e", "f"), thing("c", "g")],
+            Some(version("7")),
+        )
         .unwrap();
     assert_eq!(keys(&store.list()), ["c", "e"]);
     assert_eq!(
@@ -97,7 +102,7 @@ fn s2_writes_are_read_back_and_replace_sets_the_content() {
         "g",
         "the last object of a duplicate key counts"
     );
-    assert_eq!(store.resource_version(), "7");
+    assert_eq!(store.resource_version(), Some(version("7")));
     assert_eq!((store.len(), store.is_empty()), (2, false));
 }
 
@@ -108,7 +113,7 @@ fn s1_key_error_has_a_source_and_changes_nothing() {
         let error = store.add(thing(key, "x")).unwrap_err();
         assert!(std::error::Error::source(&error).unwrap().is::<KeyError>());
         assert!(matches!(
-            store.replace(vec![thing("a", "x"), thing(key, "x")], "9"),
+            store.replace(vec![thing("a", "x"), thing(key, "x")], Some(version("9"))),
             Err(StoreError::Key(_))
         ));
         assert!(matches!(
@@ -121,7 +126,7 @@ fn s1_key_error_has_a_source_and_changes_nothing() {
         ));
     }
     assert!(store.is_empty());
-    assert_eq!(store.resource_version(), "");
+    assert_eq!(store.resource_version(), None);
 }
 
 #[test]
@@ -144,7 +149,7 @@ fn s1_failed_transform_leaves_store_unchanged() {
         ));
         assert!(
             store
-                .replace(vec![thing("b", "x"), thing("c", value)], "9")
+                .replace(vec![thing("b", "x"), thing("c", value)], Some(version("9")))
                 .is_err()
         );
     }
@@ -157,20 +162,16 @@ fn s3_deletion_sets_the_version_but_tombstone_does_not() {
     let store = by_words();
     store.add(thing("a", "1")).unwrap();
     store.delete(Deleted::Final(thing("a", "2"))).unwrap();
-    assert_eq!(
-        (store.len(), store.resource_version().as_str()),
-        (0, "rv-2")
-    );
+    assert_eq!(store.resource_version(), Some(version("rv-2")));
+    assert!(store.is_empty());
     store.add(thing("a", "3")).unwrap();
     let tombstone = Deleted::FinalStateUnknown {
         key: "a".into(),
         last_known: Some(thing("b", "4")),
     };
     store.delete(tombstone).unwrap();
-    assert_eq!(
-        (store.len(), store.resource_version().as_str()),
-        (0, "rv-3")
-    );
+    assert_eq!(store.resource_version(), Some(version("rv-3")));
+    assert!(store.is_empty());
 }
 
 #[test]
@@ -182,7 +183,7 @@ fn s4_failed_replace_changes_nothing() {
     let store = Indexer::new(accessor(), Indexers::new().with("failing", failing()))
         .with_transform(transform);
     store
-        .replace(vec![thing("a", "x"), thing("a", "y")], "1")
+        .replace(vec![thing("a", "x"), thing("a", "y")], Some(version("1")))
         .unwrap();
     assert_eq!(
         store.list(),
@@ -198,11 +199,14 @@ fn s4_failed_replace_changes_nothing() {
     ] {
         assert!(
             store
-                .replace(vec![thing("c", "x"), bad, thing("d", "x")], "2")
+                .replace(
+                    vec![thing("c", "x"), bad, thing("d", "x")],
+                    Some(version("2"))
+                )
                 .is_err()
         );
         assert_eq!(store.list(), [thing("a", "y")]);
-        assert_eq!(store.resource_version(), "1");
+        assert_eq!(store.resource_version(), Some(version("1")));
         assert_eq!(values(&store, "failing"), arcs(&["y"]));
     }
 }
@@ -222,10 +226,12 @@ fn s5_get_equals_get_by_key() {
 #[test]
 fn s8_resync_does_nothing() {
     let store = by_words();
-    store.replace(vec![thing("a", "x")], "7").unwrap();
+    store
+        .replace(vec![thing("a", "x")], Some(version("7")))
+        .unwrap();
     ReflectorStore::resync(&store).unwrap();
     assert_eq!(store.list(), [thing("a", "x")]);
-    assert_eq!(store.resource_version(), "7");
+    assert_eq!(store.resource_version(), Some(version("7")));
 }
 
 #[test]
@@ -297,7 +303,7 @@ fn s6_transaction_reports_failures_and_applies_the_rest() {
         ]
     ));
     assert_eq!(keys(&store.list()), ["a", "c"]);
-    assert_eq!(store.resource_version(), "rv-3");
+    assert_eq!(store.resource_version(), Some(version("rv-3")));
 }
 
 /// A custom store that implements only the required methods.
@@ -313,8 +319,12 @@ impl ReflectorStore<Thing> for Words {
     fn delete(&self, gone: Deleted<Thing>) -> Result<(), StoreError> {
         self.0.delete(gone)
     }
-    fn replace(&self, things: Vec<Arc<Thing>>, rv: &str) -> Result<(), StoreError> {
-        self.0.replace(things, rv)
+    fn replace(
+        &self,
+        things: Vec<Arc<Thing>>,
+        version: Option<ResourceVersion>,
+    ) -> Result<(), StoreError> {
+        self.0.replace(things, version)
     }
 }
 
@@ -348,7 +358,7 @@ fn s7_default_transaction_fails_and_changes_nothing() {
     );
     assert_eq!(error.errors[0].to_string(), "transaction not supported");
     assert!(store.list().is_empty());
-    assert_eq!(store.resource_version(), "");
+    assert_eq!(store.resource_version(), None);
 }
 
 /// The operations of client-go's `Store`, through the trait.
@@ -356,7 +366,7 @@ fn s7_default_transaction_fails_and_changes_nothing() {
 fn s2_s8_stores_have_the_operations_of_client_go() {
     let stores: [Arc<dyn Store<Thing>>; 3] = [
         Arc::new(by_words()),
-        Arc::new(ExpirationCache::builder(accessor()).build()),
+        Arc::new(ExpirationCache::new(accessor())),
         Arc::new(Words(by_words())),
     ];
     for store in stores {
@@ -365,17 +375,17 @@ fn s2_s8_stores_have_the_operations_of_client_go() {
         store.resync().unwrap();
         let mut keys = store.list_keys();
         keys.sort();
-        assert_eq!(
-            (keys, store.list().len()),
-            (vec!["a".into(), "b".into()], 2)
-        );
+        assert_eq!(keys, ["a", "b"]);
+        assert_eq!(store.list().len(), 2);
         store.delete(Deleted::Final(thing("a", ""))).unwrap();
         assert!(store.get_by_key("a").unwrap().is_none());
         assert_eq!(
             store.get(&thing("b", "")).unwrap(),
             store.get_by_key("b").unwrap()
         );
-        store.replace(vec![thing("c", "z")], "7").unwrap();
+        store
+            .replace(vec![thing("c", "z")], Some(version("7")))
+            .unwrap();
         assert_eq!(store.list(), [thing("c", "z")]);
     }
 }
@@ -383,8 +393,8 @@ fn s2_s8_stores_have_the_operations_of_client_go() {
 #[test]
 fn s9_bookmark_sets_the_version() {
     let store = by_words();
-    ReflectorStore::bookmark(&store, "12").unwrap();
-    assert_eq!(store.resource_version(), "12");
+    ReflectorStore::bookmark(&store, Some(version("12"))).unwrap();
+    assert_eq!(store.resource_version(), Some(version("12")));
 }
 
 #[test]
@@ -411,8 +421,8 @@ fn x3_x4_x5_object_is_indexed_under_each_of_its_values() {
     let store = by_words();
     store.add(thing("a", "one two")).unwrap();
     store.add(thing("b", "two three three")).unwrap();
-    assert_eq!(store.index_keys("words", "two").unwrap(), arcs(&["a", "b"]));
-    assert_eq!(store.index_keys("words", "three").unwrap(), arcs(&["b"]));
+    assert_eq!(store.index_keys("words", "two").unwrap(), ["a", "b"]);
+    assert_eq!(store.index_keys("words", "three").unwrap(), ["b"]);
     assert_eq!(
         keys(&store.index("words", &thing("z", "one three")).unwrap()),
         ["a", "b"]
@@ -435,10 +445,12 @@ fn x3_x4_x5_object_is_indexed_under_each_of_its_values() {
     store.add(thing("c", "two")).unwrap();
     assert_eq!(
         store.index_keys("words", "two").unwrap(),
-        arcs(&["a", "c"]),
+        ["a", "c"],
         "the free slot is reused"
     );
-    store.replace(vec![thing("d", "five")], "1").unwrap();
+    store
+        .replace(vec![thing("d", "five")], Some(version("1")))
+        .unwrap();
     assert_eq!(values(&store, "words"), arcs(&["five"]));
     assert!(store.by_index("words", "two").unwrap().is_empty());
 }
@@ -459,7 +471,7 @@ fn x6_failing_index_function_changes_nothing() {
         assert_eq!((&*index, &*key), ("failing", "a"));
         assert!(
             store
-                .replace(vec![thing("b", "y"), thing("c", value)], "9")
+                .replace(vec![thing("b", "y"), thing("c", value)], Some(version("9")))
                 .is_err()
         );
         assert!(matches!(
@@ -472,7 +484,7 @@ fn x6_failing_index_function_changes_nothing() {
         (values(&store, "failing"), values(&store, "words")),
         (arcs(&["x"]), arcs(&["x"]))
     );
-    assert_eq!(store.resource_version(), "rv-x");
+    assert_eq!(store.resource_version(), Some(version("rv-x")));
     store.delete(Deleted::Final(thing("a", "bad"))).unwrap();
     assert!(store.is_empty() && values(&store, "failing").is_empty());
 }
@@ -504,7 +516,7 @@ fn x6_failing_indexers_are_not_added() {
 fn x7_replace_rebuilds_all_indices() {
     let store = by_words();
     store
-        .replace(vec![thing("a", "x y"), thing("b", "y")], "1")
+        .replace(vec![thing("a", "x y"), thing("b", "y")], Some(version("1")))
         .unwrap();
     store
         .add_indexers(Indexers::new().with("failing", failing()))
@@ -512,16 +524,16 @@ fn x7_replace_rebuilds_all_indices() {
     store
         .replace(
             vec![thing("b", "z"), thing("c", "x"), thing("c", "y z")],
-            "2",
+            Some(version("2")),
         )
         .unwrap();
     assert_eq!(
         (values(&store, "words"), values(&store, "failing")),
         (arcs(&["y", "z"]), arcs(&["y z", "z"]))
     );
-    assert_eq!(store.index_keys("words", "z").unwrap(), arcs(&["b", "c"]));
-    assert_eq!(store.resource_version(), "2");
-    store.replace(Vec::new(), "3").unwrap();
+    assert_eq!(store.index_keys("words", "z").unwrap(), ["b", "c"]);
+    assert_eq!(store.resource_version(), Some(version("2")));
+    store.replace(Vec::new(), Some(version("3"))).unwrap();
     assert!(store.is_empty() && values(&store, "words").is_empty());
 }
 
@@ -532,7 +544,7 @@ fn x8_indexers_are_added_unless_a_name_conflicts() {
     store
         .add_indexers(Indexers::new().with("words", words()))
         .unwrap();
-    assert_eq!(store.index_keys("words", "x").unwrap(), arcs(&["a"]));
+    assert_eq!(store.index_keys("words", "x").unwrap(), ["a"]);
     let both = Indexers::new()
         .with("words", words())
         .with("failing", failing());
@@ -551,22 +563,26 @@ fn x8_indexers_are_added_unless_a_name_conflicts() {
 fn x9_version_follows_writes_and_bookmarks() {
     let store = ThreadSafeStore::new(Indexers::new())
         .with_resource_version(|thing: &Thing| Some(&thing.rv));
-    assert_eq!(store.resource_version(), "");
+    assert_eq!(store.resource_version(), None);
     store.add("a".into(), thing("a", "1")).unwrap();
     store.delete("a");
-    assert_eq!(store.resource_version(), "rv-1");
+    assert_eq!(store.resource_version(), Some(version("rv-1")));
     let tombstone = Deleted::FinalStateUnknown {
         key: "a".into(),
         last_known: Some(thing("a", "2")),
     };
     store.delete_with_object("a", &tombstone).unwrap();
-    assert_eq!(store.resource_version(), "rv-1");
+    assert_eq!(store.resource_version(), Some(version("rv-1")));
     store
         .delete_with_object("a", &Deleted::Final(thing("a", "3")))
         .unwrap();
-    assert_eq!(store.resource_version(), "rv-3");
-    store.bookmark("2");
-    assert_eq!(store.resource_version(), "2", "the version may go back");
+    assert_eq!(store.resource_version(), Some(version("rv-3")));
+    store.bookmark(Some(version("2")));
+    assert_eq!(
+        store.resource_version(),
+        Some(version("2")),
+        "the version may go back"
+    );
 }
 
 #[test]
@@ -575,7 +591,7 @@ fn x10_index_returns_each_object_once() {
     store
         .replace(
             vec![thing("a", "x y"), thing("b", "y z"), thing("c", "z")],
-            "1",
+            Some(version("1")),
         )
         .unwrap();
     assert_eq!(
@@ -591,7 +607,7 @@ fn x10_index_returns_each_object_once() {
     assert!(store.index("words", &thing("", "none")).unwrap().is_empty());
     assert_eq!(
         store.index_keys("words", "y").unwrap(),
-        arcs(&["a", "b"]),
+        ["a", "b"],
         "sorted"
     );
     assert!(store.by_index("words", "none").unwrap().is_empty());
@@ -633,7 +649,7 @@ fn user_code_runs_without_the_lock() {
     impl Drop for Reentrant {
         fn drop(&mut self) {
             if let Some(store) = self.1.get() {
-                store.bookmark("dropped").unwrap();
+                store.bookmark(Some(version("dropped"))).unwrap();
             }
         }
     }
@@ -642,7 +658,7 @@ fn user_code_runs_without_the_lock() {
         let cell = Arc::new(OnceLock::<Arc<Indexer<Reentrant>>>::new());
         let look = |reentrant: &Reentrant| {
             let count = reentrant.1.get().map_or(0, |store| {
-                store.bookmark("looked").unwrap();
+                store.bookmark(Some(version("looked"))).unwrap();
                 store.list().len()
             });
             Some(count)
@@ -673,7 +689,10 @@ fn user_code_runs_without_the_lock() {
             .add_indexers(Indexers::new().with("again", index))
             .unwrap();
         store
-            .replace(vec![reentrant(2), reentrant(3), reentrant(3)], "r")
+            .replace(
+                vec![reentrant(2), reentrant(3), reentrant(3)],
+                Some(version("r")),
+            )
             .unwrap();
         store
             .delete(Deleted::FinalStateUnknown {
@@ -681,8 +700,8 @@ fn user_code_runs_without_the_lock() {
                 last_known: None,
             })
             .unwrap();
-        store.replace(Vec::new(), "r").unwrap();
-        assert_eq!(store.resource_version(), "dropped");
+        store.replace(Vec::new(), Some(version("r"))).unwrap();
+        assert_eq!(store.resource_version(), Some(version("dropped")));
         done.send(()).unwrap();
     });
     finished
@@ -717,7 +736,7 @@ fn x1_read_during_moves_sees_each_object_in_one_place() {
     let store = Indexer::new(accessor, indexers);
     let replace = |round| {
         let all = (0..MANY / 2).flat_map(|number| pair(number, round));
-        store.replace(all.collect(), "1").unwrap();
+        store.replace(all.collect(), Some(version("1"))).unwrap();
     };
     replace(0);
     let stop = AtomicBool::new(false);
@@ -741,16 +760,16 @@ fn x1_read_during_moves_sees_each_object_in_one_place() {
             ids.into_iter().eq(0..MANY)
         };
         let ids = |objects: Vec<Arc<Moved>>| objects.iter().map(|object| object.0).collect();
-        let id_of_key = |key: &Arc<str>| key.split_once('/').unwrap().0.parse().unwrap();
+        let id_of_key = |key: &str| key.split_once('/').unwrap().0.parse().unwrap();
         for _ in 0..50 {
             let mut seen = vec![
                 once(ids(store.list())),
-                once(store.list_keys().iter().map(id_of_key).collect()),
+                once(store.list_keys().iter().map(|key| id_of_key(key)).collect()),
                 once(ids(store.by_index("all", "all").unwrap())),
                 once(ids(store.index("side", &(0, 0, BOTH)).unwrap())),
             ];
             let values = store.index_values("id and place").unwrap();
-            seen.push(once(values.iter().map(id_of_key).collect()));
+            seen.push(once(values.iter().map(|value| id_of_key(value)).collect()));
             let one_side = store.index_keys("side", "0").unwrap();
             seen.push(one_side.len() as u32 == MANY / 2);
             if seen.contains(&false) {
@@ -779,7 +798,7 @@ fn x8_indices_added_during_writes_contain_all_objects() {
                 }
                 let fresh = (0..6000).map(|number| Arc::new((number, round)));
                 if round % 8 == 0 {
-                    store.replace(fresh.collect(), "x").unwrap();
+                    store.replace(fresh.collect(), Some(version("x"))).unwrap();
                 }
             }
         }
@@ -809,14 +828,14 @@ fn x1_key_is_allocated_once() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
     let accessor = Accessor::new(move |_: &u32| {
-        let key: Key = "k".into();
-        sink.lock().unwrap().push(Arc::clone(&key));
-        Ok(key)
+        let text: Arc<str> = "k".into();
+        sink.lock().unwrap().push(Arc::clone(&text));
+        Ok(text.into())
     });
     let store = Indexer::new(accessor, Indexers::new());
     store.add(Arc::new(1)).unwrap();
     let made = seen.lock().unwrap()[0].clone();
-    assert!(Arc::ptr_eq(&made, &store.list_keys()[0]));
+    assert!(std::ptr::eq(&*made, &*store.list_keys()[0]));
     assert_eq!(
         Arc::strong_count(&made),
         4,
@@ -879,13 +898,15 @@ fn x13_version_is_reported_to_the_metrics() {
         })
     };
     store.add(at("1")).unwrap();
-    store.replace(vec![at("2")], "99123456789012345").unwrap();
-    store.bookmark("no number").unwrap();
+    store
+        .replace(vec![at("2")], Some(version("99123456789012345")))
+        .unwrap();
+    store.bookmark(Some(version("no number"))).unwrap();
     store.delete(Deleted::Final(at("3"))).unwrap();
     store
         .transaction(vec![Change::Add(at("4")), Change::Update(at("5"))])
         .unwrap();
-    store.bookmark("").unwrap();
+    store.bookmark(None).unwrap();
     assert_eq!(
         *versions.0.lock().unwrap(),
         [1, 123_456_789_012_345, 3, 5, 0]
@@ -912,10 +933,13 @@ fn replace_indexes_only_the_last_of_equal_keys() {
     };
     let by_key = ThreadSafeStore::new(indexers());
     by_key
-        .replace(list().map(|thing| (thing.key.into(), thing)).into(), "7")
+        .replace(
+            list().map(|thing| (thing.key.into(), thing)).into(),
+            Some(version("7")),
+        )
         .unwrap();
     let indexer = Indexer::new(accessor(), indexers());
-    indexer.replace(list().into(), "7").unwrap();
+    indexer.replace(list().into(), Some(version("7"))).unwrap();
     assert_eq!(
         indexed.try_iter().collect::<Vec<_>>(),
         ["a=2", "b=3", "a=2", "b=3"]
@@ -928,7 +952,7 @@ fn replace_indexes_only_the_last_of_equal_keys() {
     // be indexed.
     let bad = [thing("a", "4"), thing("a", "bad")].into();
     assert!(matches!(
-        indexer.replace(bad, "8"),
+        indexer.replace(bad, Some(version("8"))),
         Err(StoreError::Index { .. })
     ));
     assert_eq!(indexer.get_by_key("a").unwrap().value, "2");

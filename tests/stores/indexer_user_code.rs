@@ -11,6 +11,8 @@ use k8s_informer::store::{
 };
 use k8s_informer::{Deleted, Indexer};
 
+use super::things::version;
+
 /// A key, and the name of the function that panics on this object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Thing(u32, &'static str);
@@ -50,7 +52,9 @@ fn indexer() -> Indexer<Thing> {
             panic_if(&thing, "transform");
             Ok::<_, String>(thing)
         }));
-    store.replace(vec![thing(1), thing(2)], "7").unwrap();
+    store
+        .replace(vec![thing(1), thing(2)], Some(version("7")))
+        .unwrap();
     store
 }
 
@@ -60,7 +64,10 @@ fn thread_safe_store() -> ThreadSafeStore<Thing> {
         None
     });
     store
-        .replace(vec![("1".into(), thing(1)), ("2".into(), thing(2))], "7")
+        .replace(
+            vec![("1".into(), thing(1)), ("2".into(), thing(2))],
+            Some(version("7")),
+        )
         .unwrap();
     store
 }
@@ -126,18 +133,22 @@ fn panicking_functions_leave_indexer_unchanged() {
                     (_, other) => panic!("{panics}: {other}"),
                 }
             }
-            check!(store, [1, 2], "7");
-            assert!(store.replace(vec![thing(3), bad(), thing(4)], "8").is_err());
-            check!(store, [1, 2], "7");
+            check!(store, [1, 2], Some(version("7")));
+            assert!(
+                store
+                    .replace(vec![thing(3), bad(), thing(4)], Some(version("8")))
+                    .is_err()
+            );
+            check!(store, [1, 2], Some(version("7")));
         }
     }
     assert!(store.delete(Deleted::Final(panicking(1, "key"))).is_err());
     assert!(store.get(&panicking(1, "key")).is_err());
-    check!(store, [1, 2], "7");
+    check!(store, [1, 2], Some(version("7")));
     store.delete(Deleted::Final(panicking(1, "first"))).unwrap();
-    check!(store, [2], "7");
+    check!(store, [2], Some(version("7")));
     store.add(thing(5)).unwrap();
-    check!(store, [2, 5], "7");
+    check!(store, [2, 5], Some(version("7")));
 }
 
 #[test]
@@ -156,7 +167,7 @@ fn transaction_skips_changes_that_panic() {
             (error.successful, error.total, error.errors.len()),
             (vec![0, 3], 5, 3)
         );
-        check!(store, [1, 3], "7");
+        check!(store, [1, 3], Some(version("7")));
     }
 }
 
@@ -168,18 +179,18 @@ fn panicking_functions_leave_thread_safe_store_unchanged() {
             let bad = || panicking(key.parse().unwrap(), panics);
             assert!(store.add(key.into(), bad()).is_err());
             assert!(store.update(key.into(), bad()).is_err());
-            check!(store, [1, 2], "7");
+            check!(store, [1, 2], Some(version("7")));
             let changes = vec![
                 ("1".into(), Change::Update(thing(1))),
                 (key.into(), Change::Update(bad())),
                 (key.into(), Change::Add(bad())),
             ];
             assert_eq!(store.transaction(changes).unwrap_err().successful, [0]);
-            check!(store, [1, 2], "7");
+            check!(store, [1, 2], Some(version("7")));
             if panics != "version" {
                 let items = vec![("3".into(), thing(3)), (key.into(), bad())];
-                assert!(store.replace(items, "8").is_err());
-                check!(store, [1, 2], "7");
+                assert!(store.replace(items, Some(version("8"))).is_err());
+                check!(store, [1, 2], Some(version("7")));
             }
         }
     }
@@ -190,13 +201,13 @@ fn panicking_functions_leave_thread_safe_store_unchanged() {
             .transaction(vec![("1".into(), Change::Delete(gone))])
             .is_err()
     );
-    check!(store, [1, 2], "7");
+    check!(store, [1, 2], Some(version("7")));
     store
         .delete_with_object("1", &Deleted::Final(panicking(1, "first")))
         .unwrap();
     store.delete("2");
     store.add("4".into(), thing(4)).unwrap();
-    check!(store, [4], "7");
+    check!(store, [4], Some(version("7")));
 }
 
 #[test]
@@ -222,8 +233,8 @@ fn index_lookup_fails_if_its_function_panics() {
         store.index("second", &panicking(1, "first")).unwrap(),
         [thing(1)]
     );
-    check!(indexer, [1, 2], "7");
-    check!(store, [1, 2], "7");
+    check!(indexer, [1, 2], Some(version("7")));
+    check!(store, [1, 2], Some(version("7")));
 }
 
 /// The store has more objects than one indexing chunk, and the bad object is in the last chunk. The
@@ -233,14 +244,16 @@ fn indexers_that_panic_on_stored_objects_are_not_added() {
     const MANY: u32 = 10_000;
     let things = || (1..MANY).map(|key| panicking(key, if key == MANY - 1 { "third" } else { "" }));
     let indexer = indexer();
-    indexer.replace(things().collect(), "8").unwrap();
+    indexer
+        .replace(things().collect(), Some(version("8")))
+        .unwrap();
     let store = thread_safe_store();
     store
         .replace(
             things()
                 .map(|thing| (thing.0.to_string().into(), thing))
                 .collect(),
-            "8",
+            Some(version("8")),
         )
         .unwrap();
     let more = || {
@@ -260,10 +273,10 @@ fn indexers_that_panic_on_stored_objects_are_not_added() {
         }
     }
     let all: Vec<u32> = (1..MANY).collect();
-    check!(indexer, all, "8");
-    check!(store, all, "8");
+    check!(indexer, all, Some(version("8")));
+    check!(store, all, Some(version("8")));
     indexer.delete(Deleted::Final(thing(MANY - 1))).unwrap();
     indexer.add_indexers(more()).unwrap();
     assert_eq!(indexer.index_names().len(), 4);
-    check!(indexer, all[..all.len() - 1], "8");
+    check!(indexer, all[..all.len() - 1], Some(version("8")));
 }

@@ -3,8 +3,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::Stop;
+use k8s_informer::error::ShutdownError;
 use k8s_informer::time::Clock;
-use k8s_informer::workqueue::{DelayingQueue, WorkQueue, WorkQueueMetrics};
+use k8s_informer::workqueue::{AnyWorkQueue, DelayingQueue, WorkQueue, WorkQueueMetrics};
 use k8s_informer_testing::FakeClock;
 
 use super::support::*;
@@ -14,7 +15,7 @@ fn q10_zero_delay_adds_immediately_unless_shut_down() {
     let (queue, clock) = delaying();
     queue.add_after("a", Duration::ZERO);
     assert_eq!(queue.len(), 1);
-    queue.shut_down();
+    queue.stop();
     queue.add_after("b", Duration::ZERO);
     queue.add_after("c", millis(1));
     clock.advance(millis(1));
@@ -79,15 +80,15 @@ fn q11_timer_thread_wakes_a_waiting_worker() {
             move || [queue.get(), queue.get(), queue.get()]
         });
         queue.add_after("b", millis(20));
-        assert!(clock.until_waits(1, TIMEOUT));
+        clock.wait_for_waits(1, TIMEOUT).unwrap();
         // An item that is due earlier ends the thread's wait for `b`.
         queue.add_after("a", millis(10));
-        assert!(clock.until_waits(2, TIMEOUT));
+        clock.wait_for_waits(2, TIMEOUT).unwrap();
         // An item that is due later does not end the wait.
         queue.add_after("c", millis(30));
         for waits in [3, 4] {
             clock.advance(millis(10));
-            assert!(clock.until_waits(waits, TIMEOUT));
+            clock.wait_for_waits(waits, TIMEOUT).unwrap();
         }
         clock.advance(millis(10));
         assert_eq!(worker.join().unwrap(), [Some("a"), Some("b"), Some("c")]);
@@ -102,7 +103,7 @@ fn q11_timer_thread_sleeps_until_an_item_is_due() {
     let (queue, clock) = delaying();
     clock.advance(Duration::from_secs(100));
     queue.add_after("a", Duration::from_secs(3600));
-    assert!(clock.until_waits(1, TIMEOUT));
+    clock.wait_for_waits(1, TIMEOUT).unwrap();
     clock.advance(Duration::from_secs(3599));
     assert_eq!((queue.len(), clock.waits().len()), (0, 1));
 }
@@ -119,11 +120,11 @@ fn q12_item_may_be_both_queued_and_delayed() {
 }
 
 #[test]
-fn q13_shutdown_drops_delayed_items() {
+fn q13_stop_drops_delayed_items() {
     let (queue, clock) = delaying();
     let item = Arc::new(1);
     queue.add_after(Arc::clone(&item), millis(10));
-    queue.shut_down();
+    queue.stop();
     assert_eq!(Arc::strong_count(&item), 1);
     clock.advance(millis(10));
     assert_eq!(queue.get(), None);
@@ -134,12 +135,12 @@ fn q13_items_due_before_shutdown_are_returned() {
     let (queue, clock) = delaying();
     queue.add_after("a", millis(10));
     clock.advance(millis(10));
-    queue.shut_down();
+    queue.stop();
     assert_eq!((queue.get(), queue.get()), (Some("a"), None));
 }
 
 #[test]
-fn q14_shutdown_aborts_a_drain() {
+fn q14_stop_aborts_a_drain() {
     with_timeout(|| {
         let (queue, _clock) = delaying();
         let queue = Arc::new(queue);
@@ -147,15 +148,17 @@ fn q14_shutdown_aborts_a_drain() {
         let item = queue.take().unwrap();
         let drain = thread::spawn({
             let queue = Arc::clone(&queue);
-            move || queue.shut_down_with_drain()
+            move || queue.shut_down(None)
         });
         while !drain.is_finished() {
-            if queue.shutting_down() {
-                queue.shut_down();
+            if queue.is_stopped() {
+                queue.stop();
             }
             thread::yield_now();
         }
-        assert!(!drain.join().unwrap());
+        let stuck = vec!["workqueue: 1 item in process, 0 waiting".to_owned()];
+        let interrupted = ShutdownError::Interrupted { stuck };
+        assert_eq!(drain.join().unwrap(), Err(interrupted));
         drop(item);
     });
 }
@@ -177,12 +180,12 @@ impl Clock for CountedClock {
 }
 
 #[test]
-fn q14_timer_thread_ends_on_shutdown_and_on_drop() {
+fn q14_timer_thread_ends_on_stop_shutdown_and_drop() {
     with_timeout(|| {
         type End = fn(&DelayingQueue<&'static str>);
         let ends: [End; 3] = [
-            |queue| queue.shut_down(),
-            |queue| assert!(queue.shut_down_with_drain()),
+            |queue| queue.stop(),
+            |queue| queue.shut_down(None).unwrap(),
             |_| {},
         ];
         for (end, idle) in ends.into_iter().flat_map(|end| [(end, true), (end, false)]) {
@@ -194,7 +197,7 @@ fn q14_timer_thread_ends_on_shutdown_and_on_drop() {
                 .unwrap();
             if !idle {
                 queue.add_after("a", Duration::from_secs(3600));
-                assert!(clock.until_waits(1, TIMEOUT));
+                clock.wait_for_waits(1, TIMEOUT).unwrap();
             }
             end(&queue);
             drop(queue);
@@ -208,7 +211,7 @@ fn q14_timer_thread_ends_on_shutdown_and_on_drop() {
 fn maximum_delay_is_not_an_error() {
     let (queue, clock) = delaying();
     queue.add_after("a", Duration::MAX);
-    assert!(clock.until_waits(1, TIMEOUT));
+    clock.wait_for_waits(1, TIMEOUT).unwrap();
     queue.add_after("a", millis(1));
     clock.advance(millis(1));
     assert_eq!(queue.len(), 1);

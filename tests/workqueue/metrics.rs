@@ -1,8 +1,10 @@
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::time::Duration;
 
+use k8s_informer::error::ShutdownError;
 use k8s_informer::workqueue::{
-    AddOptions, DelayingQueue, WorkQueue, WorkQueueMetrics, default_controller_rate_limiter,
+    AddOptions, AnyWorkQueue, DelayingQueue, WorkQueue, WorkQueueMetrics,
+    default_controller_rate_limiter,
 };
 use k8s_informer_testing::FakeClock;
 
@@ -169,7 +171,7 @@ fn q18_delayed_adds_count_as_retries_and_due_items_as_adds() {
         ),
         (3, 2, 2)
     );
-    queue.shut_down();
+    queue.stop();
     queue.add_after("c", millis(10));
     assert_eq!(recorded.figures().retries, 3);
 }
@@ -177,7 +179,7 @@ fn q18_delayed_adds_count_as_retries_and_due_items_as_adds() {
 #[test]
 fn q18_unfinished_work_is_measured_twice_a_second() {
     let (queue, recorded, clock) = queue();
-    assert!(clock.until_waits(1, TIMEOUT));
+    clock.wait_for_waits(1, TIMEOUT).unwrap();
     queue.add("a");
     let a = queue.take();
     clock.advance(millis(400));
@@ -185,7 +187,7 @@ fn q18_unfinished_work_is_measured_twice_a_second() {
     let b = queue.take();
     assert_eq!(recorded.figures().refreshed, 0);
     clock.advance(millis(100));
-    assert!(clock.until_waits(2, TIMEOUT));
+    clock.wait_for_waits(2, TIMEOUT).unwrap();
     let figures = recorded.figures();
     assert_eq!(
         (figures.unfinished, figures.longest, figures.refreshed),
@@ -193,19 +195,19 @@ fn q18_unfinished_work_is_measured_twice_a_second() {
     );
     drop(a);
     clock.advance(millis(500));
-    assert!(clock.until_waits(3, TIMEOUT));
+    clock.wait_for_waits(3, TIMEOUT).unwrap();
     assert_eq!(
         (recorded.figures().unfinished, recorded.figures().longest),
         (millis(600), millis(600))
     );
     drop(b);
     clock.advance(millis(500));
-    assert!(clock.until_waits(4, TIMEOUT));
+    clock.wait_for_waits(4, TIMEOUT).unwrap();
     assert_eq!(
         (recorded.figures().unfinished, recorded.figures().longest),
         (Duration::ZERO, Duration::ZERO)
     );
-    queue.shut_down();
+    queue.stop();
     let refreshed = recorded.figures().refreshed;
     clock.advance(millis(500));
     assert_eq!(
@@ -231,8 +233,61 @@ fn q18_queue_without_metrics_does_not_use_the_clock() {
         .unwrap();
     queue.add("a");
     drop(queue.take());
-    queue.shut_down();
+    queue.stop();
     assert_eq!(queue.get(), None);
+}
+
+/// Blocks the thread of the queue, and then shuts the queue down on it.
+struct Blocking {
+    begun: mpsc::Sender<()>,
+    finish: Mutex<mpsc::Receiver<()>>,
+    queue: Mutex<Weak<WorkQueue<&'static str>>>,
+    response: mpsc::Sender<Result<(), ShutdownError>>,
+}
+
+impl WorkQueueMetrics for Blocking {
+    fn unfinished_work(&self, _: Duration) {
+        self.begun.send(()).unwrap();
+        let _ = self.finish.lock().unwrap().recv();
+        if let Some(queue) = self.queue.lock().unwrap().upgrade() {
+            self.response.send(queue.shut_down(None)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn q6_shut_down_joins_the_thread_and_stop_does_not() {
+    with_timeout(|| {
+        let (begun, begins) = mpsc::channel();
+        let (finished, finish) = mpsc::channel();
+        let (response, responses) = mpsc::channel();
+        let metrics = Arc::new(Blocking {
+            begun,
+            finish: Mutex::new(finish),
+            queue: Mutex::default(),
+            response,
+        });
+        let clock = FakeClock::new();
+        let builder = WorkQueue::builder().name("pods").metrics(metrics.clone());
+        let queue = builder.clock(Arc::new(clock.clone())).build().unwrap();
+        let queue = Arc::new(queue);
+        *metrics.queue.lock().unwrap() = Arc::downgrade(&queue);
+        clock.wait_for_waits(1, TIMEOUT).unwrap();
+        clock.advance(millis(500));
+        begins.recv().unwrap();
+
+        // The thread is in user code, so a shutdown from elsewhere times out.
+        let timed_out = ShutdownError::TimedOut {
+            after: millis(1),
+            stuck: vec!["pods timer".to_owned()],
+        };
+        assert_eq!(queue.shut_down(millis(1)), Err(timed_out));
+        assert!(queue.is_stopped());
+        queue.stop();
+        finished.send(()).unwrap();
+        assert_eq!(responses.recv().unwrap(), Err(ShutdownError::FromWithin));
+        assert_eq!(queue.shut_down(None), Ok(()));
+    });
 }
 
 #[test]
@@ -259,7 +314,7 @@ fn metrics_may_panic_or_drop_the_queue() {
         let queue = Arc::new(builder.build().unwrap());
         queue.add("a");
         drop(queue.take());
-        assert!(clock.until_waits(1, TIMEOUT));
+        clock.wait_for_waits(1, TIMEOUT).unwrap();
         *broken.0.lock().unwrap() = Some(queue);
         clock.advance(millis(500));
         while Arc::strong_count(&broken) > 1 {

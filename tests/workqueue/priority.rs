@@ -5,7 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::workqueue::{
-    AddOptions, ItemExponentialFailureRateLimiter, PriorityQueue, WorkQueue, WorkQueueBuilder,
+    AddOptions, AnyWorkQueue, ItemExponentialFailureRateLimiter, PriorityQueue, WorkQueue,
+    WorkQueueBuilder,
 };
 use k8s_informer_testing::FakeClock;
 
@@ -17,7 +18,7 @@ type Item = &'static str;
 fn build(builder: WorkQueueBuilder<Item>) -> (PriorityQueue<Item>, FakeClock) {
     let (clock, limiter) = (
         FakeClock::new(),
-        ItemExponentialFailureRateLimiter::new(millis(10), millis(1000)),
+        ItemExponentialFailureRateLimiter::new(millis(10)..=millis(1000)),
     );
     let builder = builder.clock(Arc::new(clock.clone()));
     (builder.build_priority(limiter).unwrap(), clock)
@@ -88,17 +89,17 @@ fn pq4_delayed_item_that_is_added_is_taken_once() {
 #[test]
 fn pq6_shorter_of_delay_and_limit_counts() {
     let (queue, clock) = queue();
-    queue.add_with("a", AddOptions::new().after(millis(5)).rate_limited());
-    queue.add_with("b", AddOptions::new().after(millis(50)).rate_limited());
+    queue.add_with("a", AddOptions::new().after(millis(5)).rate_limited(true));
+    queue.add_with("b", AddOptions::new().after(millis(50)).rate_limited(true));
     clock.advance(millis(5));
     assert_eq!(take_all(&queue), ["a"]);
     clock.advance(millis(5));
     assert_eq!(take_all(&queue), ["b"]);
     queue.add("a");
-    queue.add_with("a", AddOptions::new().rate_limited());
-    assert_eq!(queue.num_requeues(&"a"), 2, "a ready item counts as well");
+    queue.add_with("a", AddOptions::new().rate_limited(true));
+    assert_eq!(queue.requeues(&"a"), 2, "a ready item counts as well");
     queue.forget(&"a");
-    assert_eq!((queue.num_requeues(&"a"), queue.len()), (0, 1));
+    assert_eq!((queue.requeues(&"a"), queue.len()), (0, 1));
 }
 
 #[test]
@@ -111,9 +112,9 @@ fn pq7_waiting_worker_gets_what_becomes_ready() {
             move || [queue.get(), queue.get()].map(Option::unwrap)
         });
         queue.add_with("a", AddOptions::new().after(millis(20)));
-        assert!(clock.until_waits(1, TIMEOUT));
+        clock.wait_for_waits(1, TIMEOUT).unwrap();
         queue.add_with("b", AddOptions::new().after(millis(5)));
-        assert!(clock.until_waits(2, TIMEOUT));
+        clock.wait_for_waits(2, TIMEOUT).unwrap();
         queue.add("a");
         clock.advance(millis(5));
         let mut got = worker.join().unwrap();
@@ -127,8 +128,8 @@ fn pq8_shutdown_returns_ready_items_and_can_be_repeated() {
     let (queue, clock) = queue();
     queue.add("a");
     queue.add_with("b", AddOptions::new().after(millis(5)));
-    queue.shut_down();
-    queue.shut_down();
+    queue.stop();
+    queue.stop();
     clock.advance(millis(5));
     queue.add_with("c", priority(1));
     assert_eq!((queue.get(), queue.get()), (Some("a"), None));
@@ -140,9 +141,13 @@ fn pq8_drain_waits_for_ready_items() {
         let (queue, _) = queue();
         queue.add("a");
         queue.add_with("b", priority(-100));
-        assert!(!queue.shut_down_with_drain_timeout(Duration::ZERO));
+        let stuck = queue.shut_down(Duration::ZERO).unwrap_err().to_string();
+        assert!(
+            stuck.ends_with("workqueue: 0 items in process, 2 waiting"),
+            "{stuck}"
+        );
         assert_eq!(take_all(&queue), ["a", "b"]);
-        assert!(queue.shut_down_with_drain());
+        queue.shut_down(None).unwrap();
     });
 }
 

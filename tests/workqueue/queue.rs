@@ -3,7 +3,8 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::Stopper;
-use k8s_informer::workqueue::WorkQueue;
+use k8s_informer::error::ShutdownError;
+use k8s_informer::workqueue::{AnyWorkQueue, WorkQueue};
 
 use super::support::*;
 
@@ -42,12 +43,12 @@ fn q2_duplicate_add_keeps_place_and_new_item_wakes_worker() {
 }
 
 #[test]
-fn q2_adds_after_shutdown_are_ignored() {
+fn q2_adds_after_stop_are_ignored() {
     let queue = WorkQueue::new();
     queue.add("a");
-    queue.shut_down();
+    queue.stop();
     queue.add("b");
-    assert!(queue.shutting_down());
+    assert!(queue.is_stopped());
     assert_eq!(all(&queue), ["a"]);
     queue.add("a");
     queue.done(&"a");
@@ -59,7 +60,7 @@ fn q2_adds_after_shutdown_are_ignored() {
 }
 
 #[test]
-fn q3_shutdown_wakes_waiting_workers() {
+fn q3_stop_wakes_waiting_workers() {
     with_timeout(|| {
         let queue = Arc::new(WorkQueue::<u32>::new());
         let workers: Vec<_> = (0..3)
@@ -68,7 +69,7 @@ fn q3_shutdown_wakes_waiting_workers() {
                 thread::spawn(move || queue.get())
             })
             .collect();
-        queue.shut_down();
+        queue.stop();
         for worker in workers {
             assert_eq!(worker.join().unwrap(), None);
         }
@@ -128,17 +129,17 @@ fn q5_adds_before_and_during_processing_are_deduplicated() {
     drop(item);
     drop(queue.take());
     assert!(queue.is_empty());
-    queue.shut_down();
+    queue.stop();
     assert_eq!(queue.get(), None);
 }
 
 #[test]
-fn q6_shutdown_still_returns_queued_and_dirty_items() {
+fn q6_stopped_queue_still_returns_queued_and_dirty_items() {
     let queue = WorkQueue::new();
     ["a", "b"].into_iter().for_each(|item| queue.add(item));
     let item = queue.take().unwrap();
     queue.add("a");
-    queue.shut_down();
+    queue.stop();
     assert!(queue.is_empty() || queue.len() == 1);
     item.done();
     assert_eq!(all(&queue), ["b", "a"]);
@@ -146,11 +147,11 @@ fn q6_shutdown_still_returns_queued_and_dirty_items() {
 }
 
 /// Starts to drain the queue on another thread, and waits until the shutdown has begun.
-fn drain(queue: &Arc<WorkQueue<&'static str>>) -> mpsc::Receiver<bool> {
+fn drain(queue: &Arc<WorkQueue<&'static str>>) -> mpsc::Receiver<Result<(), ShutdownError>> {
     let (sender, drained) = mpsc::channel();
     let draining = Arc::clone(queue);
-    thread::spawn(move || sender.send(draining.shut_down_with_drain()));
-    while !queue.shutting_down() {
+    thread::spawn(move || sender.send(draining.shut_down(None)));
+    while !queue.is_stopped() {
         thread::yield_now();
     }
     drained
@@ -167,7 +168,7 @@ fn q7_drain_waits_for_processing_and_readded_items() {
     let second = queue.take().unwrap();
     assert!(drained.try_recv().is_err());
     drop(second);
-    assert_eq!(drained.recv_timeout(TIMEOUT), Ok(true));
+    assert_eq!(drained.recv_timeout(TIMEOUT), Ok(Ok(())));
 }
 
 #[test]
@@ -179,11 +180,9 @@ fn q7_drain_waits_for_queued_items() {
     drop(a);
     assert!(drained.try_recv().is_err());
     drop(b);
-    assert_eq!(drained.recv_timeout(TIMEOUT), Ok(true));
-    assert!(
-        queue.shut_down_with_drain(),
-        "an idle queue drains immediately"
-    );
+    assert_eq!(drained.recv_timeout(TIMEOUT), Ok(Ok(())));
+    let again = queue.shut_down(None);
+    assert_eq!(again, Ok(()), "an idle queue drains immediately");
 }
 
 #[test]
@@ -195,26 +194,28 @@ fn q7_all_concurrent_drains_return() {
     drop(item);
     assert_eq!(
         drains.map(|drained| drained.recv_timeout(TIMEOUT)),
-        [Ok(true); 3]
+        [Ok(Ok(())), Ok(Ok(())), Ok(Ok(()))]
     );
 }
 
 #[test]
-fn q7_shutdown_ends_every_drain() {
+fn q7_stop_ends_every_drain() {
     let queue = Arc::new(WorkQueue::new());
     ["a", "b"].into_iter().for_each(|item| queue.add(item));
     let item = queue.take().unwrap();
     let drains = [drain(&queue), drain(&queue)];
-    // The drains may not have begun to wait yet. Shut down again until each drain has ended.
+    // The drains may not have begun to wait yet. Stop again until each drain has ended.
     let ended = drains.map(|drained| {
         loop {
-            queue.shut_down();
+            queue.stop();
             if let Ok(drained) = drained.recv_timeout(millis(1)) {
                 break drained;
             }
         }
     });
-    assert_eq!(ended, [false, false]);
+    let stuck = vec!["workqueue: 1 item in process, 1 waiting".to_owned()];
+    let interrupted = Err(ShutdownError::Interrupted { stuck });
+    assert_eq!(ended, [interrupted.clone(), interrupted]);
     drop(item);
     assert_eq!(all(&queue), ["b"]);
 }
@@ -224,16 +225,19 @@ fn q7_drain_timeout_leaves_workers_running() {
     let queue = WorkQueue::new();
     ["a", "b"].into_iter().for_each(|item| queue.add(item));
     let item = queue.take().unwrap();
-    assert!(!queue.shut_down_with_drain_timeout(millis(1)));
+    let stuck = vec!["workqueue: 1 item in process, 1 waiting".to_owned()];
+    let timed_out = ShutdownError::TimedOut {
+        after: millis(1),
+        stuck,
+    };
+    assert_eq!(queue.shut_down(millis(1)), Err(timed_out));
     queue.add("c");
     drop(item);
     assert_eq!(all(&queue), ["b"]);
     queue.done(&"b");
-    assert!(
-        queue.shut_down_with_drain_timeout(TIMEOUT),
-        "an idle queue drains immediately"
-    );
-    assert!(queue.shut_down_with_drain_timeout(Duration::MAX));
+    let drained = queue.shut_down(TIMEOUT);
+    assert_eq!(drained, Ok(()), "an idle queue drains immediately");
+    assert_eq!(queue.shut_down(Duration::MAX), Ok(()));
 }
 
 #[test]
@@ -274,7 +278,7 @@ fn q9_order_is_touched_only_when_a_queued_item_is_readded() {
     assert_eq!(*touches.lock().unwrap(), ["a"]);
     drop(item);
     queue.add("a");
-    queue.shut_down();
+    queue.stop();
     queue.add("a");
     assert_eq!(*touches.lock().unwrap(), ["a", "a"]);
 }
@@ -293,7 +297,7 @@ fn stop_ends_the_wait_of_one_worker_only() {
         assert!(worker.join().unwrap());
         queue.add("b");
         assert!(queue.take_or_stop(&stop).is_none());
-        assert!(!queue.shutting_down());
+        assert!(!queue.is_stopped());
         assert_eq!(all(&queue), ["b"]);
     });
 }
@@ -304,7 +308,10 @@ fn debug_output_has_counts_and_state() {
     ["a", "b", "c"].into_iter().for_each(|item| queue.add(item));
     let item = queue.take().unwrap();
     let shown = format!("{queue:?}, {item:?}");
-    let expected =
-        "WorkQueue { name: \"pods\", len: 2, processing: 1, delayed: 0, shutting_down: false, .. }";
+    let expected = "WorkQueue { name: Some(\"pods\"), len: 2, processing: 1, delayed: 0, is_stopped: false, .. }";
     assert_eq!(shown, format!("{expected}, WorkItem(\"a\")"));
+    assert_eq!(
+        (queue.name(), WorkQueue::<u8>::new().name()),
+        (Some("pods"), None)
+    );
 }

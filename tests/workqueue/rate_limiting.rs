@@ -1,9 +1,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_informer::time::RateLimit;
 use k8s_informer::workqueue::{
-    BucketRateLimiter, ItemExponentialFailureRateLimiter, RateLimiter, RateLimitingQueue,
-    WithMaxWaitRateLimiter, WorkQueue,
+    AnyWorkQueue, BucketRateLimiter, ItemExponentialFailureRateLimiter, RateLimiter,
+    RateLimitingQueue, WithMaxWaitRateLimiter, WorkQueue,
 };
 use k8s_informer_testing::FakeClock;
 
@@ -11,7 +12,7 @@ use super::support::*;
 
 fn queue() -> (RateLimitingQueue<&'static str>, FakeClock) {
     let clock = FakeClock::new();
-    let limiter = ItemExponentialFailureRateLimiter::new(millis(1), Duration::from_secs(1));
+    let limiter = ItemExponentialFailureRateLimiter::new(millis(1)..=Duration::from_secs(1));
     let builder = WorkQueue::builder().clock(Arc::new(clock.clone()));
     (builder.build_rate_limiting(limiter).unwrap(), clock)
 }
@@ -26,9 +27,9 @@ fn q15_each_failure_delays_longer_until_forgotten() {
         clock.advance(Duration::from_nanos(1));
         drop(queue.take().unwrap());
     }
-    assert_eq!((queue.num_requeues(&"a"), queue.num_requeues(&"b")), (3, 0));
+    assert_eq!((queue.requeues(&"a"), queue.requeues(&"b")), (3, 0));
     queue.forget(&"a");
-    assert_eq!(queue.num_requeues(&"a"), 0);
+    assert_eq!(queue.requeues(&"a"), 0);
     queue.add_rate_limited("a");
     clock.advance(millis(1));
     assert_eq!(queue.len(), 1);
@@ -48,7 +49,10 @@ fn q15_forgotten_items_stay_queued() {
 #[test]
 fn q15_each_add_of_a_waiting_item_takes_a_token() {
     let clock = FakeClock::new();
-    let bucket = || BucketRateLimiter::new(5.0, 1).with_clock(Arc::new(clock.clone()));
+    let bucket = || {
+        BucketRateLimiter::new(RateLimit::per_second(5.0).burst(1))
+            .with_clock(Arc::new(clock.clone()))
+    };
     let add_ten = |limiter: Box<dyn RateLimiter<&'static str>>| {
         let builder = WorkQueue::builder().clock(Arc::new(clock.clone()));
         let queue = builder.build_rate_limiting(limiter).unwrap();
@@ -75,7 +79,7 @@ fn q15_each_add_of_a_waiting_item_takes_a_token() {
 #[test]
 fn q15_limiter_also_counts_after_shutdown() {
     let (queue, _) = queue();
-    queue.shut_down();
+    queue.stop();
     queue.add_rate_limited("a");
-    assert_eq!((queue.num_requeues(&"a"), queue.get()), (1, None));
+    assert_eq!((queue.requeues(&"a"), queue.get()), (1, None));
 }

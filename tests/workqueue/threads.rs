@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use k8s_informer::Stopper;
-use k8s_informer::workqueue::{DelayingQueue, WorkQueue};
+use k8s_informer::workqueue::{AnyWorkQueue, DelayingQueue, WorkQueue};
 
 use super::support::*;
 
@@ -96,7 +96,7 @@ fn q5_no_concurrent_processing_and_no_missed_change() {
         producers
             .into_iter()
             .for_each(|producer| producer.join().unwrap());
-        assert!(queue.shut_down_with_drain());
+        queue.shut_down(None).unwrap();
         assert!(
             processed.all_seen(),
             "the drain ended before every change was processed"
@@ -134,7 +134,7 @@ fn stopped_worker_leaves_no_item_behind() {
             });
             let stopper = thread::spawn(move || stop.stop());
             queue.add("a");
-            assert!(queue.shut_down_with_drain());
+            queue.shut_down(None).unwrap();
             stopper.join().unwrap();
             stopped.join().unwrap();
             other.join().unwrap();
@@ -168,7 +168,7 @@ fn panicking_worker_loses_no_item() {
         });
         assert_eq!(ended.count(), 4);
         let last = work();
-        assert!(queue.shut_down_with_drain());
+        queue.shut_down(None).unwrap();
         last.join().unwrap();
         assert_eq!(tries.lock().unwrap().len(), 10);
     });

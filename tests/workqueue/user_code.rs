@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::Stop;
 use k8s_informer::time::Clock;
-use k8s_informer::workqueue::{DelayingQueue, Order, RateLimiter, RateLimitingQueue, WorkQueue};
+use k8s_informer::workqueue::{
+    AnyWorkQueue, DelayingQueue, Order, RateLimiter, RateLimitingQueue, WorkQueue,
+};
 use k8s_informer_testing::FakeClock;
 
 use super::support::*;
@@ -66,7 +68,7 @@ fn panicking_item_fails_only_its_own_call() {
         assert!(panics(|| queue.done(&Bad("hash"))));
         queue.done(&Bad("a"));
         queue.done(&Bad("b"));
-        assert!(queue.shut_down_with_drain());
+        queue.shut_down(None).unwrap();
     });
 }
 
@@ -136,7 +138,7 @@ fn panicking_order_fails_only_the_current_call() {
         queue.add("d");
         assert_eq!(queue.get(), Some("d"));
         queue.done(&"d");
-        assert!(queue.shut_down_with_drain());
+        queue.shut_down(None).unwrap();
     });
 }
 
@@ -200,7 +202,7 @@ fn q5_order_that_duplicates_items_returns_no_item_twice() {
         (queue.get(), queue.get(), queue.len()),
         (Some(1), Some(2), 0)
     );
-    queue.shut_down();
+    queue.stop();
     assert_eq!(queue.get(), None);
 }
 
@@ -218,13 +220,13 @@ fn panicking_limiter_fails_only_the_current_call() {
         fn forget(&self, _: &&'static str) {
             boom()
         }
-        fn num_requeues(&self, _: &&'static str) -> usize {
+        fn requeues(&self, _: &&'static str) -> usize {
             boom()
         }
     }
     let queue = RateLimitingQueue::new(BadLimiter).unwrap();
     assert!(panics(|| queue.add_rate_limited("bad")));
-    assert!(panics(|| queue.forget(&"a")) && panics(|| queue.num_requeues(&"a")));
+    assert!(panics(|| queue.forget(&"a")) && panics(|| queue.requeues(&"a")));
     queue.add_rate_limited("a");
     assert_eq!((queue.len(), queue.get()), (1, Some("a")));
 }
@@ -253,7 +255,7 @@ fn panicking_clock_leaves_no_thread_and_no_lock() {
         queue.add_after("a", millis(10));
         queue.add("b");
         let item = queue.take().unwrap();
-        assert!(clock.until_waits(1, TIMEOUT));
+        clock.wait_for_waits(1, TIMEOUT).unwrap();
         bad.store(true, Ordering::SeqCst);
         assert!(panics(|| queue.add("c")) && panics(|| queue.len()));
         drop(item);
@@ -313,7 +315,7 @@ fn items_are_dropped_without_the_lock() {
         clock.advance(millis(2));
         assert_eq!(queue.len(), 1);
         queue.add_after(noisy(3), millis(1));
-        queue.shut_down();
+        queue.stop();
         queue.add(noisy(3));
         queue.add_after(noisy(3), millis(1));
     });

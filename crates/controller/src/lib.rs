@@ -46,7 +46,7 @@
 //! let running = std::thread::spawn({ let (controller, stop) = (controller.clone(), stop.signal()); move || controller.run(&stop) });
 //! server.create("/apis/apps/v1/namespaces/default/deployments", json!({"metadata": {"name": "web"}}))?;
 //! let is_create = |request: &k8s_informer_testing::RequestRecord| request.path().ends_with("/default/configmaps");
-//! assert!(server.wait_for_requests(|requests| requests.iter().any(is_create), Duration::from_secs(10)));
+//! server.wait_for_requests(|requests| requests.iter().any(is_create), Duration::from_secs(10)).unwrap();
 //! stop.stop();
 //! running.join().unwrap()?;
 //!
@@ -72,10 +72,10 @@ mod controller;
 
 pub use controller::{
     Applied, ApplyOptions, AwaitedWrite, Condition, ConditionStatus, Conditions, Context,
-    Controller, ControllerBuilder, ControllerError, ControllerStatus, Failure, LastFailure,
-    Manager, ManagerBuilder, Next, OwnerError, Predicate, RemoveFinalizersError, RemovedFinalizers,
-    ShardBy, SourceWait, annotations_changed, generation_changed, labels_changed,
-    remove_finalizers,
+    Controller, ControllerBuilder, ControllerError, ControllerErrorKind, ControllerStatus, Failure,
+    LastFailure, Manager, ManagerBuilder, Next, OwnerError, Predicate, RemovalOutcome,
+    RemoveFinalizersError, RemovedFinalizers, ShardBy, SourceWait, annotations_changed,
+    generation_changed, labels_changed, remove_finalizers,
 };
 /// The informers and the client, so that a controller needs one dependency.
 pub use k8s_informer;

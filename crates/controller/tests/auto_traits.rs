@@ -6,10 +6,10 @@ pub(crate) mod check;
 use k8s_informer::DynamicObject;
 use k8s_informer_controller::{
     Applied, ApplyOptions, AwaitedWrite, Condition, ConditionStatus, Conditions, Context,
-    Controller, ControllerBuilder, ControllerError, ControllerStatus, Counter, Failure, Gauge,
-    Histogram, LastFailure, Manager, ManagerBuilder, MetricsRegistry, Next, OwnerError, Predicate,
-    RemoveFinalizersError, RemovedFinalizers, ShardBy, SourceWait, events, leader_election,
-    metrics,
+    Controller, ControllerBuilder, ControllerError, ControllerErrorKind, ControllerStatus, Counter,
+    Failure, Gauge, Histogram, LastFailure, Manager, ManagerBuilder, MetricsRegistry, Next,
+    OwnerError, Predicate, RemovalOutcome, RemoveFinalizersError, RemovedFinalizers, ShardBy,
+    SourceWait, events, leader_election, metrics,
 };
 
 use self::check::{assert_complete, types};
@@ -31,6 +31,7 @@ fn public_types_are_send_and_sync() {
         Applied,
         ConditionStatus,
         ControllerError,
+        ControllerErrorKind,
         Next,
         ShardBy,
         events::EventError,
@@ -38,12 +39,10 @@ fn public_types_are_send_and_sync() {
         events::EventDraft<'static>,
         events::EventRecorder,
         events::EventStats,
-        events::ObjectReference,
-        events::ShutdownReport,
         leader_election::Ended<()>,
         leader_election::LeaderElectionError,
         leader_election::LeaderElector,
-        leader_election::LeaderElectorBuilder,
+        leader_election::LeaderElectionOptions,
         leader_election::Leading,
         leader_election::Lease,
         leader_election::LeaseLock,
@@ -66,6 +65,7 @@ fn public_types_are_send_and_sync() {
         MetricsRegistry,
         OwnerError,
         Predicate<T>,
+        RemovalOutcome,
         RemoveFinalizersError,
         RemovedFinalizers,
         SourceWait,

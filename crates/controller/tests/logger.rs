@@ -11,7 +11,7 @@ use k8s_informer::error::Status;
 use k8s_informer::stop::DoneSetter;
 use k8s_informer::{Error, Stop, Stopper};
 use k8s_informer_controller::leader_election::{
-    Ended, LeaderElector, Leading, Lease, Lock, Record,
+    Ended, LeaderElectionOptions, LeaderElector, Leading, Lease, Lock, Record,
 };
 use k8s_informer_testing::FakeClock;
 
@@ -120,8 +120,8 @@ fn run_election(name: &'static str) -> Election {
         name,
         state: Arc::clone(&state),
     };
-    let elector = LeaderElector::builder(lock).clock(Arc::new(clock.clone()));
-    let elector = elector.build().unwrap();
+    let options = LeaderElectionOptions::new().clock(Arc::new(clock.clone()));
+    let elector = LeaderElector::new(lock, options).unwrap();
     let stop = Stopper::new();
     let signal = stop.signal();
     let run = thread::spawn(move || {
@@ -137,7 +137,7 @@ fn run_election(name: &'static str) -> Election {
 
 /// Waits until a leader pauses. Its watchdog waits at two requests and at the start of the term.
 fn settle(clock: &FakeClock) {
-    assert!(clock.until_waits(4, SOON));
+    clock.wait_for_waits(4, SOON).unwrap();
 }
 
 /// A hook that blocks until the second value is set. The first one is set when it is called.
@@ -163,7 +163,7 @@ fn logger_that_blocks_does_not_delay_the_loss_of_a_lease() {
     state.lock().unwrap().is_broken = true;
     clock.advance(Duration::from_secs(2));
     assert!(entered.wait_timeout(SOON));
-    assert!(clock.until_waits(5, SOON));
+    clock.wait_for_waits(5, SOON).unwrap();
     clock.advance(Duration::from_secs(10));
     assert!(leading.stop().wait_timeout(SOON));
     assert!(leading.lost().is_stopped());
@@ -182,7 +182,7 @@ fn logger_that_blocks_does_not_delay_the_stop_of_lost_work() {
     {
         let mut state = state.lock().unwrap();
         let mut record = state.lease.as_ref().unwrap().record.clone();
-        record.holder = "other".to_owned();
+        record.holder = Some("other".to_owned());
         state.write(&record);
     }
     clock.advance(Duration::from_secs(2));

@@ -3,6 +3,7 @@
 
 mod auto_traits;
 mod client_go_traces;
+mod compile_errors;
 mod controller;
 mod controller_test;
 mod events;

@@ -2,6 +2,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::wait::check;
+use k8s_informer::error::WaitError;
 use k8s_informer::stop::Stop;
 use k8s_informer::time::Clock;
 use parking_lot::{Condvar, Mutex};
@@ -21,7 +23,7 @@ use parking_lot::{Condvar, Mutex};
 ///     let clock = clock.clone();
 ///     move || clock.wait(Duration::from_secs(600), &Stop::never())
 /// });
-/// assert!(clock.until_waits(1, Duration::from_secs(10)));
+/// clock.wait_for_waits(1, Duration::from_secs(10)).unwrap();
 /// clock.advance(Duration::from_secs(600));
 /// assert!(sleeper.join().unwrap());
 /// assert_eq!(clock.waits(), [Duration::from_secs(600)]);
@@ -88,9 +90,12 @@ impl FakeClock {
         state.suspended = state.suspended.saturating_add(by);
     }
 
-    /// Blocks until at least `count` waits have begun since the clock was created. Returns `false`
-    /// after `timeout`, in real time.
-    pub fn until_waits(&self, count: usize, timeout: Duration) -> bool {
+    /// Blocks until at least `count` waits have begun since the clock was created.
+    ///
+    /// # Errors
+    ///
+    /// Fails after `timeout`, in real time.
+    pub fn wait_for_waits(&self, count: usize, timeout: Duration) -> Result<(), WaitError> {
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.state.lock();
         while state.waits.len() < count {
@@ -100,10 +105,16 @@ impl FakeClock {
                 .wait_until(&mut state, deadline)
                 .timed_out()
             {
-                return state.waits.len() >= count;
+                let waits = state.waits.len();
+                return check(waits >= count, timeout, || {
+                    (
+                        format!("{count} waits on the fake clock"),
+                        format!("{waits} waits"),
+                    )
+                });
             }
         }
-        true
+        Ok(())
     }
 
     /// Returns the requested durations of all waits so far, in the order in which they began.

@@ -18,6 +18,7 @@ use self::pace::Pace;
 use self::running::Running;
 use super::{ApiServer, FakeClock, WriteRecord};
 use k8s_informer::client::{Client, Config};
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::informer::{SharedInformerFactory, Source};
 use k8s_informer::object::{Key, Object};
 use k8s_informer::reflector::ReflectorOptions;
@@ -712,11 +713,12 @@ fn start<T: Object + DeserializeOwned>(
     let config = Config::new(server.url()).user_agent(USER_AGENT);
     let client = Client::new(config).map_err(ControllerTestError::new)?;
     // The informers run in real time.
-    let backoff = Backoff::new(TICK, 2.0, 100 * TICK, 0.0);
-    let options = ReflectorOptions::default().with(|options| options.backoff = backoff);
-    let factory = SharedInformerFactory::builder(client.clone())
-        .reflector_options(options)
-        .build();
+    let backoff = Backoff::new(TICK).factor(2.0).cap(100 * TICK);
+    let options = ReflectorOptions::new().backoff(backoff);
+    let factory = SharedInformerFactory::with_options(
+        client.clone(),
+        FactoryOptions::new().reflector(options),
+    );
     let pace = Arc::new(Pace::default());
     let name = source.resource().resource.clone();
     let builder = Controller::builder(&client, source.clone(), name)

@@ -189,8 +189,8 @@ impl ListerWatcher for FakeControllerSource {
     /// Requires a numeric resourceVersion. A version before the last reset fails with `Expired`,
     /// and a future version with another error.
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        let after = options.resource_version.as_deref().unwrap_or_default();
-        let Ok(after) = after.parse::<u64>() else {
+        let after = options.resource_version.as_ref();
+        let Some(after) = after.and_then(|after| after.to_string().parse::<u64>().ok()) else {
             return Err(Error::other(
                 "a watch of this source needs a numeric resourceVersion",
             ));

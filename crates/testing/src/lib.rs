@@ -128,9 +128,9 @@
 //! assert!(expired.contains(r#""name":"a""#) && expired.contains(r#"{"type":"ERROR","object":{"#));
 //! // The third watch stalls until one side gives up: here the client.
 //! let stalled = watch()?;
-//! assert!(server.wait_for_watches(1, Duration::from_secs(5)));
+//! server.wait_for_watches(1, Duration::from_secs(5)).unwrap();
 //! drop(stalled);
-//! assert!(server.wait_for_watches(0, Duration::from_secs(5)));
+//! server.wait_for_watches(0, Duration::from_secs(5)).unwrap();
 //! assert_eq!(server.pending_faults(), 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -188,7 +188,7 @@
 //! let wanted = Patch::apply("me", json!({ "metadata": { "name": "a" }, "data": { "x": "2" } }));
 //! let error = api.patch("a", &wanted, &Stop::never()).unwrap_err();
 //! assert!(error.to_string().contains(r#"conflict with "k8s-informer-testing" using v1: .data.x"#));
-//! api.patch("a", &wanted.force(), &Stop::never())?;
+//! api.patch("a", &wanted.force(true), &Stop::never())?;
 //! assert_eq!(server.get(&format!("{maps}/a"))?["data"]["x"], "2");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -236,6 +236,7 @@ mod fake_controller_source;
 #[cfg(feature = "real")]
 mod real;
 mod scripted;
+mod wait;
 
 pub use apiserver::{
     ApiResource, ApiServer, ApiServerBuilder, Backup, Fault, RequestRecord, StatusError, Verb,
@@ -247,7 +248,7 @@ pub use controller_test::{ControllerTest, ControllerTestError};
 pub use fake_controller_source::FakeControllerSource;
 #[cfg(feature = "real")]
 pub use real::{RealApiServer, RealApiServerBuilder};
-pub use scripted::{Answer, Request, ScriptedListerWatcher};
+pub use scripted::{Answer, ScriptedListerWatcher, ScriptedRequest};
 
 /// How to test an informer or a controller.
 #[doc = include_str!("../docs/guide.md")]

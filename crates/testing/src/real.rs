@@ -199,7 +199,7 @@ impl RealApiServer {
             content["kind"] = kind.into();
             content["metadata"] = json!({ "name": user });
             let resource = GroupVersionResource::new(group, "v1", plural);
-            let patch = Patch::apply("k8s-informer-testing", content).force();
+            let patch = Patch::apply("k8s-informer-testing", content).force(true);
             let api = self.client().dynamic_api(&resource, None);
             api.patch(user, &patch, &stop)?;
         }

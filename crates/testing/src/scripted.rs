@@ -4,7 +4,9 @@ use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::wait::check;
 use k8s_informer::error::Error;
+use k8s_informer::error::WaitError;
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::reflector::{Body, ListerWatcher, TimedRead};
 use k8s_informer::stop::Stop;
@@ -18,7 +20,7 @@ use parking_lot::{Condvar, Mutex};
 /// ```
 /// use k8s_informer::reflector::{Reflector, ReflectorOptions};
 /// use k8s_informer::{DynamicObject, Indexer, Stopper};
-/// use k8s_informer_testing::{Answer, Request, ScriptedListerWatcher};
+/// use k8s_informer_testing::{Answer, ScriptedRequest, ScriptedListerWatcher};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
@@ -31,13 +33,13 @@ use parking_lot::{Condvar, Mutex};
 /// let stop = Stopper::new();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| reflector.run(&stop));
-///     assert!(script.until_read(2, Duration::from_secs(10)));
+///     script.wait_for_bodies(2, Duration::from_secs(10)).unwrap();
 ///     stop.stop();
 /// });
 /// assert!(store.list().is_empty());
 /// let versions: Vec<_> = script.requests().iter().map(|request| request.options().resource_version.clone()).collect();
 /// assert_eq!(versions, [Some("0".to_owned()), Some("7".to_owned())]);
-/// # let _: &[Request] = &script.requests();
+/// # let _: &[ScriptedRequest] = &script.requests();
 /// ```
 #[derive(Clone)]
 pub struct ScriptedListerWatcher {
@@ -55,21 +57,21 @@ struct Shared {
 
 struct State {
     answers: VecDeque<Answer>,
-    requests: Vec<Request>,
+    requests: Vec<ScriptedRequest>,
     read: usize,
 }
 
 /// A request that a [`ScriptedListerWatcher`] received.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Request {
+pub enum ScriptedRequest {
     /// A LIST request.
     List(ListOptions),
     /// A WATCH request.
     Watch(ListOptions),
 }
 
-impl Request {
+impl ScriptedRequest {
     /// Returns the options of the request.
     pub fn options(&self) -> &ListOptions {
         match self {
@@ -158,38 +160,55 @@ impl ScriptedListerWatcher {
     }
 
     /// Returns the requests received so far.
-    pub fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<ScriptedRequest> {
         self.shared.state.lock().requests.clone()
     }
 
-    /// Blocks until at least `requests` requests were received. Returns `false` after `timeout`.
-    pub fn until_requests(&self, requests: usize, timeout: Duration) -> bool {
-        self.until(timeout, |state| state.requests.len() >= requests)
+    /// Blocks until at least `requests` requests were received.
+    ///
+    /// # Errors
+    ///
+    /// Fails after `timeout`.
+    pub fn wait_for_requests(&self, requests: usize, timeout: Duration) -> Result<(), WaitError> {
+        self.wait_for("requests", requests, timeout, |state| state.requests.len())
     }
 
     /// Blocks until at least `bodies` response bodies were read to the end, so that their content
-    /// has been processed. Returns `false` after `timeout`.
-    pub fn until_read(&self, bodies: usize, timeout: Duration) -> bool {
-        self.until(timeout, |state| state.read >= bodies)
+    /// has been processed.
+    ///
+    /// # Errors
+    ///
+    /// Fails after `timeout`.
+    pub fn wait_for_bodies(&self, bodies: usize, timeout: Duration) -> Result<(), WaitError> {
+        self.wait_for("bodies that were read", bodies, timeout, |state| state.read)
     }
 
-    fn until(&self, timeout: Duration, reached: impl Fn(&State) -> bool) -> bool {
+    fn wait_for(
+        &self,
+        what: &str,
+        count: usize,
+        timeout: Duration,
+        present: impl Fn(&State) -> usize,
+    ) -> Result<(), WaitError> {
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.state.lock();
-        while !reached(&state) {
+        while present(&state) < count {
             if self
                 .shared
                 .changed
                 .wait_until(&mut state, deadline)
                 .timed_out()
             {
-                return reached(&state);
+                let present = present(&state);
+                return check(present >= count, timeout, || {
+                    (format!("{count} {what}"), present.to_string())
+                });
             }
         }
-        true
+        Ok(())
     }
 
-    fn respond(&self, request: Request, stop: &Stop) -> Result<Body, Error> {
+    fn respond(&self, request: ScriptedRequest, stop: &Stop) -> Result<Body, Error> {
         let answer = {
             let mut state = self.shared.state.lock();
             state.requests.push(request);
@@ -213,11 +232,11 @@ impl ScriptedListerWatcher {
 
 impl ListerWatcher for ScriptedListerWatcher {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.respond(Request::List(options.clone()), stop)
+        self.respond(ScriptedRequest::List(options.clone()), stop)
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.respond(Request::Watch(options.clone()), stop)
+        self.respond(ScriptedRequest::Watch(options.clone()), stop)
     }
 
     fn supports_watch_list(&self) -> bool {

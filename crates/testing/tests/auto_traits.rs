@@ -6,8 +6,8 @@ pub(crate) mod check;
 use k8s_informer::DynamicObject;
 use k8s_informer_testing::{
     Answer, ApiResource, ApiServer, ApiServerBuilder, Backup, ControllerTest, ControllerTestError,
-    FakeClock, FakeControllerSource, Fault, RealApiServer, RealApiServerBuilder, Request,
-    RequestRecord, ScriptedListerWatcher, StatusError, Verb, WriteRecord,
+    FakeClock, FakeControllerSource, Fault, RealApiServer, RealApiServerBuilder, RequestRecord,
+    ScriptedListerWatcher, ScriptedRequest, StatusError, Verb, WriteRecord,
 };
 
 use self::check::{assert_complete, types};
@@ -17,7 +17,6 @@ type T = DynamicObject;
 #[test]
 fn public_types_are_send_and_sync() {
     let sync = types![sync:
-        Request,
         Verb,
         Answer,
         ApiResource,
@@ -32,6 +31,7 @@ fn public_types_are_send_and_sync() {
         RealApiServerBuilder,
         RequestRecord,
         ScriptedListerWatcher,
+        ScriptedRequest,
         StatusError,
         WriteRecord,
     ];

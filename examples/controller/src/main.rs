@@ -21,7 +21,7 @@ fn team(builder: ControllerBuilder<Namespace>) -> Result<Controller<Namespace>, 
             Some(team) => {
                 let metadata = json!({"name": "team", "namespace": cx.name()});
                 let map = json!({"metadata": metadata, "data": {"team": team}});
-                cx.apply_with::<ConfigMap>(map, ApplyOptions::new().force())?;
+                cx.apply_with::<ConfigMap>(map, ApplyOptions::new().force(true))?;
             }
             None if cx.children::<ConfigMap>()?.is_empty() => {}
             None => maps.delete("team", &DeleteOptions::default(), cx.stop())?,

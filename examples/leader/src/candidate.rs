@@ -4,7 +4,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use k8s_informer::Stop;
-use k8s_informer_controller::leader_election::{Ended, LeaderElector, Leading, LeaseLock};
+use k8s_informer_controller::leader_election::{
+    Ended, LeaderElectionOptions, LeaderElector, Leading, LeaseLock,
+};
 
 /// How fast another candidate takes over.
 #[derive(Clone, Copy)]
@@ -23,17 +25,17 @@ pub(crate) const LEADS: &str = "leads";
 
 /// Takes part in the election until `stop` is set.
 pub(crate) fn run(lock: LeaseLock, speed: Speed, stop: &Stop) -> Result<(), Box<dyn Error>> {
-    let mut builder = LeaderElector::builder(lock).on_new_leader(|leader| match leader {
-        "" => println!("the Lease is free"),
-        _ => println!("the leader is {leader}"),
+    let mut options = LeaderElectionOptions::new().on_new_leader(|leader| match leader {
+        None => println!("the Lease is free"),
+        Some(leader) => println!("the leader is {leader}"),
     });
     if let Speed::Demo = speed {
-        builder = builder
+        options = options
             .lease_duration(Duration::from_secs(5))
             .renew_deadline(Duration::from_secs(3))
             .retry_period(Duration::from_secs(1));
     }
-    let elector = builder.build()?;
+    let elector = LeaderElector::new(lock, options)?;
     println!("candidate {}", elector.identity());
     loop {
         // Informers of the work would already run here, so that a new leader has a full cache.

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_informer::informer::{InformerScope, Source};
+use k8s_informer::informer::{FactoryOptions, InformerScope, Source};
 use k8s_informer::reflector::{FieldPaths, ReflectorOptions, ReflectorStatus};
 use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 use serde::de::DeserializeOwned;
@@ -116,14 +116,18 @@ impl Run<'_> {
             options.skip = FieldPaths::managed_fields();
         }
         let client = Client::new(config)?;
-        let factory = SharedInformerFactory::builder(client.clone()).scope(scope.clone());
-        let factory = factory.one_thread(*one_thread);
-        let factory = factory.reflector_options(options).build();
+        let factory = SharedInformerFactory::with_options(
+            client.clone(),
+            FactoryOptions::new()
+                .scope(scope.clone())
+                .one_thread(*one_thread)
+                .reflector(options),
+        );
         let source = source(&client)?;
         let sent_at = if *latency { sent_at } else { |_: &T| 0 };
         let limit_reached = stop.child();
         let counts = Count::several(*handlers, *events, &limit_reached);
-        let informer = factory.informer_of(source);
+        let informer = factory.informer_for(source);
         let mut registrations = Vec::new();
         for count in &counts {
             let count = Arc::clone(count);
@@ -133,19 +137,20 @@ impl Run<'_> {
         factory.start(stop)?;
         while !informer.synced().wait_timeout(FRAME) {
             if stop.is_stopped() {
-                factory.shutdown();
+                factory.shut_down(None)?;
                 return Err(format!("stopped before the sync: {}", informer.status()).into());
             }
             let status = informer.status();
             observer.progress(&status);
             if !status.listed && status.failures >= FAILURES && status.last_error.is_some() {
-                factory.shutdown();
+                factory.shut_down(None)?;
                 return Err(status.to_string().into());
             }
         }
-        // Also wait until the handlers have received all initial objects.
+        // Also wait until the handlers have received all initial objects. After a stop, the report
+        // has what they have received until then.
         for registration in &registrations {
-            registration.synced().wait_or_stop(stop);
+            let _ = registration.synced().wait_or_stop(None, stop);
         }
         let synced = Reading::now();
         let status = informer.status();
@@ -184,7 +189,7 @@ impl Run<'_> {
         report.unreadable = informer.status().unreadable;
         report.latency = log.samples.summary();
         drop(log);
-        factory.shutdown();
+        factory.shut_down(None)?;
         Ok(report)
     }
 }

@@ -21,6 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 use env_logger::Env;
+use k8s_informer::informer::{FactoryOptions, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 use k8s_informer_testing::ApiServer;
@@ -104,10 +105,10 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
 
     // Receives the metrics of the queue and the cache of each informer.
     let exporter = Arc::new(Exporter::default());
-    let factory = SharedInformerFactory::builder(client);
-    let factory = factory.metrics(NAME, exporter.clone()).build();
+    let with_metrics = FactoryOptions::new().metrics(NAME, exporter.clone());
+    let factory = SharedInformerFactory::with_options(client, with_metrics);
     let resource = GroupVersionResource::new("", "v1", "pods");
-    let pods = factory.dynamic(resource.clone());
+    let pods = factory.informer_for(Source::dynamic(resource.clone()));
     let (sender, changes) = mpsc::channel();
     let handler = pods.add_event_handler(|handler| {
         let count = move || {
@@ -128,7 +129,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
     exporter.read_handler(&resource, NAME, handler);
 
     factory.start(&stop)?;
-    match factory.wait_for_cache_sync_with(PATIENCE, &stop) {
+    match factory.wait_for_cache_sync(PATIENCE, &stop) {
         Err(error) if error.is_stopped() => return Ok(()),
         synced => synced?,
     }
@@ -156,7 +157,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
             None => stop.wait(),
         }
     }
-    factory.shutdown();
+    factory.shut_down(None)?;
     serving.join().map_err(|_| "the metrics server panicked")?;
     Ok(())
 }

@@ -30,7 +30,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
 
     // An informer is a cache, here with one index, that notifies handlers. Each of the two handlers
     // runs on its own thread.
-    let factory = SharedInformerFactory::builder(client.clone()).build();
+    let factory = SharedInformerFactory::new(client.clone());
     let pods = factory.informer::<Pod>();
     pods.add_index("node", |pod| {
         pod.node().map(str::to_owned).into_iter().collect()
@@ -48,7 +48,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
 
     // Now the informer runs: it lists, watches, fills the cache and calls the handlers.
     factory.start(&stop)?;
-    factory.wait_for_cache_sync(&stop)?;
+    factory.wait_for_cache_sync(None, &stop)?;
     println!("  synced: {} Pod\n", pods.lister().list().len());
 
     // Create, change and delete Pods with ordinary HTTP requests.
@@ -90,7 +90,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     println!("On worker-1, from the index: {}\n", names.join(", "));
 
     // Stop the informers of the factory and block until all their threads have ended.
-    factory.shutdown();
+    factory.shut_down(None)?;
     println!("Stopped: all threads have ended.");
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use console::Term;
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 use k8s_informer::{Client, Object, SharedIndexInformer, SharedInformerFactory, Stop};
 
@@ -32,11 +33,11 @@ pub(crate) fn run(namespace: Option<String>) -> Result<(), Box<dyn Error>> {
             format!("namespace {name}")
         });
 
-    let mut factory = SharedInformerFactory::builder(client);
+    let mut options = FactoryOptions::new();
     if let Some(namespace) = namespace {
-        factory = factory.namespace(namespace);
+        options = options.namespace(namespace);
     }
-    let factory = factory.build();
+    let factory = SharedInformerFactory::with_options(client, options);
     let pods = factory.informer::<Pod>();
     let (sender, changes) = mpsc::channel();
     pods.add_event_handler(|handler| {
@@ -58,7 +59,7 @@ pub(crate) fn run(namespace: Option<String>) -> Result<(), Box<dyn Error>> {
     // Ctrl-C is not an error: it ends this program normally, even before the first list.
     let show = if has_screen() { table } else { lines };
     let shown = show([&title, &scope], &pods, &changes, &stop);
-    factory.shutdown();
+    factory.shut_down(None)?;
     shown?;
     println!("{}", pods.status());
     Ok(())
@@ -87,8 +88,8 @@ fn table(
             all.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
         }
         let summary = match pods.store_resource_version() {
-            version if version.is_empty() => format!("Pods of {scope}: the cache is still empty"),
-            version => format!(
+            None => format!("Pods of {scope}: the cache is still empty"),
+            Some(version) => format!(
                 "{} Pods of {scope} in the cache, at version {version}",
                 all.len()
             ),
@@ -134,7 +135,7 @@ fn lines(
 ) -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{title}")?;
-    if pods.synced().wait_or_stop(stop) {
+    if pods.synced().wait_or_stop(None, stop).is_ok() {
         writeln!(
             out,
             "Synced: {} Pods of {scope}",

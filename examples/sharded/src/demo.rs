@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::reflector::Shard;
 use k8s_informer::{Client, Config, Stopper};
+use k8s_informer_controller::leader_election::LeaderElectionOptions;
 use k8s_informer_controller::{ControllerError, Manager};
 use k8s_informer_testing::ApiServer;
 use k8s_openapi::api::batch::v1::Job;
@@ -111,13 +112,12 @@ impl Replica {
     ) -> Result<Self, Box<dyn Error>> {
         let builder = Manager::builder(Client::new(config.clone())?).identity(name);
         // The shortest times. Without a release, a stop is a crash to the other replicas.
-        let builder = builder.configure_leader_election(|elector| {
-            elector
-                .lease_duration(Duration::from_secs(3))
-                .renew_deadline(Duration::from_millis(1500))
-                .retry_period(Duration::from_secs(1))
-                .release(false)
-        });
+        let options = LeaderElectionOptions::new()
+            .lease_duration(Duration::from_secs(3))
+            .renew_deadline(Duration::from_millis(1500))
+            .retry_period(Duration::from_secs(1))
+            .release(false);
+        let builder = builder.leader_election_options(options);
         // The receiver is dropped if the demo fails.
         let report = move |task, is_new| drop(to.send((name, task, is_new)));
         let manager = operator::build(builder, "default", 2, report)?;

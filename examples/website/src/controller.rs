@@ -157,7 +157,7 @@ fn apply<C: Resource + FullMetadata + DeserializeOwned + Serialize>(
     child: Value,
 ) -> Result<(), Failure> {
     // `force` takes back what was changed by hand.
-    let what = match cx.apply_with::<C>(child, ApplyOptions::new().force())? {
+    let what = match cx.apply_with::<C>(child, ApplyOptions::new().force(true))? {
         Applied::Created => "Created",
         Applied::Changed => "Updated",
         _ => return Ok(()),

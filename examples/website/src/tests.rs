@@ -337,3 +337,16 @@ fn failed_writes_are_repeated() {
     test.controller.advance(Duration::from_secs(3600)).unwrap();
     assert!(test.controller.events().is_empty());
 }
+
+/// `Conditions` has no schema itself: the status names that of `metav1.Condition`.
+#[test]
+fn definition_has_the_schema_of_conditions() {
+    let definition = json!(Website::crd());
+    let version = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let conditions = &version["properties"]["status"]["properties"]["conditions"];
+    assert_eq!(conditions["type"], "array");
+    let properties = conditions["items"]["properties"].as_object().unwrap();
+    for field in ["type", "status", "reason", "message", "lastTransitionTime"] {
+        assert!(properties.contains_key(field), "{field} in {conditions}");
+    }
+}

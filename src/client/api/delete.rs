@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 
 use super::Api;
 use super::observer::{WriteOutcome, report_deletion};
+use crate::base::derive::setters;
 use crate::client::Request;
 use crate::client::resource::{PARTIAL, PARTIAL_LIST, with_selectors};
 use crate::error::Error;
@@ -18,9 +19,9 @@ use crate::wire::ListOptions;
 /// ```
 /// use k8s_informer::client::api::{DeleteOptions, PropagationPolicy};
 ///
-/// let mut options = DeleteOptions::default();
-/// options.propagation_policy = Some(PropagationPolicy::Foreground);
-/// options.grace_period_seconds = Some(0);
+/// let options = DeleteOptions::new()
+///     .propagation_policy(PropagationPolicy::Foreground)
+///     .grace_period_seconds(0);
 /// let sent = serde_json::to_string(&options)?;
 /// assert!(sent.ends_with(r#""kind":"DeleteOptions","propagationPolicy":"Foreground"}"#), "{sent}");
 /// # Ok::<(), serde_json::Error>(())
@@ -41,6 +42,22 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
+    /// Creates options without preconditions.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        /// Deletes the object only if it has this UID.
+        uid(uid: impl Into<String>) = Some(uid.into());
+        /// Deletes the object only if it has this resource version.
+        resource_version(version: impl Into<String>) = Some(version.into());
+        /// Sets the policy for the objects that the deleted object owns.
+        propagation_policy(policy: PropagationPolicy) = Some(policy);
+        /// Sets the grace period in seconds; 0 deletes immediately.
+        grace_period_seconds(seconds: u32) = Some(seconds);
+    }
+
     /// Returns options that delete only the given object, in any state. A newer object with the
     /// same name is not deleted.
     pub fn same_object(object: &impl Object) -> Self {
@@ -118,7 +135,7 @@ impl<T> Api<T> {
     /// Deletes all objects that match the selectors in `which`. The client-go counterpart is
     /// `DeleteCollection`.
     ///
-    /// **Empty selectors match all objects of the namespace**, or all objects of a cluster-scoped
+    /// **Without selectors, all objects of the namespace match**, or all objects of a cluster-scoped
     /// resource. A call never covers several namespaces. Each object is deleted as by
     /// [`delete`](Self::delete).
     ///
@@ -139,8 +156,7 @@ impl<T> Api<T> {
     /// for (name, app) in [("a", "web"), ("b", "db"), ("c", "web")] {
     ///     maps.create(&json!({"metadata": {"name": name, "labels": {"app": app}}}), &stop)?;
     /// }
-    /// let mut which = ListOptions::default();
-    /// which.label_selector = "app=web".to_owned();
+    /// let which = ListOptions::new().label_selector("app=web");
     /// maps.delete_collection(&DeleteOptions::default(), &which, &stop)?;
     /// let left = maps.list(&ListOptions::default(), &stop)?.items;
     /// assert_eq!(left.iter().map(|map| map.name()).collect::<Vec<_>>(), ["b"]);
@@ -160,7 +176,7 @@ impl<T> Api<T> {
         stop: &Stop,
     ) -> Result<(), Error> {
         self.with_context("delete all", "", || {
-            if !which.shard_selector.is_empty() {
+            if which.shard_selector.is_some() {
                 return Err(Error::other(
                     "a shard selector is not allowed: a server without sharding would delete the objects of all shards",
                 ));

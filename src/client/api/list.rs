@@ -7,6 +7,7 @@ use crate::client::Response;
 use crate::client::resource::{PARTIAL, ResourceListerWatcher};
 use crate::error::Error;
 use crate::object::Object;
+use crate::resource_version::ResourceVersion;
 use crate::stop::Stop;
 use crate::wire::{
     Decode, DecodeOptions, Decoder, ListOptions, ListSplitter, PageCheck, Unreadable,
@@ -31,7 +32,7 @@ pub struct ObjectList<T> {
     pub kind: String,
     /// The resource version of the list. [Watch](Api::watch) from this version to receive later
     /// changes.
-    pub resource_version: String,
+    pub resource_version: Option<ResourceVersion>,
     /// The token to request the next page with: set it as [`ListOptions::continue_token`]. `None`
     /// on the last page.
     pub continue_token: Option<String>,
@@ -91,8 +92,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// for (name, app) in [("a", "web"), ("b", "db"), ("c", "web")] {
     ///     maps.create(&json!({"metadata": {"name": name, "labels": {"app": app}}}), &stop)?;
     /// }
-    /// let mut options = ListOptions::default();
-    /// options.label_selector = "app=web".to_owned();
+    /// let options = ListOptions::new().label_selector("app=web");
     /// let list = maps.list(&options, &stop)?;
     /// let names: Vec<_> = list.items.iter().map(|map| map.name()).collect();
     /// assert_eq!((names, list.continue_token), (vec!["a", "c"], None));
@@ -216,7 +216,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
         let list = ObjectList {
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
-            resource_version: meta.resource_version().to_owned(),
+            resource_version: ResourceVersion::new(meta.resource_version()),
             continue_token: meta.continue_token().map(str::to_owned),
             remaining_item_count: meta.remaining_item_count(),
             items,

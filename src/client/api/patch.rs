@@ -30,7 +30,7 @@ use crate::error::Error;
 ///
 /// // Sets these fields and owns them.
 /// let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}});
-/// let patch = Patch::apply("my-controller", wanted).force();
+/// let patch = Patch::apply("my-controller", wanted).force(true);
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
@@ -104,13 +104,13 @@ impl<B: Serialize> Patch<B> {
         }
     }
 
-    /// Takes over the applied fields from the managers that own them.
+    /// Sets whether to take over the applied fields from the managers that own them.
     ///
     /// Use this in a controller that is the only authority for these fields. It affects only
     /// [`apply`](Self::apply): other patches have no ownership.
-    pub fn force(mut self) -> Self {
-        if let Kind::Apply { force, .. } = &mut self.kind {
-            *force = true;
+    pub fn force(mut self, force: bool) -> Self {
+        if let Kind::Apply { force: forced, .. } = &mut self.kind {
+            *forced = force;
         }
         self
     }

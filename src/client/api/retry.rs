@@ -39,7 +39,7 @@ pub fn retry_on_conflict<R>(
     mut attempt: impl FnMut() -> Result<R, Error>,
     stop: &Stop,
 ) -> Result<R, Error> {
-    let mut backoff = Backoff::new(WAIT, 1.0, WAIT, JITTER);
+    let mut backoff = Backoff::new(WAIT).jitter(JITTER);
     for _ in 1..TRIES {
         match attempt() {
             Err(error) if error.is_conflict() => {}

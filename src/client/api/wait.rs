@@ -8,8 +8,8 @@ use super::{Api, Fetched, WatchEvent};
 use crate::base::text::{EscapedName, EscapedText};
 use crate::client::condition::Condition;
 use crate::client::resource::{PARTIAL, describe};
-use crate::client::wait::{Ended, Wait, WaitError};
-use crate::error::Error;
+use crate::client::wait::{Ended, Wait};
+use crate::error::{Error, WaitError};
 use crate::object::{DynamicObject, FullMetadata, Object, PartialObjectMetadata};
 use crate::stop::Stop;
 use crate::wire::ListOptions;
@@ -74,7 +74,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// let soon = Duration::from_millis(1);
     /// let error = maps.wait_for("other", has_data, soon, &stop).unwrap_err();
-    /// assert!(error.timed_out());
+    /// assert!(error.is_timed_out());
     /// let text = r#"timed out after 1ms waiting for configmaps "other" in namespace "default"; last seen: "#;
     /// assert!(error.to_string().starts_with(text), "{error}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -82,7 +82,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// # Errors
     ///
-    /// Returns an error that [timed out](WaitError::timed_out) or [is
+    /// Returns an error that [timed out](WaitError::is_timed_out) or [is
     /// stopped](WaitError::is_stopped), with the state that was seen last and the last error. The
     /// wait [is refused](WaitError::is_refused) immediately after an error that does not heal: 400,
     /// 401, 403, 404 because the kind does not exist, 405, 422, a TLS failure, a body above the
@@ -222,7 +222,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// let wait = |timeout| maps.wait_for_deletion("settings", Some(map.uid()), timeout, &stop);
     /// let error = wait(Duration::from_millis(500)).unwrap_err();
     /// let text = "being deleted, held by finalizers: example.com/hold";
-    /// assert!(error.timed_out() && error.to_string().ends_with(text), "{error}");
+    /// assert!(error.is_timed_out() && error.to_string().ends_with(text), "{error}");
     ///
     /// maps.modify("settings", |map| map.metadata.finalizers = None, &stop)?;
     /// wait(Duration::from_secs(60))?;
@@ -335,14 +335,13 @@ impl<T: Object + DeserializeOwned> Api<T> {
         mut next: impl FnMut(Update<T>, &mut Wait<'_>) -> Result<ControlFlow<R>, Ended>,
     ) -> Result<R, Ended> {
         let lister_watcher = self.lister_watcher()?;
-        let mut options = ListOptions::default();
-        field_selector.clone_into(&mut options.field_selector);
+        let options = ListOptions::new().field_selector(field_selector);
         wait.retry(|wait| {
             // Without a version, the list shows the most recent state, and every write before it.
             let list = self.list_from(&lister_watcher, &options, wait.stop)?;
             wait.last_error = None;
             let mut options = options.clone();
-            options.resource_version = Some(list.resource_version);
+            options.resource_version = list.resource_version;
             options.timeout_seconds = Some(WATCH_SECONDS);
             let done = next(Update::All(list.items), wait)?;
             if done.is_break() {

@@ -35,7 +35,7 @@ pub enum WatchEvent<T> {
     /// [`allow_watch_bookmarks`](ListOptions::allow_watch_bookmarks) is set.
     Bookmark {
         /// The resource version that the watch has reached.
-        resource_version: String,
+        resource_version: Option<ResourceVersion>,
         /// Whether the server has sent all initial objects. Servers set this only if
         /// [`send_initial_events`](ListOptions::send_initial_events) is set.
         initial_events_end: bool,
@@ -69,7 +69,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// let list = maps.list(&ListOptions::default(), &stop)?;
     ///
     /// let mut options = ListOptions::default();
-    /// options.resource_version = Some(list.resource_version);
+    /// options.resource_version = list.resource_version;
     /// options.timeout_seconds = Some(300); // The server then ends the watch.
     /// let mut events = maps.watch(&options, &stop)?;
     /// maps.create(&json!({"metadata": {"name": "a"}}), &stop)?;
@@ -107,8 +107,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
             true => None,
             false => options
                 .resource_version
-                .as_deref()
-                .and_then(ResourceVersion::new)
+                .clone()
                 .filter(|version| !version.is_any()),
         };
         let seconds = options.timeout_seconds.filter(|seconds| *seconds > 0);
@@ -249,7 +248,7 @@ impl<T: Object> WatchEvents<T> {
                 }
                 self.advance(EventKind::Bookmark, &resource_version);
                 Ok(WatchEvent::Bookmark {
-                    resource_version,
+                    resource_version: ResourceVersion::new(&resource_version),
                     initial_events_end,
                 })
             }

@@ -18,7 +18,7 @@ use super::credential_data::{PemSource, Secret, config_error};
 use super::policy::{self, Warning};
 use crate::error::Error;
 use crate::metrics::ClientMetrics;
-use crate::time::Clock;
+use crate::time::{Clock, RateLimit};
 
 pub use exec::{ExecConfig, InteractiveMode};
 pub use impersonation::Impersonation;
@@ -347,12 +347,14 @@ impl Config {
         self
     }
 
-    /// Disables compressed responses. In a kubeconfig, this is `disable-compression`.
+    /// Sets whether lists are requested compressed. In a kubeconfig, `disable-compression` turns it
+    /// off.
     ///
-    /// By default, lists are requested compressed if the feature `gzip` is on. Without this
-    /// feature, nothing is requested compressed.
-    pub fn disable_compression(mut self, disable: bool) -> Self {
-        self.compression = !disable;
+    /// The default is `true` if the feature `gzip` is on. Without this feature, nothing is requested
+    /// compressed.
+    #[doc(alias = "disable_compression")]
+    pub fn compression(mut self, compression: bool) -> Self {
+        self.compression = compression;
         self
     }
 
@@ -457,11 +459,11 @@ impl Config {
         self
     }
 
-    /// Limits the client to `qps` requests per second, with bursts of up to `burst` requests. The
-    /// client-go counterparts are `QPS` and `Burst`.
+    /// Limits the requests of the client per second. The client-go counterparts are `QPS` and
+    /// `Burst`.
     ///
-    /// Requests above the limit wait; their [`Stop`](crate::Stop) ends the wait. Both values must
-    /// be above 0.
+    /// Requests above the limit wait; their [`Stop`](crate::Stop) ends the wait. The rate and the
+    /// burst must be above 0; otherwise [`Client::new`](crate::Client::new) fails.
     ///
     /// Every attempt counts, including retries and watches. A request cancelled while waiting
     /// counts as well. All clones of a client share the limit. A wait of more than 50 ms is logged
@@ -475,15 +477,18 @@ impl Config {
     /// limit.
     ///
     /// ```
+    /// use k8s_informer::time::RateLimit;
     /// use k8s_informer::{Client, Config};
     ///
-    /// Client::new(Config::new("http://127.0.0.1:8001").rate_limit(20.0, 30))?;
-    /// let error = Client::new(Config::new("http://127.0.0.1:8001").rate_limit(0.0, 30)).unwrap_err();
+    /// let config = Config::new("http://127.0.0.1:8001");
+    /// Client::new(config.clone().rate_limit(RateLimit::per_second(20.0).burst(30)))?;
+    /// let error = Client::new(config.rate_limit(RateLimit::per_second(0.0))).unwrap_err();
     /// assert!(error.is_config());
     /// # Ok::<(), k8s_informer::Error>(())
     /// ```
-    pub fn rate_limit(mut self, qps: f64, burst: usize) -> Self {
-        self.policy.rate_limit = Some((qps, burst));
+    #[doc(alias = "QPS")]
+    pub fn rate_limit(mut self, limit: RateLimit) -> Self {
+        self.policy.rate_limit = Some(limit);
         self
     }
 

@@ -38,7 +38,7 @@ pub struct Discovery {
 /// A resource in one version: its names and verbs. The client-go counterpart is `APIResource`.
 ///
 /// Pass its [`resource`](Self::resource) to [`Client::dynamic_api`](crate::Client::dynamic_api) or
-/// [`SharedInformerFactory::dynamic`](crate::SharedInformerFactory::dynamic).
+/// [`Source::dynamic`](crate::informer::Source::dynamic).
 ///
 /// ```
 /// use k8s_informer::object::Scope;

@@ -341,7 +341,7 @@ impl Client {
                 };
                 let found = self.fetch_discovery(stop).map(Arc::new);
                 let _ = fetch.result.set(found);
-            } else if !fetch.done.wait_or_stop(stop) {
+            } else if fetch.done.wait_until_either(None, stop).is_err() {
                 return Err(Error::stopped().context("discover"));
             }
             // A fetch stopped by its caller has no result for others, which start another one.

@@ -18,14 +18,13 @@ use crate::base::derive::debug_fields;
 use crate::error::Error;
 use crate::metrics::{ClientMetrics, Meter};
 use crate::stop::Stop;
-use crate::time::{Clock, RealClock};
+use crate::time::{Clock, RateLimit, RealClock};
 
 /// The part of the configuration that the policy uses.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) on_warning: Option<WarningHandler>,
-    /// Requests per second, and burst.
-    pub(super) rate_limit: Option<(f64, usize)>,
+    pub(super) rate_limit: Option<RateLimit>,
     pub(super) metrics: Option<Arc<dyn ClientMetrics>>,
     pub(super) body_limit: u64,
     pub(super) clock: Arc<dyn Clock>,
@@ -70,7 +69,7 @@ impl Policy {
             body_limit,
             clock,
         } = settings;
-        let throttle = rate_limit.map(|(qps, burst)| Throttle::new(qps, burst, Arc::clone(&clock)));
+        let throttle = rate_limit.map(|limit| Throttle::new(limit, Arc::clone(&clock)));
         let host = match (server.host().unwrap_or_default(), server.port()) {
             (host, Some(port)) => format!("{host}:{port}"),
             (host, None) => host.to_owned(),

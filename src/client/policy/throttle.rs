@@ -9,7 +9,7 @@ use crate::client::credential_data::config_error;
 use crate::error::Error;
 use crate::log;
 use crate::stop::Stop;
-use crate::time::{Clock, TokenBucket};
+use crate::time::{Clock, RateLimit, TokenBucket};
 
 /// Waits longer than this are logged at `debug`. The client-go counterpart is
 /// `longThrottleLatency`.
@@ -30,15 +30,15 @@ pub(super) struct Throttle {
 }
 
 impl Throttle {
-    pub(super) fn new(qps: f64, burst: usize, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+    pub(super) fn new(limit: RateLimit, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         // With these values, every request would wait forever.
-        if qps.is_nan() || qps <= 0.0 || burst == 0 {
+        if limit.per_second.is_nan() || limit.per_second <= 0.0 || limit.burst == 0 {
             return Err(config_error(
-                "the rate limit would block all requests: qps and burst must be above 0",
+                "the rate limit would block all requests: the rate and the burst must be above 0",
             ));
         }
         Ok(Self {
-            bucket: TokenBucket::new(qps, burst),
+            bucket: TokenBucket::new(limit),
             clock,
             logged: Mutex::default(),
         })
@@ -105,7 +105,7 @@ mod tests {
     fn long_throttling_logs_info_once_per_ten_seconds() {
         let clock = Arc::new(ManualClock(Mutex::new(Instant::now())));
         let advance = |time| *clock.0.lock() += time;
-        let throttle = Throttle::new(1.0, 1, clock.clone()).unwrap();
+        let throttle = Throttle::new(RateLimit::per_second(1.0), clock.clone()).unwrap();
         let long = Duration::from_millis(1001);
         assert!(!throttle.is_info_due(Duration::from_secs(1)));
         assert!(throttle.is_info_due(long) && !throttle.is_info_due(long));
@@ -117,16 +117,15 @@ mod tests {
 
     #[test]
     fn rate_limit_that_blocks_all_requests_is_rejected() {
-        for (qps, burst) in [
+        for (rate, burst) in [
             (0.0, 1),
             (-1.0, 1),
             (f64::NAN, 1),
             (1.0, 0),
             (f64::INFINITY, 0),
         ] {
-            let error = Throttle::new(qps, burst, Arc::new(RealClock))
-                .err()
-                .unwrap();
+            let limit = RateLimit::per_second(rate).burst(burst);
+            let error = Throttle::new(limit, Arc::new(RealClock)).err().unwrap();
             assert!(error.is_config(), "{error}");
         }
     }

@@ -1,6 +1,5 @@
 //! The lifecycle of a factory's informers: start, wait for sync, stop one, shut down all.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,12 +7,12 @@ use super::{Entry, Factory, Run, SharedInformerFactory};
 use crate::base::panic;
 use crate::base::sync::atomic::Ordering;
 use crate::base::threads::Owner;
-use crate::error::debug_as_display;
+use crate::error::{ShutdownError, Unsynced, WaitCause, WaitError};
 use crate::informer::any_informer::{self, AnyInformer, Awaited};
 use crate::informer::driver::Driver;
 use crate::informer::error::InformerError;
 use crate::informer::shared_informer::SharedIndexInformer;
-use crate::informer::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
+use crate::informer::wait::SyncOptions;
 use crate::log;
 use crate::object::Object;
 use crate::stop::{Done, DoneSetter, Stop};
@@ -22,7 +21,7 @@ impl SharedInformerFactory {
     /// Starts every informer that has not been started, each on its own thread. Returns without
     /// waiting for them to sync.
     ///
-    /// An informer stops when `stop` is set or the factory is [shut down](Self::shutdown). To
+    /// An informer stops when `stop` is set or the factory is [shut down](Self::shut_down). To
     /// start informers that were requested later, call this method again. Until then, their caches
     /// are empty, and [`wait_for_cache_sync`](Self::wait_for_cache_sync) fails.
     ///
@@ -56,8 +55,8 @@ impl SharedInformerFactory {
     /// [`Driver`].
     ///
     /// An informer stops when `stop` is set, when one of its drivers is dropped, or when the factory is
-    /// [shut down](Self::shutdown). A shutdown, and [`stop_informer`](Self::stop_informer), do not wait
-    /// for it: it ends with the next step of its drivers.
+    /// [shut down](Self::shut_down). A shutdown, and [`shut_down_informer`](Self::shut_down_informer), do not
+    /// wait for it: it ends with the next step of its drivers.
     ///
     /// ```
     /// use k8s_informer::informer::step_all;
@@ -67,14 +66,14 @@ impl SharedInformerFactory {
     /// use std::time::Duration;
     ///
     /// let server = ApiServer::start()?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
     /// let (pods, namespaces) = (factory.informer::<Pod>(), factory.informer::<Namespace>());
     /// let mut drivers = factory.drivers(&Stop::never())?;
     /// while !pods.has_synced() || !namespaces.has_synced() {
     ///     step_all(&mut drivers, Duration::from_millis(10));
     /// }
     /// assert!(namespaces.lister().get("", "default").is_some());
-    /// factory.shutdown();
+    /// factory.shut_down(None)?;
     /// step_all(&mut drivers, Duration::ZERO);
     /// assert!(pods.is_stopped());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -158,7 +157,7 @@ impl SharedInformerFactory {
             }
             ended.set();
         };
-        let stacks = self.factory.reflector.stack_sizes;
+        let stacks = self.factory.options.reflector.stack_sizes;
         let (name_of_thread, stack) = match entry.one_thread {
             true => (name.to_string(), Some(stacks.of_reflector())),
             false => (format!("{name} process"), stacks.others),
@@ -186,37 +185,21 @@ impl SharedInformerFactory {
     /// use k8s_openapi::api::core::v1::{Node, Pod};
     ///
     /// let server = ApiServer::start()?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
     /// factory.informer::<Pod>();
     /// let stop = Stop::never();
-    /// let error = factory.wait_for_cache_sync(&stop).unwrap_err();
+    /// let error = factory.wait_for_cache_sync(None, &stop).unwrap_err();
     /// assert_eq!(error.to_string(), "call `start` first; not started: pods");
     /// factory.start(&stop)?;
-    /// factory.wait_for_cache_sync(&stop)?;
+    /// factory.wait_for_cache_sync(None, &stop)?;
     ///
     /// let late = factory.informer::<Node>();
-    /// assert!(factory.wait_for_cache_sync(&stop).is_err());
+    /// assert!(factory.wait_for_cache_sync(None, &stop).is_err());
     /// factory.start(&stop)?; // Starts only the new informer.
     /// late.wait_for_sync(None, &stop)?;
-    /// # factory.shutdown();
+    /// # factory.shut_down(None)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// - `stop` was set, the factory was shut down or an informer ended before all of them
-    ///   had synced. The error names the informers that have not synced, with the last error of
-    ///   each.
-    /// - An informer was not [started](Self::start). The error names all such informers.
-    /// - An informer has synced, but the first list of one of its sources had at least two objects
-    ///   and none of them could be decoded. See
-    ///   [`Unsynced::undecodable`](crate::informer::Unsynced::undecodable).
-    pub fn wait_for_cache_sync(&self, stop: &Stop) -> Result<(), SyncError> {
-        self.wait_for_cache_sync_with(SyncOptions::new(), stop)
-    }
-
-    /// Like [`wait_for_cache_sync`](Self::wait_for_cache_sync), with a timeout or other
-    /// [`SyncOptions`].
     ///
     /// ```
     /// use k8s_informer::informer::SyncOptions;
@@ -227,32 +210,37 @@ impl SharedInformerFactory {
     ///
     /// let server = ApiServer::start()?;
     /// server.fail_next(Fault::status(403).always());
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
     /// factory.informer::<Pod>();
     /// let stop = Stop::never();
     /// factory.start(&stop)?;
-    /// let error = factory.wait_for_cache_sync_with(Duration::from_millis(300), &stop).unwrap_err();
-    /// assert!(error.timed_out());
+    /// let error = factory.wait_for_cache_sync(Duration::from_millis(300), &stop).unwrap_err();
+    /// assert!(error.is_timed_out());
     /// assert!(error.to_string().starts_with("timed out after 300ms; not synced: pods (list pods: "), "{error}");
     ///
-    /// let error = factory.wait_for_cache_sync_with(SyncOptions::new().fail_fast(), &stop).unwrap_err();
+    /// let error = factory.wait_for_cache_sync(SyncOptions::new().fail_fast(true), &stop).unwrap_err();
     /// assert!(error.to_string().starts_with("cannot sync: pods (list pods: "), "{error}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// Fails like [`wait_for_cache_sync`](Self::wait_for_cache_sync), and when the options end the
-    /// wait.
-    pub fn wait_for_cache_sync_with(
+    /// - The timeout elapsed, `stop` was set, the factory was shut down or an informer ended before all
+    ///   of them had synced, or a first list failed with [`fail_fast`](SyncOptions::fail_fast). The error names the informers that have not synced, with the last error of
+    ///   each.
+    /// - An informer was not [started](Self::start). The error names all such informers.
+    /// - An informer has synced, but the first list of one of its sources had at least two objects
+    ///   and none of them could be decoded. See
+    ///   [`Unsynced::undecodable`](crate::error::Unsynced::undecodable).
+    pub fn wait_for_cache_sync(
         &self,
         options: impl Into<SyncOptions>,
         stop: &Stop,
-    ) -> Result<(), SyncError> {
+    ) -> Result<(), WaitError> {
         self.wait_for(|_| true, stop, options.into())
     }
 
-    /// Like [`wait_for_cache_sync_with`](Self::wait_for_cache_sync_with), but only for the informers
+    /// Like [`wait_for_cache_sync`](Self::wait_for_cache_sync), but only for the informers
     /// with these signals. Other informers of the factory need not be started, and may be unable to
     /// sync.
     ///
@@ -264,25 +252,25 @@ impl SharedInformerFactory {
     ///
     /// let server = ApiServer::start()?;
     /// server.fail_next(Fault::status(403).resource("secrets").always());
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
     /// let (pods, secrets) = (factory.informer::<Pod>(), factory.informer::<Secret>());
     /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// factory.wait_for_cache_sync_of([pods.synced()], SyncOptions::new(), &stop)?;
     /// assert!(pods.has_synced() && !secrets.has_synced());
-    /// # factory.shutdown();
+    /// # factory.shut_down(None)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// Fails like [`wait_for_cache_sync_with`](Self::wait_for_cache_sync_with).
+    /// Fails like [`wait_for_cache_sync`](Self::wait_for_cache_sync).
     pub fn wait_for_cache_sync_of<'a>(
         &self,
         synced: impl IntoIterator<Item = &'a Done>,
         options: impl Into<SyncOptions>,
         stop: &Stop,
-    ) -> Result<(), SyncError> {
+    ) -> Result<(), WaitError> {
         let awaited: Vec<&Done> = synced.into_iter().collect();
         let is_awaited = |informer: &Done| awaited.iter().any(|synced| synced.is(informer));
         self.wait_for(is_awaited, stop, options.into())
@@ -293,7 +281,7 @@ impl SharedInformerFactory {
         is_awaited: impl Fn(&Done) -> bool,
         stop: &Stop,
         options: SyncOptions,
-    ) -> Result<(), SyncError> {
+    ) -> Result<(), WaitError> {
         let awaited: Vec<_> = {
             let informers = self.factory.informers.lock();
             let entries = informers.all.iter().filter(|entry| {
@@ -318,7 +306,7 @@ impl SharedInformerFactory {
             .map(|one| Unsynced::not_started(&one.informer.state().name))
             .collect();
         if !not_started.is_empty() {
-            return Err(SyncError::new(not_started, SyncEnd::NotStarted));
+            return Err(WaitError::unsynced_with(WaitCause::NotStarted, not_started));
         }
         any_informer::wait_for_sync(&awaited, stop, options)
     }
@@ -329,9 +317,7 @@ impl SharedInformerFactory {
     /// An informer that was not started is only removed. An informer of another factory is left
     /// alone.
     ///
-    /// If you call this method from one of the informer's callbacks, or from another callback that
-    /// one of them waits for, it stops the informer, logs a warning and returns `false` without
-    /// waiting.
+    /// `timeout` limits the wait: a `Duration`, or `None`.
     ///
     /// ```
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
@@ -339,20 +325,33 @@ impl SharedInformerFactory {
     /// use k8s_openapi::api::core::v1::{Namespace, Pod};
     ///
     /// let server = ApiServer::start()?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
     /// let (pods, namespaces) = (factory.informer::<Pod>(), factory.informer::<Namespace>());
     /// let stop = Stop::never();
     /// factory.start(&stop)?;
-    /// assert!(factory.stop_informer(&pods));
+    /// factory.shut_down_informer(&pods, None)?;
     /// assert!((pods.is_stopped(), namespaces.is_stopped()) == (true, false));
     /// factory.informer::<Pod>(); // A new informer ...
     /// factory.start(&stop)?; // ... which starts here.
-    /// factory.wait_for_cache_sync(&stop)?;
-    /// # factory.shutdown();
+    /// factory.wait_for_cache_sync(None, &stop)?;
+    /// # factory.shut_down(None)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn stop_informer<T: Object>(&self, informer: &SharedIndexInformer<T>) -> bool {
-        self.end_one(informer.owner(), |_| true)
+    ///
+    /// # Errors
+    ///
+    /// - [`ShutdownError::TimedOut`] names the threads that are still running. Call the method again
+    ///   to wait for them.
+    /// - [`ShutdownError::FromWithin`], immediately, if you call the method from one of the
+    ///   informer's callbacks, or from another callback that one of them waits for.
+    ///
+    /// The informer ends in any case.
+    pub fn shut_down_informer<T: Object>(
+        &self,
+        informer: &SharedIndexInformer<T>,
+        timeout: impl Into<Option<Duration>>,
+    ) -> Result<(), ShutdownError> {
+        self.end_one(informer.owner(), timeout.into(), |_| true)
     }
 
     /// Starts an observed informer unless it is already started.
@@ -367,7 +366,7 @@ impl SharedInformerFactory {
                 self.start_one(entry, &Stop::never())
             }
             Some(_) => Ok(()),
-            // `stop_informer` has removed the informer since the observation requested it.
+            // `shut_down_informer` has removed the informer since the observation requested it.
             None => Err(InformerError::Stopped {
                 name: "informer".into(),
                 what: "the observation was not started",
@@ -376,69 +375,77 @@ impl SharedInformerFactory {
     }
 
     /// Ends one observation of an informer. The informer ends with its last observation, unless it
-    /// was also requested in another way. Returns whether all threads that had to end have ended.
-    pub(super) fn unobserve(&self, owner: Owner) -> bool {
-        self.end_one(owner, |entry| {
+    /// was also requested in another way. Waits until all threads that have to end have ended.
+    pub(super) fn unobserve(
+        &self,
+        owner: Owner,
+        timeout: Option<Duration>,
+    ) -> Result<(), ShutdownError> {
+        self.end_one(owner, timeout, |entry| {
             entry.observations -= 1;
             entry.observations == 0 && !entry.is_requested
         })
     }
 
-    /// Stops and removes the informer with this owner if `ends` returns true. Returns false only if
-    /// it stopped the informer without waiting for its threads.
-    fn end_one(&self, owner: Owner, ends: impl FnOnce(&mut Entry) -> bool) -> bool {
-        let run = {
+    /// Stops and removes the informer with this owner if `ends` returns true. Waits until its threads
+    /// have ended.
+    fn end_one(
+        &self,
+        owner: Owner,
+        timeout: Option<Duration>,
+        ends: impl FnOnce(&mut Entry) -> bool,
+    ) -> Result<(), ShutdownError> {
+        let (informer, run) = {
             let mut informers = self.factory.informers.lock();
             let Some(entry) = informers.find(owner) else {
-                return true;
+                return Ok(());
             };
             if !entry.is_ending && !ends(entry) {
-                return true;
+                return Ok(());
             }
             (entry.is_ending, entry.is_shared) = (true, false);
-            let name = Arc::clone(&entry.informer.state().name);
-            entry.run.clone().map(|run| (name, run))
+            (Arc::clone(&entry.informer), entry.run.clone())
         };
         let has_ended = |entry: &Entry| entry.run.as_ref().is_none_or(|run| run.ended.is_done());
         self.factory.forget(has_ended);
-        let Some((name, Run { stop, ended })) = run else {
-            return true;
+        let Some(run) = run else {
+            return Ok(());
         };
-        stop.stop();
-        if Owner::wait_for(&[owner], || ended.wait()).is_none() {
-            let caller = if owner.is_current() {
-                "one of its own callbacks"
-            } else {
-                "a callback that it waits for"
-            };
-            log::warn!("{name}: stopped from {caller}; not waiting for its threads");
-            return false;
+        run.stop.stop();
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let never = Stop::never();
+        let ended = Owner::wait_for(&[owner], || run.ended.wait_until(deadline, &never));
+        match ended {
+            Some(true) => {
+                self.factory.forget(has_ended);
+                Ok(())
+            }
+            Some(false) => Err(ShutdownError::TimedOut {
+                after: timeout.unwrap_or_default(),
+                stuck: running_threads(&*informer),
+            }),
+            None => {
+                let error = ShutdownError::FromWithin;
+                log::warn!("{}: {error}", informer.state().name);
+                Err(error)
+            }
         }
-        self.factory.forget(has_ended);
-        true
     }
 
     /// Stops every informer that the factory started, and waits until all their threads have ended,
-    /// including running callbacks. The factory cannot start informers afterwards.
+    /// including running callbacks. The factory cannot start informers afterwards. client-go's
+    /// `Shutdown`.
     ///
-    /// If you call this method from a callback of one of the factory's informers, or from another
-    /// callback that such a callback waits for, it stops the informers, logs a warning and returns
-    /// `false` without waiting.
-    pub fn shutdown(&self) -> bool {
-        self.shutdown_until(None).is_ok()
-    }
-
-    /// Like [`shutdown`](Self::shutdown), but waits at most for `timeout`.
+    /// `timeout` limits the wait: a `Duration`, or `None`.
     ///
     /// ```
-    /// use k8s_informer::informer::ShutdownError;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::Namespace;
     /// use std::time::Duration;
     ///
     /// let server = ApiServer::start()?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
     /// let (finish, finished) = std::sync::mpsc::channel::<()>();
     /// let (begin, begun) = std::sync::mpsc::channel();
     /// factory.informer::<Namespace>().add_event_handler(|handler| handler.on_add(move |_, _| {
@@ -447,33 +454,25 @@ impl SharedInformerFactory {
     /// }))?;
     /// factory.start(&Stop::never())?;
     /// begun.recv()?; // The callback blocks.
-    /// let error = factory.shutdown_timeout(Duration::from_secs(1)).unwrap_err();
-    /// assert_eq!(error.to_string(), "timed out after 1s; threads still running: handler-1 run");
+    /// let error = factory.shut_down(Duration::from_secs(1)).unwrap_err();
+    /// assert_eq!(error.to_string(), "timed out after 1s; unfinished: handler-1 run");
     /// drop(finish);
     /// # drop(begun);
-    /// factory.shutdown_timeout(Duration::from_secs(60))?;
+    /// factory.shut_down(Duration::from_secs(60))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// Returns a [`ShutdownError`] if the method returns before all threads have ended. All
-    /// informers stop in any case. You can call the method again.
-    pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), ShutdownError> {
-        let stuck = self.shutdown_until(Instant::now().checked_add(timeout))?;
-        if stuck.is_empty() {
-            Ok(())
-        } else {
-            Err(ShutdownError::TimedOut {
-                after: timeout,
-                stuck,
-            })
-        }
-    }
-
-    /// Stops all informers and waits for their threads. Returns the names of those that are still
-    /// running at the deadline.
-    fn shutdown_until(&self, deadline: Option<Instant>) -> Result<Vec<String>, ShutdownError> {
+    /// - [`ShutdownError::TimedOut`] names the threads that are still running. Call the method again
+    ///   to wait for them.
+    /// - [`ShutdownError::FromWithin`], immediately, if you call the method from a callback of one of
+    ///   the factory's informers, or from another callback that such a callback waits for.
+    ///
+    /// All informers stop in any case.
+    #[doc(alias = "Shutdown")]
+    pub fn shut_down(&self, timeout: impl Into<Option<Duration>>) -> Result<(), ShutdownError> {
+        let timeout = timeout.into();
         let started: Vec<_> = {
             let mut informers = self.factory.informers.lock();
             informers.shut_down = true;
@@ -488,11 +487,19 @@ impl SharedInformerFactory {
             .iter()
             .map(|(informer, _)| informer.state().owner)
             .collect();
-        Owner::wait_for(&owners, || self.join_until(started, deadline)).ok_or_else(|| {
-            let error = ShutdownError::FromWithin;
-            log::warn!("{error}");
-            error
-        })
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        match Owner::wait_for(&owners, || self.join_until(started, deadline)) {
+            Some(stuck) if stuck.is_empty() => Ok(()),
+            Some(stuck) => Err(ShutdownError::TimedOut {
+                after: timeout.unwrap_or_default(),
+                stuck,
+            }),
+            None => {
+                let error = ShutdownError::FromWithin;
+                log::warn!("factory: {error}");
+                Err(error)
+            }
+        }
     }
 
     /// Waits until all threads have ended or the deadline is reached. Returns the names of the
@@ -506,13 +513,7 @@ impl SharedInformerFactory {
         let mut stuck = Vec::new();
         for (informer, run) in started {
             if !run.ended.wait_until(deadline, &never) {
-                match informer.running_threads() {
-                    // No thread is left, but the run has not returned yet.
-                    threads if threads.is_empty() => {
-                        stuck.push(format!("{} process", informer.state().name));
-                    }
-                    threads => stuck.extend(threads),
-                }
+                stuck.extend(running_threads(&*informer));
             }
         }
         if stuck.is_empty() {
@@ -557,6 +558,15 @@ impl Factory {
     }
 }
 
+/// Returns the names of the threads of an informer whose run has not ended.
+fn running_threads(informer: &dyn AnyInformer) -> Vec<String> {
+    match informer.running_threads() {
+        // No thread is left, but the run has not returned yet.
+        threads if threads.is_empty() => vec![format!("{} process", informer.state().name)],
+        threads => threads,
+    }
+}
+
 fn shut_down_error() -> InformerError {
     InformerError::Stopped {
         name: "factory".into(),
@@ -575,47 +585,10 @@ impl Drop for Factory {
     }
 }
 
-/// The error of a shutdown that did not wait until every thread had ended.
-#[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ShutdownError {
-    /// The timeout elapsed before all threads had ended.
-    TimedOut {
-        /// The timeout.
-        after: Duration,
-        /// The names of the threads that are still running.
-        ///
-        /// The reflectors and process loops of an informer end before its handlers. If a reflector
-        /// or process loop is still running, the list has only the reflectors and process loops of
-        /// this informer: they are in user code such as a transform or an index function. Otherwise
-        /// the list has the handlers that are in a callback.
-        stuck: Vec<String>,
-    },
-    /// The shutdown was called from a callback of one of the informers, or from another callback
-    /// that such a callback waits for. Waiting would have blocked forever.
-    FromWithin,
-}
-
-impl fmt::Display for ShutdownError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TimedOut { after, stuck } => {
-                write!(f, "timed out after {after:?}; threads still running: {}", stuck.join(", "))
-            }
-            Self::FromWithin => f.write_str(
-                "the factory was shut down from a callback of one of its informers; not waiting for its threads",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ShutdownError {}
-
-debug_as_display!(ShutdownError);
-
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use std::any::TypeId;
+    use std::thread::{self, ThreadId};
 
     use super::*;
     use crate::error::Error;
@@ -638,16 +611,32 @@ mod tests {
         }
     }
 
+    /// A source whose description panics on other threads than that of the test. An informer reads
+    /// the description when it is created, and when it starts.
+    struct PanicsAtStart(ThreadId);
+
+    impl ListerWatcher for PanicsAtStart {
+        fn list(&self, _: &ListOptions, _: &Stop) -> Result<Body, Error> {
+            Err(Error::stopped())
+        }
+
+        fn watch(&self, _: &ListOptions, _: &Stop) -> Result<Body, Error> {
+            Err(Error::stopped())
+        }
+
+        fn description(&self) -> String {
+            assert_eq!(thread::current().id(), self.0, "the start fails");
+            "nothing".to_owned()
+        }
+    }
+
     #[test]
     fn fa6_informer_panicking_at_start_releases_waiters() {
-        let factory = SharedInformerFactory::builder(Nothing).build();
+        let factory = SharedInformerFactory::new(Nothing);
         let resource = GroupVersionResource::new("", "v1", "pods");
-        let options = SharedIndexInformerOptions {
-            wrap_queue: Some(Arc::new(|_| panic!("wrap_queue failed"))),
-            ..SharedIndexInformerOptions::default()
-        };
-        let lister_watcher = Nothing.lister_watcher(&resource, None);
-        let informer = SharedIndexInformer::<DynamicObject>::new(lister_watcher, options);
+        let source = Arc::new(PanicsAtStart(thread::current().id()));
+        let options = SharedIndexInformerOptions::default();
+        let informer = SharedIndexInformer::<DynamicObject>::new(source, options);
         factory.factory.informers.lock().all.push(Entry {
             identity: Identity {
                 type_id: TypeId::of::<DynamicObject>(),
@@ -668,9 +657,10 @@ mod tests {
         assert!(informer.ended().wait_timeout(soon) && handler.ended().wait_timeout(soon));
         assert!(informer.is_stopped());
         let error = factory
-            .wait_for_cache_sync_with(soon, &Stop::never())
+            .wait_for_cache_sync(soon, &Stop::never())
             .unwrap_err();
-        assert!(!error.timed_out(), "{error}");
-        assert!(factory.stop_informer(&informer) && factory.shutdown());
+        assert!(!error.is_timed_out(), "{error}");
+        factory.shut_down_informer(&informer, None).unwrap();
+        factory.shut_down(None).unwrap();
     }
 }

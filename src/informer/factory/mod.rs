@@ -1,11 +1,10 @@
 //! Factories: one shared informer per kind and scope, started and stopped together.
 
-mod builder;
 mod lifecycle;
 mod observe;
+mod options;
 
-use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use std::any::TypeId;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -13,7 +12,6 @@ use serde::de::DeserializeOwned;
 use super::any_informer::AnyInformer;
 use super::error::InformerError;
 use super::options::SharedIndexInformerOptions;
-use super::queue::InformerQueue;
 use super::scope::{InformerScope, Scoped};
 use super::shared_informer::{NamespaceSource, SharedIndexInformer};
 use super::source::Source;
@@ -23,15 +21,14 @@ use crate::base::sync::Mutex;
 use crate::base::threads::{Owner, Threads};
 use crate::error::Error;
 use crate::log;
-use crate::metrics::{InformerMetrics, MetricsProvider};
-use crate::object::{DynamicObject, GroupVersionResource, Object, Resource};
-use crate::reflector::{ListerWatcherSource, ReflectorOptions};
+use crate::metrics::InformerMetrics;
+use crate::object::{GroupVersionResource, Object, Resource};
+use crate::reflector::ListerWatcherSource;
 use crate::stop::{DoneSetter, Stop, Stopper};
 use crate::store::Indexers;
 
-pub use builder::SharedInformerFactoryBuilder;
-pub use lifecycle::ShutdownError;
 pub use observe::{Observation, Observe, observe};
+pub use options::FactoryOptions;
 
 /// Creates and shares informers: one for each kind of object and scope. client-go's
 /// `SharedInformerFactory`.
@@ -40,20 +37,21 @@ pub use observe::{Observation, Observe, observe};
 /// started, without waiting for them.
 ///
 /// ```
+/// use k8s_informer::informer::FactoryOptions;
 /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
 /// use k8s_informer_testing::ApiServer;
 /// use k8s_openapi::api::core::v1::ConfigMap;
 ///
 /// let server = ApiServer::start()?;
 /// let client = Client::new(Config::new(server.url()))?;
-/// let factory = SharedInformerFactory::builder(client).namespace("kube-system").build();
+/// let factory = SharedInformerFactory::with_options(client, FactoryOptions::new().namespace("kube-system"));
 /// let maps = factory.informer::<ConfigMap>();
 ///
 /// let stop = Stop::never();
 /// factory.start(&stop)?;
-/// factory.wait_for_cache_sync(&stop)?;
+/// factory.wait_for_cache_sync(None, &stop)?;
 /// assert!(maps.lister().list().is_empty());
-/// factory.shutdown();
+/// factory.shut_down(None)?;
 /// assert!(maps.is_stopped());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -64,16 +62,7 @@ pub struct SharedInformerFactory {
 
 struct Factory {
     source: Arc<dyn ListerWatcherSource>,
-    /// The scope of informers that are requested without a scope.
-    scope: InformerScope,
-    reflector: ReflectorOptions,
-    queue: InformerQueue,
-    recreation_as_delete_and_add: bool,
-    one_thread: bool,
-    /// A [`Transform<T>`](crate::store::Transform) for each type `T`.
-    transforms: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
-    /// The name of the informers in metrics, and the provider of the metrics.
-    metrics: Option<(String, Arc<dyn MetricsProvider>)>,
+    options: FactoryOptions,
     /// The informers, and whether the factory was shut down. No blocking call is made under this
     /// lock.
     informers: Mutex<Informers>,
@@ -164,10 +153,29 @@ struct Run {
 }
 
 impl SharedInformerFactory {
-    /// Returns a builder for a factory. `source` is a client, or any other source of
+    /// Creates a factory with default options. `source` is a client, or any other source of
     /// lister-watchers.
-    pub fn builder(source: impl ListerWatcherSource + 'static) -> SharedInformerFactoryBuilder {
-        SharedInformerFactoryBuilder::new(Arc::new(source))
+    #[doc(alias = "NewSharedInformerFactory")]
+    pub fn new(source: impl ListerWatcherSource + 'static) -> Self {
+        Self::with_options(source, FactoryOptions::new())
+    }
+
+    /// Creates a factory with these options. `source` is a client, or any other source of
+    /// lister-watchers.
+    #[doc(alias = "NewSharedInformerFactoryWithOptions")]
+    pub fn with_options(
+        source: impl ListerWatcherSource + 'static,
+        options: FactoryOptions,
+    ) -> Self {
+        let factory = Factory {
+            source: Arc::new(source),
+            options,
+            informers: Mutex::default(),
+            threads: Threads::new(Owner::new()),
+        };
+        Self {
+            factory: Arc::new(factory),
+        }
     }
 
     /// Returns the informer for a type in the factory's scope, with an index by namespace. Equal
@@ -175,15 +183,9 @@ impl SharedInformerFactory {
     ///
     /// The informer runs once the factory is [started](Self::start). To run an informer that you
     /// request later, call `start` again. This method is short for
-    /// `informer_of(Source::of::<T>())`.
+    /// `informer_for(Source::of::<T>())`.
     pub fn informer<T: Resource + DeserializeOwned>(&self) -> SharedIndexInformer<T> {
-        self.informer_of(Source::of::<T>())
-    }
-
-    /// Returns the informer for a resource chosen at run time, in the factory's scope. This method
-    /// is short for `informer_of(Source::dynamic(resource))`.
-    pub fn dynamic(&self, resource: GroupVersionResource) -> SharedIndexInformer<DynamicObject> {
-        self.informer_of(Source::dynamic(resource))
+        self.informer_for(Source::of::<T>())
     }
 
     /// Returns the informer for a [`Source`]: a resource, a type and a scope. Each combination of
@@ -196,15 +198,16 @@ impl SharedInformerFactory {
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// let server = ApiServer::start()?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
     /// let web = InformerScope::all().label_selector("app=web".parse()?);
     /// let here = InformerScope::all().field_selector("spec.nodeName=worker-1");
-    /// let web = factory.informer_of(Source::of::<Pod>().scope(web));
-    /// let here = factory.informer_of(Source::of::<Pod>().scope(here));
+    /// let web = factory.informer_for(Source::of::<Pod>().scope(web));
+    /// let here = factory.informer_for(Source::of::<Pod>().scope(here));
     /// assert!(!web.is_same(&here));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn informer_of<T: Object + DeserializeOwned>(
+    #[doc(alias = "InformerFor")]
+    pub fn informer_for<T: Object + DeserializeOwned>(
         &self,
         source: Source<T>,
     ) -> SharedIndexInformer<T> {
@@ -214,13 +217,14 @@ impl SharedInformerFactory {
     /// Returns the scope of a source in this factory: its own, or else that of the factory.
     ///
     /// ```
+    /// use k8s_informer::informer::FactoryOptions;
     /// use k8s_informer::informer::{InformerScope, Source};
     /// use k8s_informer::{Client, Config, SharedInformerFactory};
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// let web = InformerScope::all().namespace("web");
     /// let client = Client::new(Config::new("https://127.0.0.1:1"))?;
-    /// let factory = SharedInformerFactory::builder(client).scope(web.clone()).build();
+    /// let factory = SharedInformerFactory::with_options(client, FactoryOptions::new().scope(web.clone()));
     /// assert_eq!(factory.effective_scope(&Source::of::<Pod>()), web);
     /// let all = Source::of::<Pod>().scope(InformerScope::all());
     /// assert_eq!(factory.effective_scope(&all), InformerScope::all());
@@ -228,7 +232,7 @@ impl SharedInformerFactory {
     /// ```
     pub fn effective_scope<T>(&self, source: &Source<T>) -> InformerScope {
         let scope = source.scope.as_ref();
-        scope.unwrap_or(&self.factory.scope).clone()
+        scope.unwrap_or(&self.factory.options.scope).clone()
     }
 
     /// Finds a resource by its kind or by a name that kubectl accepts: `deployments.apps`,
@@ -239,13 +243,14 @@ impl SharedInformerFactory {
     /// several API servers may not know a new definition yet.
     ///
     /// ```
+    /// use k8s_informer::informer::Source;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     ///
     /// let server = ApiServer::start()?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
     /// let stop = Stop::never();
-    /// let deployments = factory.dynamic(factory.find_resource("deploy", &stop)?);
+    /// let deployments = factory.informer_for(Source::dynamic(factory.find_resource("deploy", &stop)?));
     /// assert_eq!(deployments.name(), "deployments.apps");
     ///
     /// let error = factory.find_resource("deployments.batch", &stop).unwrap_err();
@@ -280,7 +285,7 @@ impl SharedInformerFactory {
             return informer;
         }
         // Not under the lock: this may call user code, which may request another informer.
-        let one_thread = self.factory.one_thread || !is_shared;
+        let one_thread = self.factory.options.one_thread || !is_shared;
         let informer = self
             .factory
             .new_informer(&source, &identity.scope, one_thread);
@@ -307,7 +312,7 @@ impl SharedInformerFactory {
 impl Factory {
     /// Returns the metrics of a new informer. A panic of the provider is logged.
     fn metrics(&self, resource: &GroupVersionResource) -> Option<Arc<dyn InformerMetrics>> {
-        let (name, provider) = self.metrics.as_ref()?;
+        let (name, provider) = self.options.metrics.as_ref()?;
         let metrics = catch(|| provider.informer_metrics(name, resource));
         metrics.unwrap_or_else(|panic| {
             log::error!("{name} {resource}: the metrics provider {panic}");
@@ -322,20 +327,19 @@ impl Factory {
         one_thread: bool,
     ) -> SharedIndexInformer<T> {
         let resource = &source.resource;
-        let mut reflector = self.reflector.clone();
+        let mut reflector = self.options.reflector.clone();
         reflector.expected_kind = reflector.expected_kind.or(source.kind.clone());
         reflector.shard = scope.selected_shard().cloned().or(reflector.shard);
         // A map by type: each value is the transform of its key's type.
-        let transform = self.transforms.get(&TypeId::of::<T>());
+        let transform = self.options.transforms.get(&TypeId::of::<T>());
         let options = SharedIndexInformerOptions {
             indexers: Indexers::new().with_namespace(),
             reflector,
-            queue: self.queue,
-            recreation_as_delete_and_add: self.recreation_as_delete_and_add,
+            queue: self.options.queue,
+            recreation_as_delete_and_add: self.options.recreation_as_delete_and_add,
             one_thread,
             metrics: self.metrics(resource),
             transform: transform.and_then(|it| it.downcast_ref()).cloned(),
-            ..SharedIndexInformerOptions::default()
         };
         let namespaces = scope.namespaces();
         let part = |namespace: Option<&String>| {
@@ -363,4 +367,4 @@ impl Factory {
 
 unwind_safe!(SharedInformerFactory);
 
-debug_fields!(SharedInformerFactory, this, scope: this.factory.scope);
+debug_fields!(SharedInformerFactory, this, options: this.factory.options);

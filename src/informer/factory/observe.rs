@@ -1,19 +1,21 @@
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
 use super::SharedInformerFactory;
 use crate::base::derive::debug_fields;
 use crate::error::Error;
+use crate::error::{ShutdownError, WaitError};
 use crate::informer::driver::Driver;
 use crate::informer::error::InformerError;
-use crate::informer::handler::{HandlerFuncs, Notification};
+use crate::informer::handler::{HandlerFuncs, Notification, ResourceEventHandler};
 use crate::informer::listener::{HandlerBuffer, HandlerStats};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
 use crate::informer::scope::InformerScope;
 use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::source::Source;
-use crate::informer::wait::{SyncError, SyncOptions};
+use crate::informer::wait::SyncOptions;
 use crate::object::{Deleted, Object, Resource};
 use crate::reflector::{ListerWatcherSource, ReflectorStatus, WatchErrorHandler};
 use crate::stop::{Done, Stop};
@@ -44,13 +46,13 @@ use crate::store::Lister;
 /// server.create("/api/v1/namespaces/default/pods", json!({"metadata": {"name": "web-0"}}))?;
 /// assert_eq!(names.recv()?, "web-0");
 /// assert_eq!(pods.lister().list().len(), 1);
-/// pods.stop();
+/// pods.shut_down(None)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn observe<T: Resource + DeserializeOwned>(
     source: impl ListerWatcherSource + 'static,
 ) -> Observe<T> {
-    let factory = SharedInformerFactory::builder(source).build();
+    let factory = SharedInformerFactory::new(source);
     Observe {
         owns_factory: true,
         ..factory.observe(Source::of::<T>())
@@ -59,11 +61,11 @@ pub fn observe<T: Resource + DeserializeOwned>(
 
 impl SharedInformerFactory {
     /// Observes the objects of a [`Source`], like [`observe`]. Observations with equal sources
-    /// share one informer. Calls of [`informer_of`](Self::informer_of) with an equal source return
+    /// share one informer. Calls of [`informer_for`](Self::informer_for) with an equal source return
     /// the same informer.
     ///
     /// An observation starts its informer automatically. The informer ends with its last
-    /// observation or with the factory. An informer that was also requested with `informer_of`
+    /// observation or with the factory. An informer that was also requested with `informer_for`
     /// stays until the factory ends.
     ///
     /// ```
@@ -75,7 +77,7 @@ impl SharedInformerFactory {
     ///
     /// let server = ApiServer::start()?;
     /// server.create("/api/v1/namespaces/blue/secrets", json!({"metadata": {"name": "a"}}))?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
     /// let secrets = Source::dynamic(GroupVersionResource::new("", "v1", "secrets"))
     ///     .scope(InformerScope::all().namespace("blue"));
     /// let (sender, events) = std::sync::mpsc::channel();
@@ -97,6 +99,7 @@ impl SharedInformerFactory {
             owns_factory: false,
             source,
             observer: HandlerFuncs::new(),
+            on_changed: None,
             on_error: None,
             one_thread: false,
             options: HandlerOptions::default(),
@@ -116,6 +119,7 @@ pub struct Observe<T> {
     owns_factory: bool,
     source: Source<T>,
     observer: HandlerFuncs<T>,
+    on_changed: Option<OnChanged<T>>,
     on_error: Option<WatchErrorHandler>,
     one_thread: bool,
     options: HandlerOptions,
@@ -161,6 +165,36 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         }
     }
 
+    /// Sets a closure that receives all objects: after the initial list, even if it is empty, and after
+    /// changes. It runs after the other closures.
+    ///
+    /// Many changes in quick succession are one call: it comes when no further change is ready, and at
+    /// the latest after about a thousand changes. Use it if your program computes its state from all
+    /// objects, such as the configuration of a proxy or the records of a DNS server.
+    ///
+    /// ```
+    /// use k8s_informer::{Client, Config, Object, observe};
+    /// use k8s_informer_testing::ApiServer;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let (sender, states) = std::sync::mpsc::channel();
+    /// let maps = observe::<ConfigMap>(Client::new(Config::new(server.url()))?)
+    ///     .on_changed(move |maps| sender.send(maps.list_keys()).unwrap())
+    ///     .start()?;
+    /// assert!(states.recv()?.is_empty()); // The initial list.
+    ///
+    /// server.create("/api/v1/namespaces/web/configmaps", json!({"metadata": {"name": "a"}}))?;
+    /// assert_eq!(states.recv()?, ["web/a"]);
+    /// # drop(maps);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_changed(mut self, on_changed: impl FnMut(&Lister<T>) + Send + 'static) -> Self {
+        self.on_changed = Some(Box::new(on_changed));
+        self
+    }
+
     /// Sets a callback for failures to list or watch, for objects that cannot be decoded or stored,
     /// and for objects that an index function fails for.
     ///
@@ -194,11 +228,11 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         self
     }
 
-    /// Runs the observation on [one
+    /// Sets whether the observation runs on [one
     /// thread](crate::informer::SharedIndexInformerOptions::one_thread), and does not share its
     /// informer.
-    pub fn one_thread(mut self) -> Self {
-        self.one_thread = true;
+    pub fn one_thread(mut self, one_thread: bool) -> Self {
+        self.one_thread = one_thread;
         self
     }
 
@@ -211,7 +245,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
 
     /// Sets the name of the observation in logs and in the names of its threads.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.options.name = name.into();
+        self.options.name = Some(name.into());
         self
     }
 
@@ -280,17 +314,61 @@ impl<T: Object + DeserializeOwned> Observe<T> {
             _errors: errors.map(|errors| Box::new(errors) as _),
             has_ended: false,
         };
-        let added = observation
-            .informer
-            .add_handler_with_options(self.observer, self.options);
-        observation.handler = Some(added?);
+        let observer = Observer {
+            funcs: self.observer,
+            lister: observation.lister(),
+            on_changed: self.on_changed,
+        };
+        let informer = &observation.informer;
+        let handler = informer.add_handler_with_options(observer, self.options)?;
+        observation.handler = Some(handler);
         Ok(observation)
     }
 }
 
 debug_fields!(Observe<T>: source, one_thread);
 
-/// A running observation. When it is [stopped](Self::stop) or dropped, it waits until its threads
+type OnChanged<T> = Box<dyn FnMut(&Lister<T>) + Send>;
+
+/// The handler of an observation.
+struct Observer<T> {
+    funcs: HandlerFuncs<T>,
+    lister: Lister<T>,
+    on_changed: Option<OnChanged<T>>,
+}
+
+impl<T: Object> ResourceEventHandler<T> for Observer<T> {
+    fn begin(&mut self, removed: &Stop) {
+        self.funcs.begin(removed);
+    }
+
+    fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
+        ResourceEventHandler::on_add(&mut self.funcs, object, is_in_initial_list);
+    }
+
+    fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
+        ResourceEventHandler::on_update(&mut self.funcs, old, new);
+    }
+
+    fn on_delete(&mut self, gone: &Deleted<T>) {
+        ResourceEventHandler::on_delete(&mut self.funcs, gone);
+    }
+
+    fn on_delete_after(&mut self, last_delivered: &Arc<T>, gone: &Deleted<T>) {
+        self.funcs.on_delete_after(last_delivered, gone);
+    }
+
+    fn after_changes(&mut self, is_synced: bool) {
+        // Before the sync, the cache has only a part of the objects.
+        if let Some(on_changed) = &mut self.on_changed
+            && is_synced
+        {
+            on_changed(&self.lister);
+        }
+    }
+}
+
+/// A running observation. When it is [shut down](Self::shut_down) or dropped, it waits until its threads
 /// have ended. These include the threads of the informer, unless the informer has other users.
 #[must_use = "dropping the value ends the observation"]
 pub struct Observation<T: Object> {
@@ -332,7 +410,7 @@ impl<T: Object + DeserializeOwned> Observation<T> {
         &self,
         options: impl Into<SyncOptions>,
         stop: &Stop,
-    ) -> Result<(), SyncError> {
+    ) -> Result<(), WaitError> {
         self.informer.wait_for(self.synced(), stop, options.into())
     }
 
@@ -378,34 +456,58 @@ impl<T: Object + DeserializeOwned> Observation<T> {
         &self.informer
     }
 
-    /// Ends the observation. When this method returns, the closures are not called any more and the
-    /// threads of the observation have ended. The threads of the informer have ended as well,
-    /// unless the informer has other users. The method waits for a closure that is running.
+    /// Ends the observation. When this method returns `Ok`, the closures are not called any more and
+    /// the threads of the observation have ended. The threads of the informer have ended as well,
+    /// unless the informer has other users. The method waits for a closure that is running, at most
+    /// for `timeout`: a `Duration`, or `None`.
     ///
-    /// If you call it from within a closure, it returns `false` at once. The observation ends as
-    /// soon as the closure returns.
-    pub fn stop(mut self) -> bool {
-        self.end()
+    /// # Errors
+    ///
+    /// - [`ShutdownError::TimedOut`] names the threads that are still running.
+    /// - [`ShutdownError::FromWithin`], immediately, if you call the method from one of the closures.
+    ///
+    /// The observation ends in any case, as soon as the closure returns.
+    pub fn shut_down(mut self, timeout: impl Into<Option<Duration>>) -> Result<(), ShutdownError> {
+        self.end(timeout.into())
     }
 }
 
 impl<T: Object> Observation<T> {
-    fn end(&mut self) -> bool {
+    fn end(&mut self, timeout: Option<Duration>) -> Result<(), ShutdownError> {
         if std::mem::replace(&mut self.has_ended, true) {
-            return true;
+            return Ok(());
         }
-        let handler_ended = self
-            .handler
-            .as_ref()
-            .is_none_or(|handler| self.informer.shut_down_event_handler(handler));
-        let informer_ended = self.factory.unobserve(self.informer.owner());
-        handler_ended && informer_ended && (!self.owns_factory || self.factory.shutdown())
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        // Each step gets the rest of the time, and the error has the whole.
+        let rest = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let whole = |error| match error {
+            ShutdownError::TimedOut { stuck, .. } => ShutdownError::TimedOut {
+                after: timeout.unwrap_or_default(),
+                stuck,
+            },
+            error => error,
+        };
+        // All three begin even if one of them fails.
+        let handler_ended = match &self.handler {
+            Some(handler) => self.informer.shut_down_event_handler(handler, rest()),
+            None => Ok(()),
+        };
+        let informer_ended = self.factory.unobserve(self.informer.owner(), rest());
+        let factory_ended = match self.owns_factory {
+            true => self.factory.shut_down(rest()),
+            false => Ok(()),
+        };
+        handler_ended
+            .and(informer_ended)
+            .and(factory_ended)
+            .map_err(whole)
     }
 }
 
 impl<T: Object> Drop for Observation<T> {
     fn drop(&mut self) {
-        self.end();
+        // Without a timeout, the only error is a drop within a closure, which is logged.
+        let _ = self.end(None);
     }
 }
 

@@ -94,6 +94,10 @@ impl<T, H: ResourceEventHandler<T>> ResourceEventHandler<T> for FilteringHandler
             self.handler.on_delete_after(last_delivered, gone);
         }
     }
+
+    fn after_changes(&mut self, is_synced: bool) {
+        self.handler.after_changes(is_synced);
+    }
 }
 
 debug_fields!(FilteringHandler<T, H>:);

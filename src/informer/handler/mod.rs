@@ -108,6 +108,17 @@ pub trait ResourceEventHandler<T>: Send {
         let _ = last_delivered;
         self.on_delete(object);
     }
+
+    /// Called by a shared informer after one or several notifications, when the next one is not ready
+    /// yet, and at the latest after about a thousand notifications. Also called once when the handler
+    /// has synced, even if the initial list is empty. `is_synced` is false before.
+    ///
+    /// Use it for work that would be too expensive for each notification, such as writing a file with
+    /// the whole content of the cache. A handler that wraps another handler must forward the call.
+    /// client-go has no counterpart.
+    fn after_changes(&mut self, is_synced: bool) {
+        let _ = is_synced;
+    }
 }
 
 impl<T, H: ResourceEventHandler<T> + ?Sized> ResourceEventHandler<T> for Box<H> {
@@ -129,5 +140,9 @@ impl<T, H: ResourceEventHandler<T> + ?Sized> ResourceEventHandler<T> for Box<H> 
 
     fn on_delete_after(&mut self, last_delivered: &Arc<T>, object: &Deleted<T>) {
         (**self).on_delete_after(last_delivered, object);
+    }
+
+    fn after_changes(&mut self, is_synced: bool) {
+        (**self).after_changes(is_synced);
     }
 }

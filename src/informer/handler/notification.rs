@@ -24,6 +24,7 @@ use crate::object::{Deleted, Key, Object, meta_namespace_key};
 /// ```
 #[derive(Debug)]
 #[doc(alias = "addNotification")]
+// Exhaustive: an object appears, changes or goes.
 pub enum Notification<T> {
     /// An object appeared.
     Added {

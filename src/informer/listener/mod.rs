@@ -27,8 +27,7 @@ use crate::time::Clock;
 
 pub use buffer::HandlerBuffer;
 pub(super) use resync::Resync;
-pub use ring_growing::RingGrowing;
-pub(super) use routes::{Inline, Replay};
+pub(super) use routes::{Further, Inline, Replay, Threaded};
 pub use stats::HandlerStats;
 
 /// The events that go to a handler together.
@@ -82,11 +81,11 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         let Stage::New(callee) = std::mem::replace(&mut self.stage, Stage::Ended) else {
             unreachable!("an informer starts once, and each listener with it or later");
         };
-        let runner = Runner {
-            callee: callee.into_inner(),
-            handler: Arc::clone(&self.handler),
-            reclaim: Arc::clone(reclaim),
-        };
+        let runner = Runner::new(
+            callee.into_inner(),
+            Arc::clone(&self.handler),
+            Arc::clone(reclaim),
+        );
         self.stage = Stage::Started(Route::start(delivery, runner, threads)?);
         Ok(())
     }
@@ -125,6 +124,14 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         match self.route() {
             Route::Threaded(route) => route.flush(),
             Route::Inline(_) => {}
+        }
+    }
+
+    /// Returns the route to the threads of the handler, if it has any.
+    pub(super) fn threaded(&self) -> Option<&Arc<Threaded<T>>> {
+        match &self.stage {
+            Stage::Started(Route::Threaded(route)) => Some(route),
+            Stage::Started(Route::Inline(_)) | Stage::New(_) | Stage::Ended => None,
         }
     }
 

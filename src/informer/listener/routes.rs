@@ -52,7 +52,7 @@ impl<T: Send + Sync + 'static> Route<T> {
 /// Dropping the route closes the add channel. The pop thread then returns immediately and drops the
 /// waiting events (SP12), which closes the next channel. The run thread finishes its current call,
 /// drops the rest of its batch, and ends.
-pub(super) struct Threaded<T> {
+pub(crate) struct Threaded<T> {
     handler: Arc<Handler>,
     /// To the pop thread.
     add: Sender<Batch<T>>,
@@ -98,7 +98,7 @@ impl<T: Send + Sync + 'static> Threaded<T> {
         let handler = Arc::clone(&runner.handler);
         let owner = handler.owner;
         let reclaim = Arc::clone(&runner.reclaim);
-        let Callee { stacks, buffer, .. } = runner.callee;
+        let Callee { stacks, buffer, .. } = *runner.callee();
         let route = Self {
             handler: Arc::clone(&handler),
             add,
@@ -161,6 +161,16 @@ impl<T> Threaded<T> {
         match added.sent_by {
             // The threads end only after the listener has been removed, and then nothing is added.
             SentBy::Adder => drop(self.send(std::mem::take(&mut added.events))),
+            SentBy::Replay => {}
+        }
+    }
+
+    /// Lets the run thread look whether the handler has synced: an empty initial list has no event.
+    /// During a replay, the thread that sends it does this afterwards.
+    pub(crate) fn wake(&self) {
+        let added = self.added.lock();
+        match added.sent_by {
+            SentBy::Adder => drop(self.send(Vec::new())),
             SentBy::Replay => {}
         }
     }
@@ -277,9 +287,11 @@ fn pop<T>(
 ) {
     let counters = &handler.counters;
     let (mut dropped_initial_adds, mut batches) = (0, 0);
+    // Whether a batch without events waits for the run thread.
+    let mut wakes = false;
     loop {
         // Events stay in the buffer until the run thread takes them, so they can still be merged.
-        let added = if buffer.len() == 0 && dropped_initial_adds == 0 {
+        let added = if buffer.len() == 0 && dropped_initial_adds == 0 && !wakes {
             // The run thread has received all batches: from now on, a batch may skip this thread.
             in_pop.fetch_sub(batches, Ordering::Release);
             batches = 0;
@@ -297,6 +309,7 @@ fn pop<T>(
                     dropped_initial_adds: std::mem::take(&mut dropped_initial_adds),
                     events: buffer.read(BATCH),
                 };
+                wakes = false;
                 let taken = run_batch.events.len();
                 // The run thread has noticed the removal of the handler first.
                 if let Err(unsent) = ready.send(next, run_batch) {
@@ -311,6 +324,7 @@ fn pop<T>(
         // The handler was removed, or the informer has stopped.
         let Some(notifications) = added else { break };
         batches += 1;
+        wakes |= notifications.is_empty();
         for notification in notifications {
             if let Some(merged) = buffer.write(notification) {
                 counters.merged(merged.events);
@@ -331,14 +345,24 @@ fn pop<T>(
 /// The run thread: receives from the next channel and calls the handler, one event at a time (SP9).
 fn run<T>(run_batches: &Receiver<RunBatch<T>>, mut runner: Runner<T>) {
     runner.begin();
-    for RunBatch {
+    let mut received = run_batches.recv().ok();
+    while let Some(RunBatch {
         dropped_initial_adds,
         events,
-    } in run_batches
+    }) = received
+        && runner.deliver(dropped_initial_adds, events)
     {
-        if !runner.deliver(dropped_initial_adds, events) {
-            break;
-        }
+        // A sender that has more waits in its send.
+        received = match run_batches.try_recv() {
+            Ok(ready) => {
+                runner.after_many_changes();
+                Some(ready)
+            }
+            Err(_) => {
+                runner.after_changes();
+                run_batches.recv().ok()
+            }
+        };
     }
     runner.end();
 }
@@ -355,6 +379,15 @@ struct Waiting<T> {
     /// The events that have been added but not delivered.
     events: Batch<T>,
     calls: Calls<T>,
+}
+
+/// Whether further events follow at once after those that an [`Inline`] route delivers.
+#[derive(Clone, Copy)]
+pub(crate) enum Further {
+    /// They may be in the queue of the informer.
+    MayBeReady,
+    /// They are still on the connection.
+    NotReady,
 }
 
 /// The calls of a handler. The thread that calls it owns the [`Runner`] meanwhile.
@@ -396,12 +429,16 @@ impl<T> Inline<T> {
         self.handler.counters.set_buffered(waiting.events.len());
     }
 
-    /// Whether the handler has not received all added events, or has not begun.
-    pub(crate) fn has_work(&self) -> bool {
+    /// Whether the handler has not received all added events, or has not begun. If no event is ready
+    /// after them, also whether `after_changes` is due.
+    pub(crate) fn has_work(&self, further: Further) -> bool {
         let waiting = self.waiting.lock();
-        match waiting.calls {
+        match &waiting.calls {
             Calls::New(_) => true,
-            Calls::Ready(_) => !waiting.events.is_empty(),
+            Calls::Ready(runner) => match further {
+                Further::MayBeReady => !waiting.events.is_empty(),
+                Further::NotReady => !waiting.events.is_empty() || runner.has_changes(),
+            },
             // The thread in the handler has the lock of the calls. So this is another thread, and no
             // event is added meanwhile, except after the stop, when none is delivered.
             Calls::Running => false,
@@ -409,9 +446,9 @@ impl<T> Inline<T> {
         }
     }
 
-    /// Calls the handler with the added events. The caller has the lock of the calls, so no other
-    /// thread is in the handler.
-    pub(crate) fn deliver(&self) {
+    /// Calls the handler with the added events, and `after_changes` if it is due. The caller has the
+    /// lock of the calls, so no other thread is in the handler.
+    pub(crate) fn deliver(&self, further: Further) {
         // Take the handler and the events, because a call may take long. A removal by another thread
         // must not wait for it, nor the changes that are distributed after the stop.
         let (calls, events) = {
@@ -442,6 +479,10 @@ impl<T> Inline<T> {
                 Calls::Ended => unreachable!("it was not ended when its events were taken"),
             };
             runner.deliver(0, events);
+            match further {
+                Further::MayBeReady => runner.after_many_changes(),
+                Further::NotReady => runner.after_changes(),
+            }
             runner
         });
 

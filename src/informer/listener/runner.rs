@@ -12,14 +12,39 @@ const MANY: usize = 1024;
 /// A call of a handler counts as slow if it takes longer than this.
 const SLOW: Duration = Duration::from_millis(100);
 
+/// `after_changes` of a handler is called after this number of events even if more are ready.
+const MANY_CHANGES: usize = 1024;
+
 /// Calls a handler. At most one thread has it at a time.
 pub(super) struct Runner<T> {
-    pub(super) callee: Callee<T>,
+    callee: Callee<T>,
     pub(super) handler: Arc<Handler>,
     pub(super) reclaim: Arc<ReclaimQueue<T>>,
+    /// The number of events since the last call of `after_changes`.
+    changes: usize,
+    /// Whether `after_changes` was called since the handler has synced.
+    reported_sync: bool,
 }
 
 impl<T> Runner<T> {
+    pub(super) fn new(
+        callee: Callee<T>,
+        handler: Arc<Handler>,
+        reclaim: Arc<ReclaimQueue<T>>,
+    ) -> Self {
+        Self {
+            callee,
+            handler,
+            reclaim,
+            changes: 0,
+            reported_sync: false,
+        }
+    }
+
+    pub(super) fn callee(&self) -> &Callee<T> {
+        &self.callee
+    }
+
     /// Calls `begin` of the handler. Comes before [`deliver`](Self::deliver), and happens once.
     pub(super) fn begin(&mut self) {
         let Self {
@@ -37,7 +62,10 @@ impl<T> Runner<T> {
             callee,
             handler,
             reclaim,
+            changes,
+            ..
         } = self;
+        *changes += events.len();
         let Handler {
             counters, tracker, ..
         } = &**handler;
@@ -80,6 +108,32 @@ impl<T> Runner<T> {
         }
         drop_each(events, &**handler);
         !handler.removed.is_stopped()
+    }
+
+    /// Whether there were events since the last call of `after_changes`, or the sync of the handler.
+    pub(super) fn has_changes(&self) -> bool {
+        self.changes > 0 || !self.reported_sync && self.handler.synced().is_done()
+    }
+
+    /// Calls `after_changes` of the handler if there were any. Call this when no event is ready.
+    pub(super) fn after_changes(&mut self) {
+        if !self.has_changes() || self.handler.removed.is_stopped() {
+            return;
+        }
+        let handler = &self.handler;
+        let is_synced = handler.synced().is_done();
+        (self.changes, self.reported_sync) = (0, is_synced);
+        if let Err(panic) = panic::catch(|| self.callee.handler.after_changes(is_synced)) {
+            log::error!("{handler}: `after_changes` {panic}");
+        }
+    }
+
+    /// Like [`after_changes`](Self::after_changes), if there were many. Call this when more events are
+    /// ready: they may never end.
+    pub(super) fn after_many_changes(&mut self) {
+        if self.changes >= MANY_CHANGES {
+            self.after_changes();
+        }
     }
 
     /// Drops the handler, after its last call.

@@ -4,7 +4,8 @@ use super::*;
 use crate::base::digest::Digest;
 use crate::entry::Gaps;
 use crate::object::DynamicObject;
-use crate::queue::{DeltaFifo, PopError, Queue, RealFifo};
+use crate::queue::{DeltaFifo, DeltaFifoOptions, Origin, PopError, Queue, RealFifo};
+use crate::resource_version::ResourceVersion;
 use crate::store::{IndexFunc, Indexers, ReflectorStore, Transform};
 
 fn object(name: &str, version: &str) -> Arc<DynamicObject> {
@@ -36,23 +37,23 @@ fn text(event: &Notification<DynamicObject>, sync: bool) -> String {
 fn process<T: Object>(
     part: &CachePart<T>,
     deltas: &Deltas<T>,
-    initial: bool,
+    origin: Origin,
     notify: &mut Notify<'_, T>,
 ) -> Result<(), ProcessError> {
     let batch = || batch_of(std::slice::from_ref(deltas));
     let reports = &mut Reports::default();
-    part.process(batch, Order::OneByOne, initial, None, notify, reports)
+    part.process(batch, Order::OneByOne, origin, None, notify, reports)
 }
 
 /// Processes several items together.
 fn process_together<T: Object>(
     part: &CachePart<T>,
     items: &[Deltas<T>],
-    initial: bool,
+    origin: Origin,
     notify: &mut Notify<'_, T>,
 ) -> Result<(), ProcessError> {
     let (batch, reports) = (|| batch_of(items), &mut Reports::default());
-    part.process(batch, Order::Together, initial, None, notify, reports)
+    part.process(batch, Order::Together, origin, None, notify, reports)
 }
 
 /// Processes all queued items and returns the notifications.
@@ -62,8 +63,8 @@ fn process_all(
 ) -> Vec<String> {
     let (part, mut delivered) = (CachePart::new(Arc::clone(store), None, false), Vec::new());
     queue.close();
-    let mut process = |deltas: &Deltas<DynamicObject>, initial| {
-        process(&part, deltas, initial, &mut |_, event, sync| {
+    let mut process = |deltas: &Deltas<DynamicObject>, origin| {
+        process(&part, deltas, origin, &mut |_, event, sync| {
             delivered.push(text(&event, sync));
         })?;
         Ok(())
@@ -76,16 +77,19 @@ fn process_all(
 fn k4_object_is_stored_under_its_queued_key() {
     let store = Arc::new(Indexer::for_objects());
     let rename = Transform::new(|_| Ok::<_, String>(object("same", "1")));
-    let queue = DeltaFifo::builder(Accessor::object())
+    let options = DeltaFifoOptions::new()
         .known_objects(store.clone())
         .transform(rename);
-    let queue = queue.build();
+    let queue = DeltaFifo::with_options(Accessor::object(), options);
     queue
-        .replace(vec![object("a", "1"), object("b", "1")], "1")
+        .replace(
+            vec![object("a", "1"), object("b", "1")],
+            ResourceVersion::new("1"),
+        )
         .unwrap();
     queue.delete(Deleted::Final(object("a", "2"))).unwrap();
     process_all(&queue, &store);
-    assert_eq!(store.list_keys(), ["b".into()]);
+    assert_eq!(store.list_keys(), ["b"]);
 }
 
 #[test]
@@ -95,15 +99,16 @@ fn queue_and_store_share_the_key_allocation() {
     queue.add(object("a", "1")).unwrap();
     let queued = queue.list_keys().remove(0);
     process_all(&queue, &store);
-    assert!(Arc::ptr_eq(&queued, &store.list_keys()[0]));
+    let stored = store.list_keys().remove(0);
+    assert!(std::ptr::eq(&*queued, &*stored), "the same text in memory");
 }
 
 #[test]
 fn i17_queued_states_of_one_version_are_compared_by_content() {
     let store = Arc::new(Indexer::for_objects());
     store.add(object("a", "4")).unwrap();
-    let queue = DeltaFifo::builder(Accessor::object()).known_objects(store.clone());
-    let queue = queue.build();
+    let options = DeltaFifoOptions::new().known_objects(store.clone());
+    let queue = DeltaFifo::with_options(Accessor::object(), options);
     let entry = |content: &str| Entry {
         key: "a".into(),
         version: ResourceVersion::new("5"),
@@ -136,13 +141,13 @@ fn p6_p7_list_is_stored_before_notifications() {
         object("new version", "4"),
         object("same", "1"),
     ];
-    queue.replace(list, "7").unwrap();
+    queue.replace(list, ResourceVersion::new("7")).unwrap();
     let expected = ["-gone", "+added@5", "new version@1>4", "same@1>1="];
     let deltas = queue.list().remove(0);
     let mut seen = |_, _, _| assert_eq!(store.len(), 3);
     let part = CachePart::new(Arc::clone(&store), None, false);
-    process(&part, &deltas, false, &mut seen).unwrap();
-    assert_eq!(store.resource_version(), "7");
+    process(&part, &deltas, Origin::Later, &mut seen).unwrap();
+    assert_eq!(store.resource_version(), ResourceVersion::new("7"));
 
     let store = Arc::new(Indexer::for_objects());
     store
@@ -150,7 +155,7 @@ fn p6_p7_list_is_stored_before_notifications() {
             ["gone", "same", "new version"]
                 .map(|name| object(name, "1"))
                 .into(),
-            "1",
+            ResourceVersion::new("1"),
         )
         .unwrap();
     assert_eq!(process_all(&queue, &store), expected);
@@ -161,12 +166,15 @@ fn p6_duplicate_key_in_list_is_delivered_once() {
     let store = Arc::new(Indexer::for_objects());
     let queue = RealFifo::new(Accessor::object());
     queue
-        .replace(vec![object("a", "1"), object("a", "2")], "7")
+        .replace(
+            vec![object("a", "1"), object("a", "2")],
+            ResourceVersion::new("7"),
+        )
         .unwrap();
     queue
         .replace(
             vec![object("b", "3"), object("a", "4"), object("b", "5")],
-            "8",
+            ResourceVersion::new("8"),
         )
         .unwrap();
     assert_eq!(process_all(&queue, &store), ["+a@2", "+b@5", "a@2>4"]);
@@ -191,12 +199,14 @@ fn p9_object_without_key_does_not_affect_others() {
         CachePart::new(Arc::clone(&store), None, false),
     );
     let pop = |objects: &[Arc<DynamicObject>]| {
-        queue.replace(objects.to_vec(), "7").unwrap();
+        queue
+            .replace(objects.to_vec(), ResourceVersion::new("7"))
+            .unwrap();
         let mut delivered = Vec::new();
         let mut notify = |key: Key, _: Notification<DynamicObject>, _: bool| {
             delivered.push(key.to_string());
         };
-        let popped = queue.pop(&mut |deltas, initial| process(&part, deltas, initial, &mut notify));
+        let popped = queue.pop(&mut |deltas, origin| process(&part, deltas, origin, &mut notify));
         delivered.sort();
         (delivered, store.len(), popped.is_ok())
     };
@@ -221,10 +231,10 @@ fn p4_p5_bookmark_reaches_store_full_resync_reaches_handlers() {
     let store = Arc::new(Indexer::for_objects());
     store.add(object("a", "1")).unwrap();
     let queue = RealFifo::new(Accessor::object());
-    queue.bookmark("9").unwrap();
+    queue.bookmark(ResourceVersion::new("9")).unwrap();
     queue.resync().unwrap();
     assert_eq!(process_all(&queue, &store), ["a@1>1="]);
-    assert_eq!(store.resource_version(), "9");
+    assert_eq!(store.resource_version(), ResourceVersion::new("9"));
 }
 
 /// Returns a cache with these objects. From version 2 on, its index function fails on "bad" and
@@ -237,7 +247,10 @@ fn picky(names: &[&str]) -> Arc<Indexer<DynamicObject>> {
     });
     let store = Indexer::new(Accessor::object(), Indexers::new().with("version", picky));
     store
-        .replace(names.iter().map(|name| object(name, "1")).collect(), "1")
+        .replace(
+            names.iter().map(|name| object(name, "1")).collect(),
+            ResourceVersion::new("1"),
+        )
         .unwrap();
     Arc::new(store)
 }
@@ -258,7 +271,7 @@ fn process_batch(
 ) -> (Option<String>, Vec<String>) {
     let mut delivered = Vec::new();
     let part = CachePart::new(Arc::clone(store), None, false);
-    let processed = process_together(&part, batch, true, &mut |_, event, sync| {
+    let processed = process_together(&part, batch, Origin::InitialList, &mut |_, event, sync| {
         // P11: the whole batch is in the cache before the first notification.
         for delta in batch.iter().flat_map(|deltas| deltas.iter()) {
             if let Delta::Added(entry) = delta {
@@ -305,14 +318,16 @@ fn unindexed_objects_of_a_batch_are_cached_and_delivered() {
         "the old state of \"bad\" is not found either"
     );
     let unindexed = store.unindexed("version").unwrap();
-    assert_eq!(unindexed, ["bad".into(), "worse".into()]);
+    assert_eq!(unindexed, ["bad", "worse"]);
 }
 
 #[test]
 fn p10_p12_batch_rejects_changes_without_single_object() {
     let queue = RealFifo::new(Accessor::object());
-    queue.replace(vec![object("listed", "2")], "2").unwrap();
-    queue.bookmark("9").unwrap();
+    queue
+        .replace(vec![object("listed", "2")], ResourceVersion::new("2"))
+        .unwrap();
+    queue.bookmark(ResourceVersion::new("9")).unwrap();
     queue.resync().unwrap();
     let store = picky(&["b"]);
     let mut all = queue.list();
@@ -323,7 +338,7 @@ fn p10_p12_batch_rejects_changes_without_single_object() {
     assert_eq!(delivered, ["+a@2"]);
     assert_eq!(
         store.resource_version(),
-        "2",
+        ResourceVersion::new("2"),
         "the version of `a`, not of the bookmark"
     );
 }
@@ -333,7 +348,9 @@ fn c4_batches_deliver_the_same_events_as_single_pops() {
     for batches in [true, false] {
         let store = picky(&[]);
         let queue = RealFifo::new(Accessor::object());
-        queue.replace(vec![object("a", "1")], "1").unwrap();
+        queue
+            .replace(vec![object("a", "1")], ResourceVersion::new("1"))
+            .unwrap();
         for (name, version) in [("a", "2"), ("b", "3"), ("bad", "4"), ("a", "5"), ("c", "6")] {
             queue.update(object(name, version)).unwrap();
         }
@@ -346,12 +363,11 @@ fn c4_batches_deliver_the_same_events_as_single_pops() {
         let notify = |_: Key, event: Notification<DynamicObject>, sync: bool| {
             delivered.borrow_mut().push(text(&event, sync));
         };
-        let mut one =
-            |deltas: &Deltas<_>, initial| process(&part, deltas, initial, &mut { notify });
+        let mut one = |deltas: &Deltas<_>, origin| process(&part, deltas, origin, &mut { notify });
         let (mut pops, mut most) = (0, 0);
         loop {
-            let mut many = |deltas: &[Deltas<_>], initial| {
-                process_together(&part, deltas, initial, &mut { notify })
+            let mut many = |deltas: &[Deltas<_>], origin| {
+                process_together(&part, deltas, origin, &mut { notify })
             };
             let popped = if batches {
                 queue
@@ -418,10 +434,12 @@ fn part_knows_exactly_the_cached_objects_of_its_namespace() {
     let queue = RealFifo::new(Accessor::object());
     let mut notify = |_: Key, _: Notification<DynamicObject>, _: bool| {};
     let mut pop = |queue: &RealFifo<DynamicObject>| {
-        queue.pop(&mut |deltas, initial| process(&part, deltas, initial, &mut notify))
+        queue.pop(&mut |deltas, origin| process(&part, deltas, origin, &mut notify))
     };
     let list = ["n/a", "n/b", "n/bad"].map(|key| in_namespace(key, "1"));
-    queue.replace(list.into(), "7").unwrap();
+    queue
+        .replace(list.into(), ResourceVersion::new("7"))
+        .unwrap();
     pop(&queue).unwrap();
     check(&["n/a", "n/b", "n/bad"]);
     queue
@@ -440,7 +458,7 @@ fn part_knows_exactly_the_cached_objects_of_its_namespace() {
         queue.add(in_namespace(key, "11")).unwrap();
     }
     let batch = queue.list();
-    process_together(&part, &batch, false, &mut |_, _, _| {}).unwrap();
+    process_together(&part, &batch, Origin::Later, &mut |_, _, _| {}).unwrap();
     check(&["n/bad", "n/c", "n/d", "n/e"]);
     assert!(store.get_by_key("other/before").is_some());
 }
@@ -461,7 +479,9 @@ fn index_functions_of_a_list_run_before_its_first_write() {
     let part = CachePart::new(Arc::clone(&indexer), Some("n"), false);
     let queue = RealFifo::new(Accessor::object());
     let list = (0..2 * STEP + 1).map(|at| in_namespace(&format!("n/{at}"), "1"));
-    queue.replace(list.collect(), "7").unwrap();
+    queue
+        .replace(list.collect(), ResourceVersion::new("7"))
+        .unwrap();
     let mut notify = |_, _, _| {
         assert_eq!(
             indexer.len(),
@@ -470,7 +490,7 @@ fn index_functions_of_a_list_run_before_its_first_write() {
         );
     };
     queue
-        .pop(&mut |deltas, initial| process(&part, deltas, initial, &mut notify))
+        .pop(&mut |deltas, origin| process(&part, deltas, origin, &mut notify))
         .unwrap();
     assert_eq!(indexer.by_index("len", "0").unwrap().len(), 2 * STEP + 1);
 }
@@ -526,16 +546,16 @@ fn accessor_panics_of_transformed_objects_lose_no_notification() {
     let in_one_list = RealFifo::new(Accessor::object());
     // The first round adds the objects. The others update them.
     for queue in [&one_by_one as &dyn Queue<Touchy>, &one_by_one, &in_one_list] {
-        queue.replace(objects(), "7").unwrap();
+        queue.replace(objects(), ResourceVersion::new("7")).unwrap();
         let mut delivered = Vec::new();
         let notify = RefCell::new(|key: Key, _: Notification<Touchy>, _: bool| {
             delivered.push(key.to_string());
         });
-        let mut batch = |batch: &[Deltas<Touchy>], initial| {
-            process_together(&part, batch, initial, &mut *notify.borrow_mut())
+        let mut batch = |batch: &[Deltas<Touchy>], origin| {
+            process_together(&part, batch, origin, &mut *notify.borrow_mut())
         };
-        let mut one = |deltas: &Deltas<Touchy>, initial| {
-            process(&part, deltas, initial, &mut *notify.borrow_mut())
+        let mut one = |deltas: &Deltas<Touchy>, origin| {
+            process(&part, deltas, origin, &mut *notify.borrow_mut())
         };
         queue.pop_batch(&mut batch, &mut one).unwrap();
         delivered.sort();

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use super::{Lifecycle, Shared, SharedIndexInformer, Started};
 use crate::base::sync::atomic::Ordering;
 use crate::base::threads::Owner;
+use crate::error::ShutdownError;
+use crate::informer::delivery::Delivery;
 use crate::informer::error::InformerError;
 use crate::informer::handler::{HandlerFuncs, ResourceEventHandler};
 use crate::informer::listener::{Callee, Handler, ProcessorListener, Resync};
@@ -77,10 +79,8 @@ impl<T: Object> SharedIndexInformer<T> {
             indexer, processor, ..
         } = &*self.shared;
         let number = self.shared.next_handler.fetch_add(1, Ordering::Relaxed);
-        let name: Arc<str> = match options.name.as_str() {
-            "" => format!("handler-{number}").into(),
-            name => name.into(),
-        };
+        let name = options.name.unwrap_or_else(|| format!("handler-{number}"));
+        let name: Arc<str> = name.into();
         let clock = Arc::clone(&self.shared.lifecycle.lock().options.reflector.clock);
         // Call the clock after the unlock, because it is user code.
         let now = clock.now();
@@ -119,15 +119,20 @@ impl<T: Object> SharedIndexInformer<T> {
         let started = lifecycle.started;
         // Other handlers, and calls that need these locks, do not wait for the initial list.
         drop(lifecycle);
-        if let Some(replay) = replay {
-            replay.send();
-        } else {
-            self.deliver_soon(&handler, started, warnings);
-        }
         // If the informer has synced, the whole initial list of this handler has been added above.
         // Otherwise [`Shared::set_synced`] marks the handler when the queues have synced.
-        if self.has_synced() {
-            handler.set_upstream_synced();
+        let has_synced = || self.has_synced();
+        if let Some(replay) = replay {
+            replay.send();
+            if has_synced() {
+                handler.set_upstream_synced();
+                processor.wake();
+            }
+        } else {
+            if has_synced() {
+                handler.set_upstream_synced();
+            }
+            self.deliver_soon(&handler, started, warnings);
         }
         Ok(HandlerRegistration {
             informer: self.shared.state.owner,
@@ -191,10 +196,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// running call. It also works for a handler that was removed before, and before the informer
     /// runs.
     ///
-    /// If you call this method from within the handler, or from a callback that the handler waits
-    /// for, it removes the handler, logs a warning and returns `false` without waiting. For a
-    /// handler of another informer, it does nothing and returns `false`. client-go's
-    /// `ShutDownEventHandler`.
+    /// `timeout` limits the wait: a `Duration`, or `None`. client-go's `ShutDownEventHandler`.
     ///
     /// ```
     /// use k8s_informer::handler::HandlerFuncs;
@@ -205,31 +207,57 @@ impl<T: Object> SharedIndexInformer<T> {
     /// let nothing = Arc::new(ScriptedListerWatcher::new([]));
     /// let informer = SharedIndexInformer::<DynamicObject>::new(nothing, Default::default());
     /// let handler = informer.add_handler(HandlerFuncs::new())?;
-    /// assert!(informer.shut_down_event_handler(&handler));
+    /// informer.shut_down_event_handler(&handler, None)?;
     /// assert!(handler.ended().is_done());
-    /// # Ok::<(), k8s_informer::informer::InformerError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn shut_down_event_handler(&self, registration: &HandlerRegistration) -> bool {
-        self.remove_event_handler(registration);
+    ///
+    /// # Errors
+    ///
+    /// - [`ShutdownError::TimedOut`] if a call of the handler takes longer than the timeout.
+    /// - [`ShutdownError::FromWithin`], immediately, if you call the method from within the handler,
+    ///   or from a callback that the handler waits for.
+    ///
+    /// The handler is removed in these cases as well.
+    ///
+    /// - [`ShutdownError::NotFound`] if the handler belongs to another informer, which keeps it.
+    pub fn shut_down_event_handler(
+        &self,
+        registration: &HandlerRegistration,
+        timeout: impl Into<Option<Duration>>,
+    ) -> Result<(), ShutdownError> {
+        let timeout = timeout.into();
+        let name = registration.name();
         if registration.informer != self.shared.state.owner {
-            return false;
+            return Err(ShutdownError::NotFound {
+                name: name.to_owned(),
+            });
         }
+        self.remove_event_handler(registration);
         let (ended, owner) = (registration.ended(), registration.handler.owner);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         // Another thread may be in the handler's destructor, so also a callback of the informer waits.
-        let wait = || ended.wait_until(None, &Stop::never());
-        if ended.is_done() || Owner::wait_for(&[owner], wait).is_some() {
-            return true;
-        }
-        let callback = match owner.is_current() {
-            true => "its own callback",
-            false => "a callback that it waits for",
+        let wait = || ended.wait_until(deadline, &Stop::never());
+        let has_ended = match ended.is_done() {
+            true => Some(true),
+            false => Owner::wait_for(&[owner], wait),
         };
-        log::warn!(
-            "{}: handler {:?} was shut down from {callback}: removed, but not waiting for its thread",
-            self.name(),
-            registration.name()
-        );
-        false
+        match has_ended {
+            Some(true) => Ok(()),
+            Some(false) => Err(ShutdownError::TimedOut {
+                after: timeout.unwrap_or_default(),
+                stuck: match self.shared.state.delivery() {
+                    Delivery::Threads => vec![format!("{name} run")],
+                    // One of these calls the handler.
+                    Delivery::Inline => self.running_thread_names(),
+                },
+            }),
+            None => {
+                let error = ShutdownError::FromWithin;
+                log::warn!("{}: handler {name:?}: {error}", self.name());
+                Err(error)
+            }
+        }
     }
 
     /// Returns the resync period for a handler with this requested period: zero for no resyncs,

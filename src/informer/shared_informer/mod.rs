@@ -21,6 +21,7 @@ use crate::base::derive::{clone_fields, debug_fields, unwind_safe};
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::threads::Owner;
+use crate::error::Error;
 use crate::metrics;
 use crate::object::{Accessor, Object};
 use crate::queue::Watermark;
@@ -226,12 +227,12 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         sources: Vec<NamespaceSource>,
         mut options: SharedIndexInformerOptions<T>,
     ) -> Self {
-        let name: Arc<str> = match options.reflector.name.as_str() {
-            "" => {
-                let names: Vec<_> = sources.iter().map(|source| source.name("")).collect();
+        let name: Arc<str> = match options.reflector.name.as_deref() {
+            None => {
+                let names: Vec<_> = sources.iter().map(|source| source.name(None)).collect();
                 names.join(", ").into()
             }
-            name => name.into(),
+            Some(name) => name.into(),
         };
         let mut indexer = Indexer::new(Accessor::object(), std::mem::take(&mut options.indexers));
         if let Some(metrics) = &options.metrics {
@@ -278,11 +279,11 @@ impl NamespaceSource {
 
     /// Returns the name of this source: the name of the informer, with the namespace if it is one of
     /// several.
-    fn name(&self, informer: &str) -> String {
+    fn name(&self, informer: Option<&str>) -> String {
         match (informer, self.separate_namespace()) {
-            ("", _) => self.lister_watcher.description(),
-            (name, None) => name.to_owned(),
-            (name, Some(namespace)) => format!("{name} in {namespace}"),
+            (None, _) => self.lister_watcher.description(),
+            (Some(name), None) => name.to_owned(),
+            (Some(name), Some(namespace)) => format!("{name} in {namespace}"),
         }
     }
 }
@@ -379,7 +380,11 @@ impl<T: Object> SharedIndexInformer<T> {
     /// # Errors
     ///
     /// Fails if the informer has started.
-    pub fn set_watch_error_handler(&self, handler: WatchErrorHandler) -> Result<(), InformerError> {
+    pub fn set_watch_error_handler(
+        &self,
+        handler: impl Fn(&Error) + Send + Sync + 'static,
+    ) -> Result<(), InformerError> {
+        let handler: WatchErrorHandler = Arc::new(handler);
         let mut lifecycle = self.before_start()?;
         let replaced = lifecycle
             .options

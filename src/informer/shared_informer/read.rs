@@ -8,10 +8,11 @@ use serde::de::DeserializeOwned;
 use super::{NamespaceSource, Running, SharedIndexInformer};
 use crate::base::sync::atomic::Ordering;
 use crate::error::Error;
+use crate::error::{Unsynced, WaitError};
 use crate::informer::any_informer::{self, AnyInformer, Awaited, InformerState};
 use crate::informer::driver::Driver;
 use crate::informer::error::InformerError;
-use crate::informer::wait::{SyncError, SyncOptions, Unsynced};
+use crate::informer::wait::SyncOptions;
 use crate::object::Object;
 use crate::reflector::{ReflectorState, ReflectorStatus};
 use crate::resource_version::ResourceVersion;
@@ -130,18 +131,14 @@ impl<T: Object> SharedIndexInformer<T> {
     }
 
     /// Returns the resource version that the reflector has seen last. The cache may be behind it.
-    /// The version is empty before the first list.
+    /// `None` before the first list.
     ///
-    /// With several namespaces, the result is the lowest of their versions. It is empty while a
+    /// With several namespaces, the result is the lowest of their versions. It is `None` while a
     /// namespace has no version, and if the versions cannot be compared.
-    pub fn last_sync_resource_version(&self) -> String {
-        ResourceVersion::text(self.last_sync_version().as_ref())
-    }
-
-    fn last_sync_version(&self) -> Option<ResourceVersion> {
+    pub fn last_sync_resource_version(&self) -> Option<ResourceVersion> {
         let running = self.running();
         ResourceVersion::lowest(
-            running.map(|(_, running)| running.state.reflector.last_sync_version()),
+            running.map(|(_, running)| running.state.reflector.last_sync_resource_version()),
         )
     }
 
@@ -161,7 +158,7 @@ impl<T: Object> SharedIndexInformer<T> {
         let all = self.running().map(|(_, running)| running.status());
         let mut status = all.reduce(combine).unwrap_or_default();
         if self.shared.sources.len() > 1 {
-            status.resource_version = self.last_sync_version();
+            status.resource_version = self.last_sync_resource_version();
         }
         status
     }
@@ -213,7 +210,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         &self,
         options: impl Into<SyncOptions>,
         stop: &Stop,
-    ) -> Result<(), SyncError> {
+    ) -> Result<(), WaitError> {
         self.wait_for(self.synced(), stop, options.into())
     }
 
@@ -224,7 +221,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         synced: &Done,
         stop: &Stop,
         options: SyncOptions,
-    ) -> Result<(), SyncError> {
+    ) -> Result<(), WaitError> {
         let awaited = Awaited {
             informer: Arc::new(self.clone()),
             synced: synced.clone(),
@@ -285,6 +282,13 @@ impl<T: Object + DeserializeOwned> AnyInformer for SharedIndexInformer<T> {
     }
 
     fn running_threads(&self) -> Vec<String> {
+        self.running_thread_names()
+    }
+}
+
+impl<T: Object> SharedIndexInformer<T> {
+    /// Returns the names of the threads that have not ended; see [`AnyInformer::running_threads`].
+    pub(super) fn running_thread_names(&self) -> Vec<String> {
         if self.is_stopped() {
             return self.shared.processor.running_threads();
         }

@@ -19,7 +19,7 @@ use crate::informer::queue::InformerQueue;
 use crate::log;
 use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
-use crate::queue::{Delta, Deltas, ProcessError, Queue, Watermark};
+use crate::queue::{Delta, Deltas, Origin, ProcessError, Queue};
 use crate::reflector::{InformerHooks, Outlook, Reflector};
 use crate::stop::{Stop, Stopper, Subscription};
 
@@ -59,8 +59,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         // From here on, a failure ends the informer.
         let end = EndGuard(Arc::clone(&self.shared));
         let pipelines = self.start(lifecycle)?;
-        // Subscribe after `lifecycle` has been unlocked: if a queue has already synced, the
-        // callbacks run during this call.
+        // Subscribe after `lifecycle` has been unlocked: without sources, the informer is synced
+        // now, and the callbacks run during this call.
         let synced = self.until_synced(&pipelines);
         // A pipeline that fails stops the others, so the calls of their handlers must end as well.
         let stop = stop.child();
@@ -148,14 +148,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             metrics,
             Arc::clone(&options.reflector.clock),
         );
-        // Get the watermark from the inner queue, so that a wrapper does not have to forward
-        // `processed`.
-        let watermark = queue.processed().unwrap_or_else(Watermark::new);
-        let queue = match &options.wrap_queue {
-            Some(wrap) => wrap(queue),
-            None => queue,
-        };
-        let name: Arc<str> = of_source.name(&options.reflector.name).into();
+        let name: Arc<str> = of_source.name(options.reflector.name.as_deref()).into();
         let reflector = self.reflector(source, &name, Arc::clone(&queue), options);
         let delivery = shared.state.delivery();
         let outlet = Box::new(CacheOutlet {
@@ -174,6 +167,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             // Change by change, so that the cache is not ahead of the handlers.
             Delivery::Inline => Items::One,
         };
+        let watermark = queue.processed();
         let pipeline = Pipeline::new(name, queue, reflector, items, Shortcut::IfIdle, outlet);
         let running = Running {
             state: Arc::clone(&pipeline.state),
@@ -191,7 +185,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         options: &SharedIndexInformerOptions<T>,
     ) -> Reflector<T> {
         let mut options = options.reflector.clone();
-        options.name = name.to_owned();
+        options.name = Some(name.to_owned());
         // The handlers have periods of their own.
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&options.clock));
         options.should_resync = Some(Arc::new(move || {
@@ -275,16 +269,16 @@ impl<T: Object> Outlet<T> for CacheOutlet<T> {
     fn process(
         &mut self,
         items: &[Deltas<T>],
-        is_in_initial_list: bool,
+        origin: Origin,
         reports: &mut Reports,
         _: &Stop,
     ) -> Result<(), ProcessError> {
         match self.delivery {
-            Delivery::Threads => self.process_batch(items, is_in_initial_list, reports),
+            Delivery::Threads => self.process_batch(items, origin, reports),
             Delivery::Inline => items
                 .iter()
                 .flat_map(|deltas| deltas.iter())
-                .try_for_each(|delta| self.process_one(delta, is_in_initial_list, reports)),
+                .try_for_each(|delta| self.process_one(delta, origin, reports)),
         }
     }
 
@@ -301,7 +295,7 @@ impl<T: Object> CacheOutlet<T> {
     fn process_batch(
         &self,
         items: &[Deltas<T>],
-        is_in_initial_list: bool,
+        origin: Origin,
         reports: &mut Reports,
     ) -> Result<(), ProcessError> {
         // A list or a resync comes alone, and is not written together with others.
@@ -311,14 +305,14 @@ impl<T: Object> CacheOutlet<T> {
         };
         // Sends them also after a panic, because the cache has their changes.
         let _flush = OnDrop(|| self.shared.processor.flush());
-        self.distribute(|| batch_of(items), order, is_in_initial_list, reports)
+        self.distribute(|| batch_of(items), order, origin, reports)
     }
 
     /// Processes a change, and calls the handlers.
     fn process_one(
         &self,
         delta: &Delta<T>,
-        is_in_initial_list: bool,
+        origin: Origin,
         reports: &mut Reports,
     ) -> Result<(), ProcessError> {
         let processor = &self.shared.processor;
@@ -330,7 +324,7 @@ impl<T: Object> CacheOutlet<T> {
         let guard = processor.lock_calls();
         let _delivery = OnDrop(|| guard.iter().for_each(|guard| processor.deliver(guard)));
         let batch = || -> Batch<'_, T> { Box::new(std::iter::once((0, delta))) };
-        self.distribute(batch, Order::OneByOne, is_in_initial_list, reports)
+        self.distribute(batch, Order::OneByOne, origin, reports)
     }
 
     /// Writes a batch to the cache and passes its notifications to the handlers, under
@@ -340,7 +334,7 @@ impl<T: Object> CacheOutlet<T> {
         &self,
         batch: impl Fn() -> Batch<'d, T>,
         order: Order,
-        is_in_initial_list: bool,
+        origin: Origin,
         reports: &mut Reports,
     ) -> Result<(), ProcessError>
     where
@@ -356,14 +350,8 @@ impl<T: Object> CacheOutlet<T> {
             let rest = rest.filter(|rest| rest.event.has_replaced_object());
             undelivered.events.extend(rest);
         };
-        self.cache.process(
-            batch,
-            order,
-            is_in_initial_list,
-            block_deltas,
-            notify,
-            reports,
-        )
+        self.cache
+            .process(batch, order, origin, block_deltas, notify, reports)
     }
 
     /// Passes a notification to the handlers. Returns it if it is for none of them.

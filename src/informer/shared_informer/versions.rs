@@ -1,15 +1,15 @@
 //! The progress of the cache, as resource versions.
 
-use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Running, Shared, SharedIndexInformer};
-use crate::error::Error;
+use crate::error::{Error, WaitCause, WaitError};
 use crate::object::{Object, meta_namespace_key};
-use crate::queue::{WaitError, Watermark};
+use crate::queue::Watermark;
 use crate::reflector::ReflectorStatus;
-use crate::resource_version::{ResourceVersion, compare_resource_versions};
+use crate::resource_version::ResourceVersion;
 use crate::stop::Stop;
+use crate::time::{RealClock, with_deadline};
 
 impl<T: Object> SharedIndexInformer<T> {
     /// Returns the resource version that the cache has reached. All changes that the server sent up
@@ -18,11 +18,10 @@ impl<T: Object> SharedIndexInformer<T> {
     /// [`complete`](crate::reflector::ReflectorStatus::complete) of the [status](Self::status) is
     /// `false`.
     ///
-    /// The version is empty before the first list. With several namespaces, it is the lowest of
-    /// their versions.
-    pub fn store_resource_version(&self) -> String {
-        let lowest = Watermark::lowest(self.running().map(|(_, running)| &running.watermark));
-        ResourceVersion::text(lowest.as_ref())
+    /// Returns `None` before the first list. With several namespaces, it is the lowest of their
+    /// versions.
+    pub fn store_resource_version(&self) -> Option<ResourceVersion> {
+        Watermark::lowest(self.running().map(|(_, running)| &running.watermark))
     }
 
     /// Blocks until the cache [has reached](Self::store_resource_version) this resource version,
@@ -34,6 +33,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// wait with several namespaces.
     ///
     /// ```
+    /// use k8s_informer::object::ResourceVersion;
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -41,29 +41,30 @@ impl<T: Object> SharedIndexInformer<T> {
     /// use std::time::Duration;
     ///
     /// let server = ApiServer::start()?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
     /// let maps = factory.informer::<ConfigMap>();
     /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// let map = server.create("/api/v1/namespaces/web/configmaps", json!({"metadata": {"name": "a"}}))?;
-    /// let version = map["metadata"]["resourceVersion"].as_str().expect("a resourceVersion");
-    /// maps.wait_for_resource_version(version, Duration::from_secs(10), &stop)?;
+    /// let version = map["metadata"]["resourceVersion"].as_str().and_then(ResourceVersion::new);
+    /// maps.wait_for_resource_version(&version.unwrap(), Duration::from_secs(10), &stop)?;
     /// assert!(maps.lister().get("web", "a").is_some());
-    /// # factory.shutdown();
+    /// # factory.shut_down(None)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// Returns a [`WaitError`] if the timeout elapses, if `stop` is set or the informer ends, or if
-    /// the versions cannot be compared.
+    /// Fails if the timeout elapses, if `stop` is set or the informer ends, or if the versions cannot
+    /// be compared ([`WaitCause::NotComparable`]). [`WaitError::last_seen`] is the version that the
+    /// cache has reached.
     pub fn wait_for_resource_version(
         &self,
-        resource_version: &str,
-        timeout: Duration,
+        resource_version: &ResourceVersion,
+        timeout: impl Into<Option<Duration>>,
         stop: &Stop,
     ) -> Result<(), WaitError> {
-        self.wait_for_version(resource_version, None, timeout, stop)
+        self.wait_for_version(resource_version, None, timeout.into(), stop)
     }
 
     /// Blocks until the cache has this object in this version or a later one, or until it has
@@ -84,54 +85,58 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// let server = ApiServer::start()?;
     /// let client = Client::new(Config::new(server.url()))?;
-    /// let factory = SharedInformerFactory::builder(client.clone()).build();
+    /// let factory = SharedInformerFactory::new(client.clone());
     /// let maps = factory.informer::<ConfigMap>();
     /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// let written = client.api::<ConfigMap>(Some("web")).create(&json!({"metadata": {"name": "a"}}), &stop)?;
     /// maps.wait_for_object(&written, Duration::from_secs(10), &stop)?;
     /// assert_eq!(maps.lister().get("web", "a").as_deref(), Some(&*written));
-    /// # factory.shutdown();
+    /// # factory.shut_down(None)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// - [`WaitError::OtherNamespace`], immediately, if the informer does not watch the object's
+    /// - [`WaitCause::OtherNamespace`], immediately, if the informer does not watch the object's
     ///   namespace.
-    /// - [`WaitError::NotStored`] if the version has been processed, but the cache has an older
+    /// - [`WaitCause::NotStored`] if the version has been processed, but the cache has an older
     ///   version or none: the new state could not be decoded, or a transform rejected it. The log has
     ///   the reason. The error is also returned for an object that the cache does not have while an
     ///   object without a readable name, or more than 1,000 objects, could not be decoded or stored.
-    /// - [`WaitError::Timeout`], [`WaitError::Stopped`] and [`WaitError::NotComparable`] as for
-    ///   [`wait_for_resource_version`](Self::wait_for_resource_version).
+    /// - [`WaitCause::NotComparable`], immediately, if the object has no version. Otherwise the errors
+    ///   of [`wait_for_resource_version`](Self::wait_for_resource_version).
     pub fn wait_for_object(
         &self,
         object: &T,
-        timeout: Duration,
+        timeout: impl Into<Option<Duration>>,
         stop: &Stop,
     ) -> Result<(), WaitError> {
-        let (version, namespace) = (object.resource_version(), object.namespace());
+        let namespace = object.namespace();
         let Shared {
             sources, indexer, ..
         } = &*self.shared;
+        let key = meta_namespace_key(object);
+        let failed = |cause| Err(WaitError::new(cause, format!("waiting for {key}")));
         if !sources.iter().any(|source| source.may_contain(namespace)) {
-            return Err(WaitError::OtherNamespace {
+            let watched = sources.iter().filter_map(|source| source.namespace.clone());
+            return failed(WaitCause::OtherNamespace {
                 namespace: namespace.to_owned(),
-                watched: sources
-                    .iter()
-                    .filter_map(|source| source.namespace.clone())
-                    .collect(),
+                watched: watched.collect(),
             });
         }
-        self.wait_for_version(version, Some(namespace), timeout, stop)?;
+        let Some(version) = ResourceVersion::new(object.resource_version()) else {
+            return failed(WaitCause::NotComparable(None));
+        };
+        self.wait_for_version(&version, Some(namespace), timeout.into(), stop)?;
         // The version has been processed, but the object may not have been stored. Check the
         // version in the cache.
-        let key = meta_namespace_key(object);
         let cached = indexer.get_by_key(&key);
-        let cached = cached.as_ref().map(|cached| cached.resource_version());
-        let is_stored = match cached {
-            Some(cached) => compare_resource_versions(cached, version) != Some(Ordering::Less),
+        let cached = cached.map(|cached| ResourceVersion::new(cached.resource_version()));
+        let is_stored = match &cached {
+            Some(cached) => !cached
+                .as_ref()
+                .is_some_and(|cached| cached.is_before(Some(&version))),
             // The object may be missing because its state could not be decoded, or was rejected by
             // a transform.
             None => !self
@@ -141,10 +146,9 @@ impl<T: Object> SharedIndexInformer<T> {
         if is_stored {
             return Ok(());
         }
-        Err(WaitError::NotStored {
-            key: key.to_string(),
-            version: version.to_owned(),
-            cached: cached.unwrap_or_default().to_owned(),
+        failed(WaitCause::NotStored {
+            version,
+            cached: cached.flatten(),
         })
     }
 
@@ -152,31 +156,30 @@ impl<T: Object> SharedIndexInformer<T> {
     /// versions cannot be compared, or if the informer has not started.
     ///
     /// ```
+    /// use k8s_informer::object::ResourceVersion;
     /// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::Pod;
     ///
     /// let server = ApiServer::start()?;
     /// server.create("/api/v1/namespaces/web/pods", serde_json::json!({"metadata": {"name": "a"}}))?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
     /// let pods = factory.informer::<Pod>();
-    /// assert!(!pods.has_processed("web", "1"));
+    /// let version = ResourceVersion::new;
+    /// assert!(!pods.has_processed("web", &version("1").unwrap()));
     /// let stop = Stop::never();
     /// factory.start(&stop)?;
-    /// factory.wait_for_cache_sync(&stop)?;
+    /// factory.wait_for_cache_sync(None, &stop)?;
     /// let pod = pods.lister().get("web", "a").unwrap();
-    /// assert!(pods.has_processed("web", pod.resource_version()));
-    /// assert!(!pods.has_processed("web", "999999"));
-    /// # factory.shutdown();
+    /// assert!(pods.has_processed("web", &version(pod.resource_version()).unwrap()));
+    /// assert!(!pods.has_processed("web", &version("999999").unwrap()));
+    /// # factory.shut_down(None)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn has_processed(&self, namespace: &str, version: &str) -> bool {
-        let Some(version) = ResourceVersion::new(version) else {
-            return false;
-        };
+    pub fn has_processed(&self, namespace: &str, version: &ResourceVersion) -> bool {
         let has_processed = |running: &Running<T>| {
-            let reached = running.watermark.reached();
-            reached.is_some_and(|reached| reached.is_at_least(&version))
+            let reached = running.watermark.current();
+            reached.is_some_and(|reached| reached.is_at_least(version))
         };
         self.shared.running.get().is_some() && self.running_with(namespace).all(has_processed)
     }
@@ -189,65 +192,86 @@ impl<T: Object> SharedIndexInformer<T> {
     /// If it does not, the objects are listed again, as of a moment after `since`. Several calls share
     /// such a watch or list, and each ends as soon as the cache has what it requires.
     ///
-    /// The wait has no timeout. The [status](Self::status) has the failures of watches and lists.
+    /// The [status](Self::status) has the failures of watches and lists. A wait with a timeout runs
+    /// one thread.
     ///
     /// ```
     /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
     /// use k8s_informer_testing::ApiServer;
     /// use k8s_openapi::api::core::v1::ConfigMap;
-    /// use std::time::Instant;
+    /// use std::time::{Duration, Instant};
     ///
     /// let server = ApiServer::start()?;
-    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
     /// let maps = factory.informer::<ConfigMap>();
     /// let stop = Stop::never();
     /// factory.start(&stop)?;
     /// server.create("/api/v1/namespaces/web/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
-    /// maps.wait_until_current(Instant::now(), &stop)?;
+    /// maps.wait_for_current_state(Instant::now(), Duration::from_secs(60), &stop)?;
     /// assert!(maps.lister().get("web", "a").is_some());
-    /// # factory.shutdown();
+    /// # factory.shut_down(None)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// Returns the error of the read, for example [`is_forbidden`](Error::is_forbidden). Returns an
-    /// [`is_stopped`](Error::is_stopped) error if `stop` is set or the informer ends.
-    pub fn wait_until_current(&self, since: Instant, stop: &Stop) -> Result<(), Error> {
+    /// Fails if the read fails ([`WaitCause::Refused`]), if the timeout elapses, and if `stop` is set or
+    /// the informer ends.
+    pub fn wait_for_current_state(
+        &self,
+        since: Instant,
+        timeout: impl Into<Option<Duration>>,
+        stop: &Stop,
+    ) -> Result<(), WaitError> {
+        let timeout = timeout.into();
+        let failed =
+            |cause| WaitError::new(cause, format!("waiting until {} is current", self.name()));
         if self.shared.state.is_own_thread() {
-            return Err(Error::other(format!(
-                "{}: {}",
-                self.name(),
-                WaitError::OwnThread
-            )));
+            return Err(failed(WaitCause::OwnThread));
         }
-        let (stop, _ends) = self.shared.state.stop_or_end(stop);
+        // The stop of the wait: the caller's, the end of the informer, or the deadline.
+        let (limited, _ends) = self.shared.state.stop_or_end(stop);
+        let limited = limited.child();
+        let current = with_deadline(&RealClock, timeout, &limited, || {
+            self.catch_up(since, &limited)
+        });
+        let current = current.unwrap_or_else(|error| Err(Error::other(error.to_string())));
+        let cause = match current {
+            Ok(()) if !limited.is_stopped() => return Ok(()),
+            Err(error) if !error.is_stopped() => {
+                return Err(failed(WaitCause::Refused).caused_by(error));
+            }
+            _ if stop.is_stopped() => WaitCause::Stopped,
+            _ if self.ended().is_done() => WaitCause::Ended,
+            _ => timeout.map_or(WaitCause::Ended, WaitCause::TimedOut),
+        };
+        Err(failed(cause))
+    }
+
+    /// Returns when the cache contains everything that was committed before `since`, or when `stop`
+    /// is set.
+    fn catch_up(&self, since: Instant, stop: &Stop) -> Result<(), Error> {
         // A first list is often a consistent read.
-        if !self.synced().wait_or_stop(&stop) {
-            return Err(Error::stopped());
+        if self.synced().wait_until_either(None, stop).is_err() {
+            return Ok(());
         }
         // All consistent reads come first, so that the namespaces catch up at the same time.
         let mut waits = Vec::new();
         for (_, running) in self.running() {
             let reflector = &running.state.reflector;
-            waits.push((running, reflector.catch_up(since, &stop)?));
+            waits.push((running, reflector.catch_up(since, stop)?));
         }
         for (running, waiting) in waits {
-            waiting.reached.wait_or_stop(&stop);
+            let _ = waiting.reached.wait_until_either(None, stop);
             // The queue has received what is needed. Wait until the cache has it as well.
             if running.state.reflector.is_listed_since(since) {
-                running.watermark.wait_until_settled(&stop);
+                running.watermark.wait_until_settled(stop);
             } else if let Some(version) = waiting.version() {
                 // Fails only after a stop: the version can be compared.
-                let _ = running
-                    .watermark
-                    .wait(&version.to_string(), Duration::MAX, &stop);
+                let _ = running.watermark.wait(version.version(), None, stop);
             }
         }
-        match stop.is_stopped() {
-            true => Err(Error::stopped()),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
     /// Returns the status of the reflector for a namespace, without those of other namespaces. The
@@ -261,30 +285,41 @@ impl<T: Object> SharedIndexInformer<T> {
     /// `None`. Also waits for the informer to start. Stops waiting when the informer ends.
     fn wait_for_version(
         &self,
-        version: &str,
+        version: &ResourceVersion,
         namespace: Option<&str>,
-        timeout: Duration,
+        timeout: Option<Duration>,
         stop: &Stop,
     ) -> Result<(), WaitError> {
-        let began = Instant::now();
-        let (stop, _ends) = self.shared.state.stop_or_end(stop);
-        self.shared
-            .started
-            .wait_until(began.checked_add(timeout), &stop);
-        let rest = timeout.saturating_sub(began.elapsed());
-        if self.shared.running.get().is_none() {
-            return Watermark::new().wait(version, rest, &stop);
-        }
-        let relevant = self
-            .running()
-            .filter(|(source, _)| namespace.is_none_or(|namespace| source.may_contain(namespace)));
-        let watermarks = relevant.map(|(_, running)| &running.watermark);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let (ended, _ends) = self.shared.state.stop_or_end(stop);
+        self.shared.started.wait_until(deadline, &ended);
+        // A callback of an informer on one thread only checks: the version comes on this thread.
         let is_own_thread = self.shared.state.is_own_thread();
-        let rest = if is_own_thread { Duration::ZERO } else { rest };
-        let waited = Watermark::wait_all(watermarks, version, rest, &stop);
-        waited.map_err(|error| match error {
-            WaitError::Timeout { .. } if is_own_thread => WaitError::OwnThread,
-            error => error,
+        let deadline = if is_own_thread {
+            Some(Instant::now())
+        } else {
+            deadline
+        };
+        let waited = if self.shared.running.get().is_none() {
+            Watermark::wait_all([&Watermark::new()], version, deadline, &ended)
+        } else {
+            let relevant = self.running().filter(|(source, _)| {
+                namespace.is_none_or(|namespace| source.may_contain(namespace))
+            });
+            let watermarks = relevant.map(|(_, running)| &running.watermark);
+            Watermark::wait_all(watermarks, version, deadline, &ended)
+        };
+        let Err(incomplete) = waited else {
+            return Ok(());
+        };
+        // The wait knows only the signal that combines the stop and the end of the informer.
+        Err(match incomplete.cause() {
+            WaitCause::TimedOut(_) if is_own_thread => incomplete.with_cause(WaitCause::OwnThread),
+            WaitCause::TimedOut(_) => {
+                incomplete.with_cause(WaitCause::TimedOut(timeout.unwrap_or_default()))
+            }
+            WaitCause::Stopped if !stop.is_stopped() => incomplete.with_cause(WaitCause::Ended),
+            _ => incomplete,
         })
     }
 

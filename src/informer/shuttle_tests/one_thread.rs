@@ -184,10 +184,11 @@ fn namespace(name: &'static str, is_silent: bool) -> Arc<dyn ListerWatcher> {
             return Err(crate::Error::stopped());
         }
         // A watch that was interrupted continues from its version.
-        let since = options.resource_version.as_deref().unwrap_or_default();
+        let since = options.resource_version.as_ref().map(ToString::to_string);
+        let since = since.unwrap_or_default();
         let events = [2, 3]
             .into_iter()
-            .filter(|version| since < version.to_string().as_str());
+            .filter(|version| since < version.to_string());
         let events: String = events
             .map(|version| {
                 format!(
@@ -204,10 +205,7 @@ fn namespace(name: &'static str, is_silent: bool) -> Arc<dyn ListerWatcher> {
 }
 
 fn informer(is_silent: bool) -> SharedIndexInformer<Thing> {
-    let options = SharedIndexInformerOptions {
-        one_thread: true,
-        ..Default::default()
-    };
+    let options = SharedIndexInformerOptions::new().one_thread(true);
     let sources = ["x", "y"].map(|name| (name.to_owned(), namespace(name, is_silent)));
     SharedIndexInformer::for_namespaces(sources, options)
 }

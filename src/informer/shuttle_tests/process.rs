@@ -12,7 +12,8 @@ use crate::informer::InformerQueue;
 use crate::informer::handler::Notification;
 use crate::informer::process::{CachePart, Notify, Order, Reports, batch_of};
 use crate::object::{Accessor, Deleted, Object};
-use crate::queue::{Deltas, PopError, ProcessError, Queue};
+use crate::queue::{Deltas, Origin, PopError, ProcessError, Queue};
+use crate::resource_version::ResourceVersion;
 use crate::stop::DoneSetter;
 use crate::store::{Indexer, Indexers, KnownObjects};
 use crate::time::RealClock;
@@ -65,14 +66,14 @@ fn process(
     part: &CachePart<Thing>,
     items: &[Deltas<Thing>],
     order: Order,
-    is_in_initial_list: bool,
+    origin: Origin,
     notify: &mut Notify<'_, Thing>,
 ) -> Result<(), ProcessError> {
     let blocked = None;
     part.process(
         || batch_of(items),
         order,
-        is_in_initial_list,
+        origin,
         blocked,
         notify,
         &mut Reports::default(),
@@ -85,19 +86,16 @@ fn consume(queue: &dyn Queue<Thing>, store: &Arc<Indexer<Thing>>, kind: Informer
     let notify = |_, event: Notification<Thing>, _| {
         view.borrow_mut().apply(&event);
     };
-    let mut one = |deltas: &Deltas<Thing>, is_in_initial_list| {
+    let mut one = |deltas: &Deltas<Thing>, origin| {
         let items = slice::from_ref(deltas);
-        process(&part, items, Order::OneByOne, is_in_initial_list, &mut {
-            notify
-        })
+        process(&part, items, Order::OneByOne, origin, &mut { notify })
     };
     let order = match kind {
         InformerQueue::DeltaFifo => Order::OneByOne,
         InformerQueue::RealFifo => Order::Together,
     };
-    let mut many = |batch: &[Deltas<Thing>], is_in_initial_list| {
-        process(&part, batch, order, is_in_initial_list, &mut { notify })
-    };
+    let mut many =
+        |batch: &[Deltas<Thing>], origin| process(&part, batch, order, origin, &mut { notify });
     loop {
         let closed = match any(2) {
             0 => queue
@@ -160,7 +158,9 @@ impl Server {
             .iter()
             .map(|(name, version)| Thing::new(name, *version))
             .collect();
-        queue.replace(objects, &self.version.to_string()).unwrap();
+        queue
+            .replace(objects, ResourceVersion::new(&self.version.to_string()))
+            .unwrap();
     }
 }
 
@@ -220,7 +220,9 @@ fn d3_concurrent_deletions_are_delivered_once() {
             let queue = Arc::clone(&cache.queue);
             thread::spawn(move || match kind {
                 0 => queue.delete(Deleted::Final(Thing::new("a", 2))).unwrap(),
-                _ => queue.replace(Vec::new(), "3").unwrap(),
+                _ => queue
+                    .replace(Vec::new(), ResourceVersion::new("3"))
+                    .unwrap(),
             })
         });
         join_all(deletions);
@@ -248,14 +250,14 @@ fn d3_deletion_during_failed_deletion_is_delivered() {
             move || {
                 let mut calls = 0;
                 loop {
-                    let popped = queue.pop(&mut |deltas, _| {
+                    let popped = queue.pop(&mut |deltas, origin| {
                         if !fails.is_done() {
                             fails.set();
                             return Err("not now".into());
                         }
                         let items = slice::from_ref(deltas);
                         let notify = &mut |_, _, _| calls += 1;
-                        process(&part(&store), items, Order::OneByOne, false, notify)
+                        process(&part(&store), items, Order::OneByOne, origin, notify)
                     });
                     if matches!(popped, Err(PopError::Closed)) {
                         return calls;
@@ -266,7 +268,9 @@ fn d3_deletion_during_failed_deletion_is_delivered() {
         fails.wait();
         match any(2) {
             0 => queue.delete(Deleted::Final(Thing::new("a", 3))).unwrap(),
-            _ => queue.replace(Vec::new(), "3").unwrap(),
+            _ => queue
+                .replace(Vec::new(), ResourceVersion::new("3"))
+                .unwrap(),
         }
         queue.close();
         assert_eq!((consumer.join().unwrap(), store.list().len()), (1, 0));
@@ -289,7 +293,10 @@ fn d10_synced_when_the_initial_list_is_stored() {
         });
         cache
             .queue
-            .replace(vec![Thing::new("a", 1), Thing::new("b", 1)], "1")
+            .replace(
+                vec![Thing::new("a", 1), Thing::new("b", 1)],
+                ResourceVersion::new("1"),
+            )
             .unwrap();
         cache.queue.add(Thing::new("c", 2)).unwrap();
         cache.queue.update(Thing::new("a", 3)).unwrap();

@@ -49,11 +49,11 @@ impl Read for Watch {
 }
 
 fn informer() -> SharedIndexInformer<Thing> {
-    informer_of(EVENTS, false)
+    informer_for(EVENTS, false)
 }
 
 /// An informer whose watch has these events. A second watch has none.
-fn informer_of<T: Object + DeserializeOwned>(
+fn informer_for<T: Object + DeserializeOwned>(
     events: &'static [u8],
     one_thread: bool,
 ) -> SharedIndexInformer<T> {
@@ -69,11 +69,9 @@ fn informer_of<T: Object + DeserializeOwned>(
         },
     );
     let queues = [InformerQueue::DeltaFifo, InformerQueue::RealFifo];
-    let options = SharedIndexInformerOptions {
-        queue: queues[any(2)],
-        one_thread,
-        ..Default::default()
-    };
+    let options = SharedIndexInformerOptions::new()
+        .queue(queues[any(2)])
+        .one_thread(one_thread);
     SharedIndexInformer::new(Arc::new(server), options)
 }
 
@@ -181,7 +179,7 @@ nonsense
 fn error_callback_may_wait_for_events_read_before() {
     check_times(SHARE, || {
         let (informer, stop, recorder) = (
-            informer_of::<Thing>(EVENTS_AND_GARBAGE, any(2) == 0),
+            informer_for::<Thing>(EVENTS_AND_GARBAGE, any(2) == 0),
             Stopper::new(),
             Recorder::new(),
         );
@@ -240,7 +238,7 @@ impl Drop for Calling {
 #[test]
 fn destructors_may_add_and_remove_handlers() {
     check_times(SHARE / 2.0, || {
-        let (informer, stop) = (informer_of::<Calling>(EVENTS, any(2) == 0), Stopper::new());
+        let (informer, stop) = (informer_for::<Calling>(EVENTS, any(2) == 0), Stopper::new());
         CALLED.set(Some(informer.clone()));
         let has_handler = any(2) == 0;
         if has_handler {

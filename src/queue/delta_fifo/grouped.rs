@@ -33,9 +33,9 @@ impl<T> Accumulator for Grouped<T> {
 }
 
 impl<T> Grouped<T> {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(emit_replaced: bool) -> Self {
         Self {
-            emit_replaced: false,
+            emit_replaced,
             items: HashMap::new(),
             order: VecDeque::new(),
             in_flight: Vec::new(),

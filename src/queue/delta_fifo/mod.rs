@@ -1,12 +1,12 @@
-mod builder;
 mod grouped;
 mod known;
+mod options;
 mod write;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-pub use builder::DeltaFifoBuilder;
+pub use options::DeltaFifoOptions;
 
 use self::grouped::Grouped;
 use self::known::KnownSnapshot;
@@ -23,7 +23,7 @@ use crate::store::{Change, ReflectorStore, StoreError};
 /// their first change. client-go's `DeltaFIFO`.
 ///
 /// Use it to process every change of an object exactly once and in order, and to detect deletions
-/// on a relist. With [`known_objects`](DeltaFifoBuilder::known_objects), a
+/// on a relist. With [`known_objects`](DeltaFifoOptions::known_objects), a
 /// [`replace`](ReflectorStore::replace) queues tombstones for objects that are known or queued but
 /// not in the list. The changes of one object wait together and count as one item. A later change
 /// of one object can therefore be delivered before an earlier change of another. A
@@ -52,7 +52,7 @@ use crate::store::{Change, ReflectorStore, StoreError};
 ///
 /// ```
 /// use k8s_informer::object::{Accessor, KeyError};
-/// use k8s_informer::queue::{Delta, DeltaFifo, Queue};
+/// use k8s_informer::queue::{Delta, DeltaFifo, Origin, Queue};
 /// use k8s_informer::store::ReflectorStore;
 /// use std::sync::Arc;
 ///
@@ -60,13 +60,13 @@ use crate::store::{Change, ReflectorStore, StoreError};
 /// queue.add(Arc::new("a1".to_owned()))?;
 /// queue.add(Arc::new("b1".to_owned()))?;
 /// queue.update(Arc::new("a2".to_owned()))?;
-/// let popped = queue.pop(&mut |deltas, in_initial_list| {
-///     assert!(deltas.len() == 2 && !in_initial_list);
+/// let popped = queue.pop(&mut |deltas, origin| {
+///     assert_eq!((deltas.len(), origin), (2, Origin::Later));
 ///     Ok(())
 /// })?;
 /// let newest = popped.newest().and_then(Delta::object).map(|word| word.as_str());
 /// assert_eq!(newest, Some("a2"));
-/// assert_eq!(queue.list_keys(), ["b".into()]);
+/// assert_eq!(queue.list_keys(), ["b"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias = "DeltaFIFO")]
@@ -78,9 +78,21 @@ type Front<T> = front::Front<T, Grouped<T>>;
 type Locked<'a, T> = front::Locked<'a, T, Grouped<T>>;
 
 impl<T> DeltaFifo<T> {
-    /// Creates a queue without known objects.
+    /// Creates an empty, open queue without known objects.
     pub fn new(accessor: Accessor<T>) -> Self {
-        Self::builder(accessor).build()
+        Self::with_options(accessor, DeltaFifoOptions::new())
+    }
+
+    /// Creates an empty, open queue.
+    #[doc(alias = "NewDeltaFIFOWithOptions")]
+    pub fn with_options(accessor: Accessor<T>, options: DeltaFifoOptions<T>) -> Self {
+        let DeltaFifoOptions {
+            front,
+            emit_replaced,
+        } = options;
+        Self {
+            front: Front::new(accessor, front, "DeltaFifo", Grouped::new(emit_replaced)),
+        }
     }
 
     /// Queues popped deltas again, at the end of the queue, unless other deltas of their key wait.
@@ -104,7 +116,7 @@ impl<T> DeltaFifo<T> {
     /// let popped = queue.pop(&mut |_, _| Ok(()))?;
     /// assert!(queue.add_if_not_present(popped.clone())?);
     /// assert!(!queue.add_if_not_present(popped)?, "they wait already");
-    /// assert_eq!(queue.list_keys(), ["a".into()]);
+    /// assert_eq!(queue.list_keys(), ["a"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -172,7 +184,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     }
 
     /// Queues a delta for each object, in the order of the list: [`Delta::Sync`], or
-    /// [`Delta::Replaced`] if [`DeltaFifoBuilder::emit_replaced`] is set. After the objects, it
+    /// [`Delta::Replaced`] if [`DeltaFifoOptions::emit_replaced`] is set. After the objects, it
     /// queues tombstones for the keys that are queued, in flight or known, but not in the list.
     ///
     /// # Errors
@@ -180,7 +192,11 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// Returns [`StoreError`] if an object has no key or its transform fails. The objects before it
     /// in the list are queued, the others are not, and no tombstones are queued. Returns
     /// [`StoreError::Other`] if `KnownObjects` panics; then nothing has changed.
-    fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+    fn replace(
+        &self,
+        objects: Vec<Arc<T>>,
+        resource_version: Option<ResourceVersion>,
+    ) -> Result<(), StoreError> {
         let mut entries = Vec::with_capacity(objects.len());
         for object in objects {
             match self.front.door.entry(object, Digest::NONE) {
@@ -193,8 +209,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
                 }
             }
         }
-        let version = ResourceVersion::new(resource_version);
-        Grouped::replace(&self.front, entries, Gaps::default(), version)
+        Grouped::replace(&self.front, entries, Gaps::default(), resource_version)
     }
 
     /// Queues [`Delta::Sync`] for each known object that has nothing queued. Does nothing without
@@ -253,8 +268,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// # Errors
     ///
     /// Never returns an error.
-    fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.front.skipped(ResourceVersion::new(resource_version));
+    fn bookmark(&self, resource_version: Option<ResourceVersion>) -> Result<(), StoreError> {
+        self.front.skipped(resource_version);
         Ok(())
     }
 
@@ -264,3 +279,52 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
 }
 
 forward_queue!(DeltaFifo, "key", "keys");
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::entry::Entry;
+    use crate::queue::Queue;
+    use crate::store::{Indexer, Indexers};
+
+    #[test]
+    fn d6_replace_deletes_no_key_in_the_gaps() {
+        let accessor = || Accessor::new(|word: &&str| Ok((*word).into()));
+        let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
+        for word in ["unreadable", "gone"] {
+            store.add(Arc::new(word)).unwrap();
+        }
+        let options = DeltaFifoOptions::new().known_objects(store);
+        let queue = DeltaFifo::with_options(accessor(), options.emit_replaced(true));
+        for word in ["queued and unreadable", "queued and gone"] {
+            queue.add(Arc::new(word)).unwrap();
+        }
+        let mut gaps = Gaps::default();
+        gaps.add(Some("unreadable".into()));
+        gaps.add(Some("queued and unreadable".into()));
+        let listed = vec![Entry::new("listed".into(), Arc::new("listed"))];
+        let replaced =
+            queue
+                .staging()
+                .unwrap()
+                .replace_entries(listed, gaps, ResourceVersion::new("11"));
+        replaced.unwrap();
+        let mut popped = Vec::new();
+        while !queue.is_empty() {
+            let deltas = queue.pop(&mut |_, _| Ok(())).unwrap();
+            let is_deleted = matches!(deltas.newest(), Some(Delta::Deleted { .. }));
+            popped.push((deltas.key().unwrap().to_string(), is_deleted));
+        }
+        let expected = [
+            ("queued and unreadable", false),
+            ("queued and gone", true),
+            ("listed", false),
+            ("gone", true),
+        ];
+        assert_eq!(
+            popped,
+            expected.map(|(key, is_deleted)| (key.to_owned(), is_deleted))
+        );
+        assert_eq!(queue.processed().current(), ResourceVersion::new("11"));
+    }
+}

@@ -1,10 +1,10 @@
-mod builder;
 mod in_order;
+mod options;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-pub use builder::RealFifoBuilder;
+pub use options::RealFifoOptions;
 
 use self::in_order::{InOrder, push_list};
 use super::forward::forward_queue;
@@ -40,24 +40,25 @@ use crate::store::{Change, ReflectorStore, StoreError};
 /// error.
 ///
 /// ```
+/// use k8s_informer::object::ResourceVersion;
 /// use k8s_informer::Deleted;
 /// use k8s_informer::object::{Accessor, KeyError};
-/// use k8s_informer::queue::{Delta, Queue, RealFifo};
+/// use k8s_informer::queue::{Delta, Origin, Queue, RealFifo};
 /// use k8s_informer::store::ReflectorStore;
 /// use std::sync::Arc;
 ///
 /// let queue = RealFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word[..1].into())));
-/// queue.replace(vec![Arc::new("a1".to_owned()), Arc::new("b1".to_owned())], "7")?;
+/// let list = vec![Arc::new("a1".to_owned()), Arc::new("b1".to_owned())];
+/// queue.replace(list, ResourceVersion::new("7"))?;
 /// queue.delete(Deleted::Final(Arc::new("a1".to_owned())))?;
-/// let popped = queue.pop(&mut |deltas, in_initial_list| {
-///     assert!(deltas.len() == 1 && in_initial_list);
+/// let popped = queue.pop(&mut |deltas, origin| {
+///     assert_eq!((deltas.len(), origin), (1, Origin::InitialList));
 ///     Ok(())
 /// })?;
 /// let Some(Delta::ReplacedAll(list)) = popped.newest() else { panic!() };
-/// let version = list.resource_version.as_ref().map(ToString::to_string);
-/// assert_eq!((list.entries.len(), version.as_deref()), (2, Some("7")));
+/// assert_eq!((list.entries.len(), &list.resource_version), (2, &ResourceVersion::new("7")));
 /// assert!(queue.has_synced());
-/// assert_eq!(queue.list_keys(), ["a".into()]);
+/// assert_eq!(queue.list_keys(), ["a"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias = "RealFIFO")]
@@ -69,9 +70,20 @@ type Front<T> = front::Front<T, InOrder<T>>;
 type Locked<'a, T> = front::Locked<'a, T, InOrder<T>>;
 
 impl<T> RealFifo<T> {
-    /// Creates a queue without known objects.
+    /// Creates an empty, open queue without known objects.
     pub fn new(accessor: Accessor<T>) -> Self {
-        Self::builder(accessor).build()
+        Self::with_options(accessor, RealFifoOptions::new())
+    }
+
+    /// Creates an empty, open queue.
+    #[doc(alias = "NewRealFIFOWithOptions")]
+    pub fn with_options(accessor: Accessor<T>, options: RealFifoOptions<T>) -> Self {
+        let waiting = InOrder {
+            items: VecDeque::new(),
+        };
+        let mut front = Front::new(accessor, options.front, "RealFifo", waiting);
+        front.door = front.door.with_transformed_keys();
+        Self { front }
     }
 
     /// Returns all waiting changes in order, one for each entry.
@@ -124,10 +136,14 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// Returns [`StoreError::Transform`] if the transform fails on an object. Nothing is queued
     /// then.
-    fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+    fn replace(
+        &self,
+        objects: Vec<Arc<T>>,
+        resource_version: Option<ResourceVersion>,
+    ) -> Result<(), StoreError> {
         let door = &self.front.door;
         let mut list = ReplacedAll {
-            resource_version: ResourceVersion::new(resource_version),
+            resource_version,
             entries: Vec::with_capacity(objects.len()),
             without_key: Vec::new(),
             gaps: Gaps::default(),
@@ -176,8 +192,8 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// # Errors
     ///
     /// Never returns an error.
-    fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        let bookmark = Delta::Bookmark(ResourceVersion::new(resource_version));
+    fn bookmark(&self, resource_version: Option<ResourceVersion>) -> Result<(), StoreError> {
+        let bookmark = Delta::Bookmark(resource_version);
         self.front.apply_entries(&mut vec![bookmark]);
         Ok(())
     }

@@ -8,6 +8,7 @@ use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::sync::{any, check, join_all, thread};
 use crate::object::Deleted;
 use crate::queue::Requeue;
+use crate::resource_version::ResourceVersion;
 use crate::store::ReflectorStore;
 
 #[test]
@@ -60,7 +61,9 @@ fn deleted_item_does_not_go_back() {
         });
         match any(2) {
             0 => queue.delete(Deleted::Final(Arc::new(("a", 2)))).unwrap(),
-            _ => queue.replace(Vec::new(), "2").unwrap(),
+            _ => queue
+                .replace(Vec::new(), ResourceVersion::new("2"))
+                .unwrap(),
         }
         deleted.store(true, Ordering::SeqCst);
         queue.close();
@@ -79,7 +82,10 @@ fn f5_f8_synced_although_items_were_deleted() {
             thread::spawn(move || while is_popped(queue.pop(&mut |_, _| Ok(()))) && pops_again {})
         });
         queue
-            .replace([("a", 1), ("b", 1)].map(Arc::new).to_vec(), "1")
+            .replace(
+                [("a", 1), ("b", 1)].map(Arc::new).to_vec(),
+                ResourceVersion::new("1"),
+            )
             .unwrap();
         let deletions = ["a", "b"].map(|key| {
             let queue = Arc::clone(&queue);

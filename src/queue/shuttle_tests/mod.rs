@@ -14,6 +14,7 @@ use super::{DeltaFifo, Deltas, Fifo, PopError, ProcessError, Queue, RealFifo, Re
 use crate::base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::base::sync::{Condvar, Mutex, any, join_all, thread};
 use crate::object::{Accessor, KeyError};
+use crate::resource_version::ResourceVersion;
 use crate::store::ReflectorStore;
 
 /// A key and a version.
@@ -47,7 +48,8 @@ impl Subject for Fifo<Item> {
     }
 
     fn add_all(&self, items: &[Item]) {
-        self.replace(arcs(items), "1").unwrap();
+        self.replace(arcs(items), ResourceVersion::new("1"))
+            .unwrap();
     }
 
     fn pop(&self, process: &mut Process<'_>) -> bool {
@@ -65,7 +67,8 @@ impl<Q: Queue<Item> + 'static> Subject for Q {
     }
 
     fn add_all(&self, items: &[Item]) {
-        self.replace(arcs(items), "1").unwrap();
+        self.replace(arcs(items), ResourceVersion::new("1"))
+            .unwrap();
     }
 
     fn pop(&self, process: &mut Process<'_>) -> bool {

@@ -8,6 +8,7 @@ use super::{is_popped, real_fifo};
 use crate::base::sync::{any, check, join_all, thread};
 use crate::object::Deleted;
 use crate::queue::Queue;
+use crate::resource_version::ResourceVersion;
 use crate::store::ReflectorStore;
 
 #[test]
@@ -47,9 +48,11 @@ fn r19_writers_block_during_processing() {
         let writers = [(); 2].map(|()| {
             let queue = Arc::clone(&queue);
             thread::spawn(move || match any(5) {
-                0 => queue.replace(vec![Arc::new(("a", 2))], "2").unwrap(),
+                0 => queue
+                    .replace(vec![Arc::new(("a", 2))], ResourceVersion::new("2"))
+                    .unwrap(),
                 1 => queue.delete(Deleted::Final(Arc::new(("a", 2)))).unwrap(),
-                2 => queue.bookmark("2").unwrap(),
+                2 => queue.bookmark(ResourceVersion::new("2")).unwrap(),
                 3 => queue.resync().unwrap(),
                 _ => queue.update(Arc::new(("a", 2))).unwrap(),
             })

@@ -7,7 +7,7 @@ use super::{ADDED, Guarantee, Item, Popped, Subject, accessor, consume, delta_fi
 use crate::base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::base::sync::{Mutex, any, check, join_all, thread};
 use crate::metrics::InformerMetrics;
-use crate::queue::{DeltaFifo, Queue, RealFifo, Sealed};
+use crate::queue::{DeltaFifo, DeltaFifoOptions, Queue, RealFifo, RealFifoOptions, Sealed};
 
 /// Writes items in groups of at most two. Pops after each group for which a pop could be reserved.
 /// If `is_only_writer`, the reserved pop returns the group's first item.
@@ -248,16 +248,14 @@ fn write_before_a_reserved_pop_calls_no_user_code() {
     check(|| {
         let metrics = Arc::new(CheckingMetrics::default());
         let queue: Arc<dyn Queue<Item>> = match any(2) {
-            0 => Arc::new(
-                DeltaFifo::builder(accessor())
-                    .metrics(Arc::clone(&metrics) as _)
-                    .build(),
-            ),
-            _ => Arc::new(
-                RealFifo::builder(accessor())
-                    .metrics(Arc::clone(&metrics) as _)
-                    .build(),
-            ),
+            0 => Arc::new(DeltaFifo::with_options(
+                accessor(),
+                DeltaFifoOptions::new().metrics(Arc::clone(&metrics) as _),
+            )),
+            _ => Arc::new(RealFifo::with_options(
+                accessor(),
+                RealFifoOptions::new().metrics(Arc::clone(&metrics) as _),
+            )),
         };
         let is_reserved = {
             let metrics = Arc::clone(&metrics);

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use super::Item;
 use crate::base::sync::{Mutex, any, check, join_all, thread};
+use crate::error::WaitCause;
 use crate::object::{Accessor, KeyError};
-use crate::queue::{DeltaFifo, PopError, Queue, RealFifo, Requeue, WaitError, Watermark};
+use crate::queue::{DeltaFifo, PopError, Queue, RealFifo, Requeue, Watermark};
+use crate::resource_version::ResourceVersion;
 use crate::stop::{Stop, Stopper};
 
 /// No timeout, so a missed wakeup blocks forever.
@@ -24,13 +26,17 @@ fn accessor() -> Accessor<Item> {
 /// newer state of the object. With `reserves`, the writer pops some of the changes itself.
 fn assert_wait_returns_after_earlier_changes(queue: Arc<dyn Queue<Item>>, reserves: bool) {
     let processed = Arc::new(Mutex::new(Vec::<Item>::new()));
-    let watermark = queue.processed().unwrap();
+    let watermark = queue.processed();
     let waits = [(); 2].map(|()| {
         let (watermark, processed) = (watermark.clone(), Arc::clone(&processed));
         let wanted = 1 + any(ITEMS.len());
         thread::spawn(move || {
             watermark
-                .wait(VERSIONS[wanted], FOREVER, &Stop::never())
+                .wait(
+                    &ResourceVersion::new(VERSIONS[wanted]).unwrap(),
+                    FOREVER,
+                    &Stop::never(),
+                )
                 .unwrap();
             let before = watermark.current();
             let processed = processed.lock().clone();
@@ -80,7 +86,7 @@ fn assert_wait_returns_after_earlier_changes(queue: Arc<dyn Queue<Item>>, reserv
     join_all(waits);
     queue.close();
     join_all(consumers);
-    assert_eq!(watermark.current(), "4");
+    assert_eq!(watermark.current(), ResourceVersion::new("4"));
 }
 
 #[test]
@@ -111,14 +117,16 @@ fn wait_returns_after_reserved_pops_of_earlier_changes() {
 fn bookmark_version_wakes_waiting_thread() {
     check(|| {
         let queue: Arc<dyn Queue<Item>> = Arc::new(DeltaFifo::new(accessor()));
-        let watermark = queue.processed().unwrap();
-        let waiter = thread::spawn(move || watermark.wait("3", FOREVER, &Stop::never()));
+        let watermark = queue.processed();
+        let waiter = thread::spawn(move || {
+            watermark.wait(&ResourceVersion::new("3").unwrap(), FOREVER, &Stop::never())
+        });
         let consumer = thread::spawn({
             let queue = Arc::clone(&queue);
             move || queue.pop(&mut |_, _| Ok(())).map(drop).unwrap()
         });
         queue.update(Arc::new(("a", 2))).unwrap();
-        queue.bookmark("3").unwrap();
+        queue.bookmark(ResourceVersion::new("3")).unwrap();
         waiter.join().unwrap().unwrap();
         consumer.join().unwrap();
     });
@@ -132,7 +140,9 @@ fn each_wait_ends_at_its_own_version() {
         let (stop, never) = (Stopper::new(), Stop::never());
         let wait = |version: &'static str, stop: &Stop| {
             let (watermark, stop) = (watermark.clone(), stop.clone());
-            thread::spawn(move || watermark.wait(version, FOREVER, &stop))
+            thread::spawn(move || {
+                watermark.wait(&ResourceVersion::new(version).unwrap(), FOREVER, &stop)
+            })
         };
         let waits = [wait("2", &never), wait("3", &never), wait("3", &never)];
         let stopped = wait("4", &stop);
@@ -140,20 +150,18 @@ fn each_wait_ends_at_its_own_version() {
             watermark.set(version);
         }
         stop.stop();
-        assert!(matches!(
-            stopped.join().unwrap(),
-            Err(WaitError::Stopped { .. })
-        ));
+        assert!(stopped.join().unwrap().unwrap_err().is_stopped());
         for result in join_all(waits) {
             result.unwrap();
         }
         // A version that cannot be compared ends every wait.
         let last = wait("5", &never);
         watermark.set("x");
-        assert!(matches!(
-            last.join().unwrap(),
-            Err(WaitError::NotComparable { .. })
-        ));
+        let error = last.join().unwrap().unwrap_err();
+        assert_eq!(
+            *error.cause(),
+            WaitCause::NotComparable(ResourceVersion::new("x"))
+        );
     });
 }
 
@@ -163,12 +171,14 @@ fn stop_at_any_point_ends_watermark_waits() {
         let (watermark, stop) = (Watermark::new(), Stopper::new());
         let waits = [(); 2].map(|()| {
             let (watermark, stop) = (watermark.clone(), stop.clone());
-            thread::spawn(move || watermark.wait("2", FOREVER, &stop))
+            thread::spawn(move || {
+                watermark.wait(&ResourceVersion::new("2").unwrap(), FOREVER, &stop)
+            })
         });
         watermark.set("1");
         stop.stop();
         for result in join_all(waits) {
-            assert!(matches!(result, Err(WaitError::Stopped { .. })));
+            assert!(result.unwrap_err().is_stopped());
         }
     });
 }

@@ -206,9 +206,11 @@ impl Cycle {
         }
     }
 
-    pub(super) fn shard_selector(&self) -> String {
-        let shard = self.options.shard.as_ref();
-        shard.map(Shard::selector).unwrap_or_default()
+    /// Returns the selector of the requests. `None` without a shard, and for a shard by controller,
+    /// whose objects no server selects.
+    pub(super) fn shard_selector(&self) -> Option<String> {
+        let selector = self.options.shard.as_ref().map(Shard::selector);
+        selector.filter(|selector| !selector.is_empty())
     }
 
     /// The time until then. At least a millisecond, because zero is not a valid read timeout.

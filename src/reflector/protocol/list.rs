@@ -17,10 +17,10 @@ pub(super) enum Listed {
 
 impl Listed {
     /// Returns the version of the request.
-    pub(super) fn resource_version(&self) -> Option<String> {
+    pub(super) fn resource_version(&self) -> Option<ResourceVersion> {
         match self {
-            Self::AnyVersion => Some("0".to_owned()),
-            Self::AtLeast(version) => Some(version.to_string()),
+            Self::AnyVersion => Some(ResourceVersion::any()),
+            Self::AtLeast(version) => Some(version.clone()),
             Self::Consistent => None,
         }
     }
@@ -111,14 +111,15 @@ impl PagedList {
         &mut self,
         page: &ListMeta,
         received: usize,
-        shard_selector: &str,
+        shard_selector: Option<&str>,
     ) -> Result<PageEnd, Error> {
         let pages = &mut self.pages;
         pages.count += 1;
         if pages.count == 1 {
             pages.version = ResourceVersion::new(page.resource_version());
         }
-        pages.has_unconfirmed |= page.shard_selector() != Some(shard_selector);
+        let is_confirmed = shard_selector.is_some() && page.shard_selector() == shard_selector;
+        pages.has_unconfirmed |= !is_confirmed;
         let remaining = page.remaining_item_count();
         // Ignore the count if the server applied a shard, because it counts the objects of all
         // shards.

@@ -82,7 +82,10 @@ impl ListPage {
         cycle: &mut Cycle,
     ) -> ControlFlow<Next, ListEnd> {
         let selector = cycle.shard_selector();
-        match self.list.page_end(&self.page, received, &selector) {
+        match self
+            .list
+            .page_end(&self.page, received, selector.as_deref())
+        {
             Ok(PageEnd::NextPage) => ControlFlow::Break(Request::List(self.list).into()),
             Ok(PageEnd::ListEnd) => ControlFlow::Continue(ListEnd { list: self.list }),
             Err(error) => ControlFlow::Break(self.failed(error, cycle)),

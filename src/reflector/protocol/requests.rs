@@ -146,7 +146,7 @@ impl Request {
                 if !cycle.waits.is_empty() {
                     options.timeout_seconds = Some(SHORT_WATCH.as_secs() as u32);
                 }
-                options.resource_version = cycle.version.seen.as_ref().map(ToString::to_string);
+                options.resource_version = cycle.version.seen.clone();
                 Output::Watch(options)
             }
         }

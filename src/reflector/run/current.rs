@@ -28,7 +28,10 @@ impl<T: Object> Reflector<T> {
         // Register first: the feed publishes its version before it looks for waits, so one of
         // the two sides sees the other.
         let waiting = self.core.catch_up.wait(since, read);
-        if waiting.target.is_reached(self.last_sync_version().as_ref()) {
+        if waiting
+            .target
+            .is_reached(self.last_sync_resource_version().as_ref())
+        {
             waiting.reached.set();
         } else {
             self.core.catch_up.interrupt();
@@ -49,7 +52,7 @@ impl<T: Object> Reflector<T> {
     /// received what was read if they have no order, or if the server was restored to an older
     /// state: then only a list will do.
     fn read(&self, stop: &Stop) -> Result<Target, Error> {
-        let before = self.last_sync_version();
+        let before = self.last_sync_resource_version();
         let read = || read_version(&*self.core.lister_watcher, stop);
         let read = panic::catch(read)
             .unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher {panic}"))));

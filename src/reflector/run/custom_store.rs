@@ -44,8 +44,7 @@ impl<T: Object> CustomStore<T> {
                 written.shrink_after_peak();
             }
             Delta::Bookmark(version) => {
-                self.store
-                    .bookmark(&ResourceVersion::text(version.as_ref()))?;
+                self.store.bookmark(version)?;
             }
             Delta::Replaced(_) | Delta::Sync(_) | Delta::ReplacedAll(_) | Delta::SyncAll => {
                 unreachable!("only a queue has deltas of lists and resyncs")
@@ -61,7 +60,7 @@ impl<T: Object> CustomStore<T> {
         entries: Vec<Entry<T>>,
         listed: &HashSet<Key>,
         gaps: &Gaps,
-        resource_version: String,
+        resource_version: Option<ResourceVersion>,
     ) -> Vec<Change<T>> {
         let written = self.written.lock();
         let listed_changes =
@@ -119,11 +118,10 @@ impl<T: Object> Staging<T> for CustomStore<T> {
             let written = self.written.lock();
             written.keys().filter(|key| is_kept(key)).cloned().collect()
         };
-        let resource_version = ResourceVersion::text(resource_version.as_ref());
         // Without an object to keep, the list is the whole content, also if it has gaps.
         let replaced = if kept.is_empty() {
             let objects = entries.into_iter().map(|entry| entry.object);
-            self.store.replace(objects.collect(), &resource_version)
+            self.store.replace(objects.collect(), resource_version)
         } else {
             let changes = self.changes(entries, &listed, &gaps, resource_version);
             self.store.replace_partly(changes)

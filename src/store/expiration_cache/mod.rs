@@ -1,17 +1,20 @@
-mod builder;
+mod options;
 mod policy;
 
 use std::sync::Arc;
 
-pub use builder::ExpirationCacheBuilder;
+pub use options::ExpirationCacheOptions;
 pub use policy::TimestampedEntry;
 
 use self::policy::Policy;
-use super::{KnownObjects, NewVersion, ReflectorStore, Store, StoreError, ThreadSafeStore};
+use super::{
+    Indexers, KnownObjects, NewVersion, ReflectorStore, Store, StoreError, ThreadSafeStore,
+};
 use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
 use crate::log;
 use crate::object::{Accessor, Deleted, Key};
+use crate::resource_version::ResourceVersion;
 use crate::time::Clock;
 
 /// A cache whose objects expire, usually some time after their last write. client-go's
@@ -37,16 +40,17 @@ use crate::time::Clock;
 ///
 /// ```
 /// use k8s_informer::object::Accessor;
-/// use k8s_informer::store::{ExpirationCache, ReflectorStore};
+/// use k8s_informer::store::{ExpirationCache, ExpirationCacheOptions, ReflectorStore};
 /// use k8s_informer_testing::FakeClock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
 /// let clock = FakeClock::new(); // the default is the real clock
-/// let zones = ExpirationCache::builder(Accessor::new(|zone: &(&str, &str)| Ok(zone.0.into())))
+/// let options = ExpirationCacheOptions::new()
 ///     .ttl(Duration::from_secs(60))
-///     .clock(Arc::new(clock.clone()))
-///     .build();
+///     .clock(Arc::new(clock.clone()));
+/// let accessor = Accessor::new(|zone: &(&str, &str)| Ok(zone.0.into()));
+/// let zones = ExpirationCache::with_options(accessor, options);
 /// zones.add(Arc::new(("worker-1", "zone-a")))?;
 /// clock.advance(Duration::from_secs(60));
 /// assert_eq!(zones.get_by_key("worker-1")?.unwrap().1, "zone-a");
@@ -64,9 +68,22 @@ pub struct ExpirationCache<T> {
 }
 
 impl<T> ExpirationCache<T> {
-    /// Returns a builder with this key function. By default, objects never expire.
-    pub fn builder(accessor: Accessor<T>) -> ExpirationCacheBuilder<T> {
-        ExpirationCacheBuilder::new(accessor)
+    /// Creates an empty cache whose objects never expire.
+    pub fn new(accessor: Accessor<T>) -> Self {
+        Self::with_options(accessor, ExpirationCacheOptions::new())
+    }
+
+    /// Creates an empty cache.
+    #[doc(alias = "NewTTLStore")]
+    #[doc(alias = "NewExpirationStore")]
+    pub fn with_options(accessor: Accessor<T>, options: ExpirationCacheOptions<T>) -> Self {
+        let (policy, clock) = options.into_parts();
+        Self {
+            accessor,
+            policy,
+            clock,
+            storage: ThreadSafeStore::new(Indexers::new()),
+        }
     }
 
     /// Returns the object stored under `key`. An expired object is removed, and `None` is returned.
@@ -131,7 +148,7 @@ impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
         let key = self.accessor.key(&object)?;
         let entry = TimestampedEntry {
-            key: Arc::clone(&key),
+            key: Key::clone(&key),
             object,
             timestamp: self.clock.now(),
         };
@@ -169,12 +186,16 @@ impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
     /// # Errors
     ///
     /// [`StoreError::Key`] if one of the objects has no key. Then nothing has changed.
-    fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+    fn replace(
+        &self,
+        objects: Vec<Arc<T>>,
+        resource_version: Option<ResourceVersion>,
+    ) -> Result<(), StoreError> {
         let timestamp = self.clock.now();
         let stamped = |object: Arc<T>| {
             let key = self.accessor.key(&object)?;
             Ok((
-                Arc::clone(&key),
+                Key::clone(&key),
                 Arc::new(TimestampedEntry {
                     key,
                     object,
@@ -189,7 +210,7 @@ impl<T: Send + Sync> ReflectorStore<T> for ExpirationCache<T> {
         self.storage.replace(entries, resource_version)
     }
 
-    fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
+    fn bookmark(&self, resource_version: Option<ResourceVersion>) -> Result<(), StoreError> {
         self.storage.bookmark(resource_version);
         Ok(())
     }
@@ -226,8 +247,8 @@ impl<T: Send + Sync> Store<T> for ExpirationCache<T> {
     }
 
     /// Returns the resource version of the last replace, bookmark or deletion. Adds and updates do
-    /// not change it. It is empty at first.
-    fn resource_version(&self) -> String {
+    /// not change it. `None` at first.
+    fn resource_version(&self) -> Option<ResourceVersion> {
         self.storage.resource_version()
     }
 }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use super::{Item, accessor, item};
 use crate::base::sync::atomic::{AtomicUsize, Ordering};
 use crate::base::sync::{any, check, join_all, thread};
-use crate::store::{ExpirationCache, ReflectorStore, Store, TimestampedEntry};
+use crate::resource_version::ResourceVersion;
+use crate::store::{
+    ExpirationCache, ExpirationCacheOptions, ReflectorStore, Store, TimestampedEntry,
+};
 
 /// A cache in which objects with a version below `oldest` have expired.
 struct AgingCache {
@@ -23,7 +26,10 @@ impl AgingCache {
             }
         };
         Arc::new(Self {
-            cache: ExpirationCache::builder(accessor()).policy(policy).build(),
+            cache: ExpirationCache::with_options(
+                accessor(),
+                ExpirationCacheOptions::new().policy(policy),
+            ),
             oldest,
         })
     }
@@ -36,7 +42,10 @@ impl AgingCache {
         match any(3) {
             0 => self
                 .cache
-                .replace(vec![item(0, version), item(1, version)], "1")
+                .replace(
+                    vec![item(0, version), item(1, version)],
+                    ResourceVersion::new("1"),
+                )
                 .unwrap(),
             1 => self.cache.update(item(0, version)).unwrap(),
             _ => self.cache.add(item(0, version)).unwrap(),

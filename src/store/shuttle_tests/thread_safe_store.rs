@@ -8,6 +8,7 @@ use super::{Item, item, key};
 use crate::base::sync::{any, check, join_all, thread};
 use crate::entry::{Delta, Entry};
 use crate::object::{Deleted, Key};
+use crate::resource_version::ResourceVersion;
 use crate::store::{Change, IndexError, IndexFunc, Indexers, ThreadSafeStore};
 
 type Store = ThreadSafeStore<Item>;
@@ -79,7 +80,9 @@ fn assert_consistent(store: &Store) {
 fn read_during_replace_returns_all_old_or_all_new_content() {
     check(|| {
         let store = Arc::new(Store::new(indexers()));
-        store.replace(generation(0..5, 0), "0").unwrap();
+        store
+            .replace(generation(0..5, 0), ResourceVersion::new("0"))
+            .unwrap();
         let readers = [(); 2].map(|()| {
             let store = Arc::clone(&store);
             thread::spawn(move || {
@@ -108,7 +111,10 @@ fn read_during_replace_returns_all_old_or_all_new_content() {
             move || {
                 (1..=3).for_each(|at| {
                     store
-                        .replace(generation(at..5 + at, at), &at.to_string())
+                        .replace(
+                            generation(at..5 + at, at),
+                            ResourceVersion::new(&at.to_string()),
+                        )
                         .unwrap();
                 });
             }
@@ -126,7 +132,9 @@ fn read_during_transactions_returns_one_moment() {
     check(|| {
         let store = Arc::new(Store::new(indexers()));
         let one_new = (0..5).map(|at| (key(at), item(at, usize::from(at == 0))));
-        store.replace(one_new.collect(), "0").unwrap();
+        store
+            .replace(one_new.collect(), ResourceVersion::new("0"))
+            .unwrap();
         let writer = thread::spawn({
             let store = Arc::clone(&store);
             move || {
@@ -161,7 +169,9 @@ fn read_during_transactions_returns_one_moment() {
 fn list_during_writes_has_each_remaining_key_once() {
     check(|| {
         let store = Arc::new(Store::new(indexers()));
-        store.replace(generation(0..5, 0), "0").unwrap();
+        store
+            .replace(generation(0..5, 0), ResourceVersion::new("0"))
+            .unwrap();
         let writers = [1, 3].map(|removed| {
             let store = Arc::clone(&store);
             thread::spawn(move || {
@@ -190,7 +200,9 @@ fn list_during_writes_has_each_remaining_key_once() {
 fn index_added_during_writes_is_complete() {
     check(|| {
         let store = Arc::new(Store::new(Indexers::new().with("all", all())));
-        store.replace(generation(0..5, 0), "0").unwrap();
+        store
+            .replace(generation(0..5, 0), ResourceVersion::new("0"))
+            .unwrap();
         let adder = thread::spawn({
             let store = Arc::clone(&store);
             move || {
@@ -214,7 +226,9 @@ fn index_added_during_writes_is_complete() {
                     )),
                 }
                 if any(2) == 0 {
-                    store.replace(generation(0..4, 2), "2").unwrap();
+                    store
+                        .replace(generation(0..4, 2), ResourceVersion::new("2"))
+                        .unwrap();
                 }
                 store
                     .delete_with_object(&key(3), &Deleted::Final(item(3, 1)))
@@ -246,7 +260,9 @@ fn index_added_during_writes_is_complete() {
 fn failed_add_of_an_index_leaves_no_function_or_values() {
     check(|| {
         let store = Arc::new(Store::new(Indexers::new().with("all", all())));
-        store.replace(generation(0..5, 0), "0").unwrap();
+        store
+            .replace(generation(0..5, 0), ResourceVersion::new("0"))
+            .unwrap();
         let fails = || {
             IndexFunc::fallible(|item: &Item| match item.key {
                 4 => Err("not this one"),

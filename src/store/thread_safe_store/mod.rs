@@ -54,7 +54,7 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 /// let store = ThreadSafeStore::new(Indexers::new().with("first", first));
 /// store.add("1".into(), Arc::new("pod".to_owned()))?;
 /// store.add("2".into(), Arc::new("pear".to_owned()))?;
-/// assert_eq!(store.index_keys("first", "p")?, ["1".into(), "2".into()]);
+/// assert_eq!(store.index_keys("first", "p")?, ["1", "2"]);
 /// store.delete("1");
 /// assert_eq!(store.by_index("first", "p")?, [Arc::new("pear".to_owned())]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -290,11 +290,11 @@ impl<T> ThreadSafeStore<T> {
     pub fn replace(
         &self,
         objects: Vec<(Key, Arc<T>)>,
-        resource_version: &str,
+        resource_version: Option<ResourceVersion>,
     ) -> Result<(), StoreError> {
         let entries = objects.into_iter();
         let entries = entries.map(|(key, object)| Entry::new(key, object));
-        self.replace_entries(entries.collect(), ResourceVersion::new(resource_version))
+        self.replace_entries(entries.collect(), resource_version)
     }
 
     /// Replaces all objects, like [`replace`](Self::replace).
@@ -330,7 +330,7 @@ impl<T> ThreadSafeStore<T> {
                 version: self.version_of_deleted(&gone)?,
                 action: Action::Remove(key),
             }),
-            Change::Bookmark(version) => Ok(Write::bookmark(&version)),
+            Change::Bookmark(version) => Ok(Write::bookmark(version)),
         });
         self.transact_all(writes)
     }
@@ -412,18 +412,18 @@ impl<T> ThreadSafeStore<T> {
     }
 
     /// Sets the resource version: all changes up to it have been delivered.
-    pub fn bookmark(&self, resource_version: &str) {
+    pub fn bookmark(&self, resource_version: Option<ResourceVersion>) {
         let mut state = self.state.write();
-        state.resource_version = ResourceVersion::new(resource_version);
+        state.resource_version = resource_version;
         drop(state);
         self.report_version();
     }
 
     /// Returns the resource version of the last write. It may be older than the version of an
-    /// earlier write. It is empty before the first write.
+    /// earlier write. `None` before the first write.
     #[doc(alias = "LastStoreSyncResourceVersion")]
-    pub fn resource_version(&self) -> String {
-        ResourceVersion::text(self.state.read().resource_version.as_ref())
+    pub fn resource_version(&self) -> Option<ResourceVersion> {
+        self.state.read().resource_version.clone()
     }
 
     /// Reports the current resource version to the metrics.

@@ -54,7 +54,7 @@ impl<T> ThreadSafeStore<T> {
 
     /// Returns all keys in no particular order.
     pub fn list_keys(&self) -> Vec<Key> {
-        self.collect(|slot| Arc::clone(&slot.key))
+        self.collect(|slot| Key::clone(&slot.key))
     }
 
     /// Returns the objects with this index value, in no particular order.
@@ -119,7 +119,7 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// [`IndexError::NoIndex`] if there is no index `name`.
     pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<Key>, IndexError> {
-        let mut keys = self.lookup(name, &[value], |slot| Arc::clone(&slot.key))?;
+        let mut keys = self.lookup(name, &[value], |slot| Key::clone(&slot.key))?;
         keys.sort_unstable();
         Ok(keys)
     }

@@ -29,10 +29,10 @@ pub(in crate::store) enum NewVersion {
 }
 
 impl<T> Write<T> {
-    pub(in crate::store) fn bookmark(version: &str) -> Self {
+    pub(in crate::store) fn bookmark(version: Option<ResourceVersion>) -> Self {
         Self {
             action: Action::Bookmark,
-            version: NewVersion::Set(ResourceVersion::new(version)),
+            version: NewVersion::Set(version),
         }
     }
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::RateLimiter;
 use crate::base::derive::debug_fields;
-use crate::time::{Clock, RealClock, TokenBucket};
+use crate::time::{Clock, RateLimit, RealClock, TokenBucket};
 
 /// A rate limit for all items together, with a burst. client-go's `TypedBucketRateLimiter`.
 ///
@@ -15,13 +15,15 @@ use crate::time::{Clock, RealClock, TokenBucket};
 /// `forget` has no effect.
 ///
 /// ```
+/// use k8s_informer::time::RateLimit;
 /// use k8s_informer::workqueue::{BucketRateLimiter, RateLimiter};
 /// use k8s_informer_testing::FakeClock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
 /// let clock = FakeClock::new(); // the system clock by default
-/// let limiter = BucketRateLimiter::new(10.0, 2).with_clock(Arc::new(clock.clone()));
+/// let limiter = BucketRateLimiter::new(RateLimit::per_second(10.0).burst(2));
+/// let limiter = limiter.with_clock(Arc::new(clock.clone()));
 /// let waits: Vec<u128> = (0..4).map(|_| limiter.when(&"a").as_millis()).collect();
 /// assert_eq!(waits, [0, 0, 100, 200]);
 /// clock.advance(Duration::from_secs(1));
@@ -33,14 +35,10 @@ pub struct BucketRateLimiter {
 }
 
 impl BucketRateLimiter {
-    /// Creates a bucket that refills with `per_second` tokens per second and holds at most `burst`.
-    /// It starts full.
-    ///
-    /// If `per_second` is 0, the bucket never refills. If `burst` is 0, every item waits forever,
-    /// unless `per_second` is infinite: then no item waits.
-    pub fn new(per_second: f64, burst: usize) -> Self {
+    /// Creates a full bucket.
+    pub fn new(limit: RateLimit) -> Self {
         Self {
-            bucket: TokenBucket::new(per_second, burst),
+            bucket: TokenBucket::new(limit),
             clock: Arc::new(RealClock),
         }
     }
@@ -60,7 +58,7 @@ impl<T> RateLimiter<T> for BucketRateLimiter {
 
     fn forget(&self, _: &T) {}
 
-    fn num_requeues(&self, _: &T) -> usize {
+    fn requeues(&self, _: &T) -> usize {
         0
     }
 }

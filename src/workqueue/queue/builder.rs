@@ -3,10 +3,10 @@ use std::sync::Arc;
 
 use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
-use crate::base::threads::{Owner, Threads};
 use crate::log;
 use crate::metrics::MetricsProvider;
 use crate::time::{Clock, RealClock};
+use crate::workqueue::core::Core;
 use crate::workqueue::order::ArrivalOrder;
 use crate::workqueue::priority::{PriorityOrder, RankedOrder, Unranked};
 use crate::workqueue::shared::Shared;
@@ -20,12 +20,12 @@ use crate::workqueue::{
 /// `TypedDelayingQueueConfig` and `TypedRateLimitingQueueConfig`.
 ///
 /// ```
-/// use k8s_informer::workqueue::{WorkQueue, default_controller_rate_limiter};
+/// use k8s_informer::workqueue::{AnyWorkQueue, WorkQueue, default_controller_rate_limiter};
 ///
 /// let limiter = default_controller_rate_limiter();
 /// let queue = WorkQueue::builder().name("pods").build_rate_limiting(limiter)?;
 /// queue.add_rate_limited("a");
-/// assert_eq!((queue.name(), queue.num_requeues(&"a")), ("pods", 1));
+/// assert_eq!((queue.name(), queue.requeues(&"a")), (Some("pods"), 1));
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct WorkQueueBuilder<T> {
@@ -51,7 +51,8 @@ impl<T: Item> WorkQueueBuilder<T> {
         }
     }
 
-    /// Sets the name for logs and for the queue's thread. The default is `workqueue`.
+    /// Sets the name for metrics, logs and the queue's thread. Logs and the thread show `workqueue` if
+    /// there is none.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -77,7 +78,7 @@ impl<T: Item> WorkQueueBuilder<T> {
     ///
     /// ```
     /// use k8s_informer::metrics::MetricsProvider;
-    /// use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
+    /// use k8s_informer::workqueue::{AnyWorkQueue, WorkQueue, WorkQueueMetrics};
     /// use std::sync::Arc;
     /// use std::sync::atomic::{AtomicUsize, Ordering};
     ///
@@ -132,7 +133,7 @@ impl<T: Item> WorkQueueBuilder<T> {
     /// different priorities in the queue.
     ///
     /// ```
-    /// use k8s_informer::workqueue::{AddOptions, WorkQueue, default_controller_rate_limiter};
+    /// use k8s_informer::workqueue::{AddOptions, AnyWorkQueue, WorkQueue, default_controller_rate_limiter};
     ///
     /// let queue = WorkQueue::builder()
     ///     .starvation_limit(2)
@@ -200,14 +201,7 @@ impl<T: Item> WorkQueueBuilder<T> {
 
     fn start(self, delaying: bool) -> io::Result<WorkQueue<T>> {
         let queue = self.assemble(delaying);
-        if queue.shared.is_timed() {
-            let shared = Arc::clone(&queue.shared);
-            queue
-                .threads
-                .spawn(format!("{} timer", queue.shared.name), None, move || {
-                    shared.run_timer();
-                })?;
-        }
+        queue.core.start()?;
         Ok(queue)
     }
 
@@ -228,18 +222,14 @@ impl<T: Item> WorkQueueBuilder<T> {
                 None
             });
         }
-        let name = name.unwrap_or_else(|| "workqueue".to_owned());
         let order = order.unwrap_or_else(|| match has_priorities {
             true => Box::new(PriorityOrder::new(starvation_limit)),
             false => Box::new(Unranked(ArrivalOrder::new())),
         });
         let state = State::new(order, has_priorities);
-        let shared = Arc::new(Shared::new(name, clock, delaying, metrics, state));
-        let owner = Owner::new();
+        let shared = Shared::new(name, clock, delaying, metrics, state);
         WorkQueue {
-            shared,
-            owner,
-            threads: Threads::new(owner),
+            core: Core::new(shared),
         }
     }
 }

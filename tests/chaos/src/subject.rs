@@ -9,10 +9,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use k8s_informer::handler::{FilteringHandler, HandlerBuffer, HandlerOptions, HandlerRegistration};
-use k8s_informer::informer::{InformerQueue, InformerScope, Progress, Source, step_all};
+use k8s_informer::informer::{
+    FactoryOptions, InformerQueue, InformerScope, Progress, Source, step_all,
+};
 use k8s_informer::object::{GroupVersionResource, PartialObjectMetadata};
 use k8s_informer::reflector::{
-    FieldPaths, ListerWatcherSource, ReflectorOptions, ReflectorStatus, Shard,
+    FieldPaths, ListerWatcher, ListerWatcherSource, ReflectorOptions, ReflectorStatus, Shard,
 };
 use k8s_informer::store::{IndexFunc, Indexers};
 use k8s_informer::time::{Backoff, Clock};
@@ -175,7 +177,7 @@ impl Plan {
 
     fn reflector_options(&self, name: &str, clock: Option<Arc<dyn Clock>>) -> ReflectorOptions {
         let mut options = ReflectorOptions::default();
-        name.clone_into(&mut options.name);
+        options.name = Some(name.to_owned());
         options.watch_list = self.watch_list;
         options.page_size = self.page_size;
         if self.skip {
@@ -191,12 +193,10 @@ impl Plan {
         match clock {
             Some(clock) => options.clock = clock,
             None => {
-                options.backoff = Backoff::new(
-                    Duration::from_millis(50),
-                    2.0,
-                    Duration::from_millis(800),
-                    1.0,
-                );
+                options.backoff = Backoff::new(Duration::from_millis(50))
+                    .factor(2.0)
+                    .cap(Duration::from_millis(800))
+                    .jitter(1.0);
             }
         }
         options
@@ -327,13 +327,15 @@ pub(crate) fn start(
     } else {
         Box::new(client)
     };
-    let factory = SharedInformerFactory::builder(BoxedSource(source))
-        .one_thread(plan.runs == Runs::OneThread)
-        .reflector_options(plan.reflector_options(&name, clock))
-        .queue(plan.queue)
-        .recreation_as_delete_and_add(plan.recreation_as_delete_and_add)
-        .scope(plan.scope.informer_scope())
-        .build();
+    let factory = SharedInformerFactory::with_options(
+        BoxedSource(source),
+        FactoryOptions::new()
+            .one_thread(plan.runs == Runs::OneThread)
+            .reflector(plan.reflector_options(&name, clock))
+            .queue(plan.queue)
+            .recreation_as_delete_and_add(plan.recreation_as_delete_and_add)
+            .scope(plan.scope.informer_scope()),
+    );
     let resource = plan.resource.group_version_resource();
     let setting = Arc::clone(setting);
     match (plan.form, plan.resource) {
@@ -342,15 +344,15 @@ pub(crate) fn start(
             Informer::start(name, plan, proxy, factory, informer, random, setting)
         }
         (Form::Own, Resource::Widgets) => {
-            let informer = factory.informer_of(Source::dynamic_as::<Own>(resource));
+            let informer = factory.informer_for(Source::dynamic_as::<Own>(resource));
             Informer::start(name, plan, proxy, factory, informer, random, setting)
         }
         (Form::Dynamic, _) => {
-            let informer = factory.dynamic(resource);
+            let informer = factory.informer_for(Source::dynamic(resource));
             Informer::start(name, plan, proxy, factory, informer, random, setting)
         }
         (Form::Metadata, _) => {
-            let informer = factory.informer_of(Source::metadata(resource));
+            let informer = factory.informer_for(Source::metadata(resource));
             Informer::<PartialObjectMetadata>::start(
                 name, plan, proxy, factory, informer, random, setting,
             )
@@ -366,7 +368,7 @@ impl ListerWatcherSource for BoxedSource {
         &self,
         resource: &GroupVersionResource,
         namespace: Option<&str>,
-    ) -> Arc<dyn k8s_informer::reflector::ListerWatcher> {
+    ) -> Arc<dyn ListerWatcher> {
         self.0.lister_watcher(resource, namespace)
     }
 
@@ -374,7 +376,7 @@ impl ListerWatcherSource for BoxedSource {
         &self,
         resource: &GroupVersionResource,
         namespace: Option<&str>,
-    ) -> Arc<dyn k8s_informer::reflector::ListerWatcher> {
+    ) -> Arc<dyn ListerWatcher> {
         self.0.metadata_lister_watcher(resource, namespace)
     }
 }
@@ -455,19 +457,18 @@ impl<T: Object + DeserializeOwned> Informer<T> {
             Arc::clone(restored),
         );
         let mut handlers = self.handlers();
-        let mut options = HandlerOptions::default();
         let (c, f) = (
             if coalesces { " coalescing" } else { "" },
             if filters { " filtering" } else { "" },
         );
-        options.name = format!(
+        let name = format!(
             "handler{c}{f} {max_millis} ms, at {:.1} s",
             start.elapsed().as_secs_f64()
         );
+        let mut options = HandlerOptions::new().name(&name);
         if coalesces {
-            options.buffer = HandlerBuffer::Coalescing;
+            options = options.buffer(HandlerBuffer::Coalescing);
         }
-        let name = options.name.clone();
         let registration = if filters {
             let handler = FilteringHandler::new(passes::<T>, follower.clone());
             self.informer.add_handler_with_options(handler, options)
@@ -633,7 +634,9 @@ impl<T: Object + DeserializeOwned> Subject for Informer<T> {
 
     fn stop(&self) -> Duration {
         let start = Instant::now();
-        self.factory.shutdown();
+        self.factory
+            .shut_down(None)
+            .expect("no callback calls this");
         let mut stepping = self.stepping.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stepping) = stepping.take() {
             stepping.join().expect("a step does not panic");

@@ -8,6 +8,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use k8s_informer::client::Request;
+use k8s_informer::informer::{FactoryOptions, Source};
 use k8s_informer::metrics::ClientMetrics;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListerWatcherSource, ReflectorOptions};
@@ -97,7 +98,7 @@ fn only_list_requests_accept_gzip() {
         client.request(&request, &stop).unwrap().bytes().unwrap();
         assert_eq!(accept_encoding(), "identity");
     }
-    let plain = Client::new(Config::new(server.url()).disable_compression(true)).unwrap();
+    let plain = Client::new(Config::new(server.url()).compression(false)).unwrap();
     list(&plain).unwrap();
     assert_eq!(accept_encoding(), "identity");
 }
@@ -329,14 +330,15 @@ fn gzip_bomb_in_one_object_ends_at_the_object_limit() {
         let _ = errors.send(error.clone());
     }));
     let config = Config::new(server.url()).metrics(Arc::new(Sizes(sizes)));
-    let factory = SharedInformerFactory::builder(Client::new(config).unwrap())
-        .reflector_options(options)
-        .build();
-    factory.dynamic(pods());
+    let factory = SharedInformerFactory::with_options(
+        Client::new(config).unwrap(),
+        FactoryOptions::new().reflector(options),
+    );
+    factory.informer_for(Source::dynamic(pods()));
     factory.start(&Stop::never()).unwrap();
     let error = reported.recv_timeout(SOON).unwrap();
     assert!(error.is_decode(), "{error:?}");
     let bytes = decompressed.recv_timeout(SOON).unwrap();
     assert!(bytes < 3 << 20, "{bytes} bytes");
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
 }

@@ -8,6 +8,7 @@ use k8s_informer::client::Request;
 use k8s_informer::metrics::ClientMetrics;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
+use k8s_informer::time::RateLimit;
 use k8s_informer::{Client, Config, Stop};
 use k8s_informer_testing::FakeClock;
 
@@ -137,7 +138,7 @@ fn retried_request_counts_twice_with_total_latency() {
             .bytes()
             .unwrap();
     });
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     clock.advance(Duration::from_secs(2));
     waiting.join().unwrap();
     assert_eq!(
@@ -182,7 +183,7 @@ fn rate_limit_wait_is_recorded_for_each_request() {
     let config = Config::new(server.url())
         .metrics(recorded.clone())
         .clock(Arc::new(clock.clone()));
-    let client = Client::new(config.rate_limit(4.0, 1)).unwrap();
+    let client = Client::new(config.rate_limit(RateLimit::per_second(4.0).burst(1))).unwrap();
     client
         .request(&Request::get("/"), &Stop::never())
         .unwrap()
@@ -196,7 +197,7 @@ fn rate_limit_wait_is_recorded_for_each_request() {
             .bytes()
             .unwrap();
     });
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     clock.advance(Duration::from_millis(250));
     waiting.join().unwrap();
     assert_eq!(

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_informer::client::Request;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
+use k8s_informer::time::RateLimit;
 use k8s_informer::{Client, Config, Stop, Stopper};
 use k8s_informer_testing::FakeClock;
 
@@ -13,7 +14,7 @@ use crate::client::server::{Reply, SOON, Server, reply};
 
 fn limited(clock: &FakeClock, server: &Server, qps: f64, burst: usize) -> Client {
     let config = Config::new(server.url()).clock(Arc::new(clock.clone()));
-    Client::new(config.rate_limit(qps, burst)).unwrap()
+    Client::new(config.rate_limit(RateLimit::per_second(qps).burst(burst))).unwrap()
 }
 
 fn get(client: &Client) {
@@ -49,13 +50,13 @@ fn requests_beyond_burst_wait_and_are_logged() {
         let client = client.clone();
         move || get(&client)
     });
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     // A clone shares the limit and waits behind earlier requests.
     let another = thread::spawn({
         let client = client.clone();
         move || get(&client)
     });
-    assert!(clock.until_waits(2, SOON));
+    clock.wait_for_waits(2, SOON).unwrap();
     assert_eq!(clock.waits(), [500, 1000].map(Duration::from_millis));
     for _ in 0..3 {
         server.request();
@@ -89,7 +90,7 @@ fn short_rate_limit_waits_are_not_logged() {
     let client = limited(&clock, &server, 20.0, 1);
     get(&client);
     let waiting = thread::spawn(move || get(&client));
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     clock.advance(Duration::from_millis(50));
     waiting.join().unwrap();
     assert!(logged(&server).is_empty(), "{:?}", logged(&server));
@@ -106,7 +107,7 @@ fn stop_ends_rate_limit_wait_without_sending() {
         let (client, stop) = (client.clone(), stop.clone());
         move || client.request(&Request::get("/"), &stop).unwrap_err()
     });
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     stop.stop();
     let error = waiting.join().unwrap();
     assert!(error.is_stopped(), "{error:?}");
@@ -144,7 +145,7 @@ fn lists_watches_and_retries_count_against_limit() {
     client.request(&Request::post("/"), &Stop::never()).unwrap();
     let waiting = thread::spawn(move || get(&client));
     // The first wait (0 s) is for `Retry-After: 0`, the second (1 s) is for the rate limit.
-    assert!(clock.until_waits(2, SOON), "{:?}", clock.waits());
+    clock.wait_for_waits(2, SOON).unwrap();
     assert_eq!(clock.waits(), [0, 1].map(Duration::from_secs));
     clock.advance(Duration::from_secs(1));
     waiting.join().unwrap();

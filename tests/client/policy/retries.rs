@@ -29,7 +29,10 @@ fn send(server: &Server, request: Request) -> (Result<(), Error>, Vec<Duration>)
         let (clock, done) = (clock.clone(), done.clone());
         move || {
             for waits in 1.. {
-                while !clock.until_waits(waits, Duration::from_millis(10)) {
+                while clock
+                    .wait_for_waits(waits, Duration::from_millis(10))
+                    .is_err()
+                {
                     if done.is_stopped() {
                         return;
                     }
@@ -188,7 +191,7 @@ fn stop_ends_retry_wait() {
         let stop = stop.clone();
         move || client.request(&Request::get("/"), &stop).unwrap_err()
     });
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     stop.stop();
     let error = waiting.join().unwrap();
     assert!(error.is_stopped(), "{error:?}");

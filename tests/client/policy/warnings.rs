@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex};
 use k8s_informer::client::{Request, Warning};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ListOptions;
+use k8s_informer::time::RateLimit;
 use k8s_informer::{Client, Config, Stop};
 
 use super::logged;
@@ -141,12 +142,12 @@ fn handler_panic_is_logged_and_keeps_connection() {
 fn config_debug_names_warning_handler_and_limits() {
     let config = Config::new("http://127.0.0.1:1")
         .on_warning(|_| {})
-        .rate_limit(1.5, 2)
+        .rate_limit(RateLimit::per_second(1.5).burst(2))
         .body_limit(7);
     let text = format!("{config:?}");
     for part in [
         "on_warning: Some(WarningHandler { .. })",
-        "rate_limit: Some((1.5, 2))",
+        "rate_limit: Some(RateLimit { per_second: 1.5, burst: 2 })",
         "body_limit: 7",
     ] {
         assert!(text.contains(part), "{part} in {text}");

@@ -7,7 +7,7 @@ use k8s_informer::stop::Subscription;
 use k8s_informer::{Deleted, Object, Stop};
 use serde_json::{Value, json};
 
-use super::source::Item;
+use super::source::{Fillers, Item};
 use super::world::{State, World};
 use crate::client_go_traces::object::text;
 
@@ -61,14 +61,23 @@ impl Recorder {
 
 impl ResourceEventHandler<Item> for Recorder {
     fn on_add(&mut self, item: &Arc<Item>, is_in_initial_list: bool) {
+        if Fillers::has(item) {
+            return;
+        }
         self.note(json!({"type": "add", "obj": item.0, "initial": is_in_initial_list}));
     }
 
     fn on_update(&mut self, old: &Arc<Item>, new: &Arc<Item>) {
+        if Fillers::has(new) {
+            return;
+        }
         self.note(json!({"type": "update", "old": old.0, "new": new.0}));
     }
 
     fn on_delete(&mut self, gone: &Deleted<Item>) {
+        if Fillers::has_key(&gone.key()) {
+            return;
+        }
         self.note(match gone {
             Deleted::Final(item) => json!({"type": "delete", "obj": item.0}),
             Deleted::FinalStateUnknown { key, last_known } => {

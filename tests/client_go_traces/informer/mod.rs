@@ -18,19 +18,18 @@ use std::time::Duration;
 
 use k8s_informer::handler::HandlerOptions;
 use k8s_informer::informer::{InformerError, InformerQueue, SharedIndexInformerOptions};
-use k8s_informer::object::compare_resource_versions;
-use k8s_informer::queue::Queue;
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::ReflectorOptions;
+use k8s_informer::stop::Subscription;
 use k8s_informer::store::Transform;
 use k8s_informer::{SharedIndexInformer, Stop};
 use serde_json::{Value, json};
 
-use self::gate::{Depth, Gated};
 use self::handlers::handler;
-use self::source::{Item, Source};
-use self::world::{Gate, HandlerState, Reflector, State, World};
+use self::source::{Fillers, Item, Source};
+use self::world::{Gate, HandlerState, ProcessLoop, Reflector, State, World};
 use crate::client_go_traces::Replay;
-use crate::client_go_traces::object::{keys, sorted, text};
+use crate::client_go_traces::object::{keys, sorted, text, version_text};
 use crate::client_go_traces::reflector_wire::class;
 
 /// The maximum time until a handler is synced, in real time.
@@ -49,36 +48,33 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     reflector.watch_error_handler = Some(Arc::new(move |error| {
         errors.change(|state| state.errors.push(json!(class(error))));
     }));
-    let gated = world.clone();
     let queue = match text(&config["queue"]) {
         "real" => InformerQueue::RealFifo,
         "delta" => InformerQueue::DeltaFifo,
         other => panic!("queue {other}"),
     };
     let is_real = queue == InformerQueue::RealFifo;
-    let options = SharedIndexInformerOptions {
-        indexers: source::indexers(&config["indexers"]),
-        reflector,
-        queue,
-        transform: source::transform(&config["transform"]),
-        metrics: Some(Arc::new(Depth(world.clone()))),
-        wrap_queue: Some(Arc::new(move |queue| {
-            Arc::new(Gated {
-                world: gated.clone(),
-                queue,
-                keeps_bookmarks: is_real,
-            }) as Arc<dyn Queue<Item>>
-        })),
-        ..SharedIndexInformerOptions::default()
-    };
+    // The first item of a `RealFifo` is the first list. That of a `DeltaFifo` are fillers.
+    world.change(|state| state.holds_first = is_real);
+    let mut options = SharedIndexInformerOptions::new()
+        .indexers(source::indexers(&config["indexers"]))
+        .reflector(reflector)
+        .queue(queue)
+        .metrics(Arc::new(world.clone()));
+    options.transform = source::transform(&config["transform"]);
     let informer = SharedIndexInformer::new(Arc::new(Source(world.clone())), options);
+    let closed = world.clone();
+    let closes = world
+        .stop()
+        .on_stop(move || closed.change(|state| state.closed = true));
     let mut subject = Subject {
         world,
+        _closes: closes,
         informer,
         running: None,
         period: millis(&config["resync_ms"]),
         resyncs: has_period(config),
-        store_rv: is_real,
+        is_real,
         timeless: false,
     };
     for handler in config["handlers"].as_array().unwrap() {
@@ -98,13 +94,16 @@ fn has_period(config: &Value) -> bool {
 
 struct Subject {
     world: World,
+    /// Opens the gate at the end. The informer's own signals are set before any callback.
+    _closes: Subscription,
     informer: SharedIndexInformer<Item>,
     running: Option<JoinHandle<()>>,
     /// The resync period of the informer.
     period: Duration,
     /// Whether anything in the trace has a resync period.
     resyncs: bool,
-    store_rv: bool,
+    /// Whether the queue is a `RealFifo`.
+    is_real: bool,
     /// Whether the trace no longer records the time.
     timeless: bool,
 }
@@ -118,7 +117,8 @@ impl Replay for Subject {
         let last = self.informer.last_sync_resource_version();
         let events = step["events"].as_array()?.iter();
         let mut versions = events.filter_map(|event| event["obj"]["rv"].as_str());
-        let is_older = |version| compare_resource_versions(version, &last) == Some(Ordering::Less);
+        let is_older =
+            |version| ResourceVersion::new(version).partial_cmp(&last) == Some(Ordering::Less);
         versions.any(is_older).then_some("W10")
     }
 
@@ -156,11 +156,11 @@ impl Replay for Subject {
                 Ok(())
             }
             "hold" => {
-                // A pop that already waits in the gate may still pass.
+                // A pop that already waits at the gate may still pass.
                 self.world.change(|state| {
                     if state.gate == Gate::Open {
                         state.gate = Gate::Closed {
-                            passes: usize::from(state.waits_to_pop),
+                            passes: usize::from(state.process == ProcessLoop::Waits),
                         };
                     }
                 });
@@ -231,6 +231,7 @@ impl Subject {
         });
         let (informer, world) = (self.informer.clone(), self.world.clone());
         self.running = Some(thread::spawn(move || {
+            world.change(|state| state.process_thread = Some(thread::current().id()));
             let ended = informer.run(&world.stop());
             world.change(|state| state.running = false);
             ended.unwrap();
@@ -246,7 +247,7 @@ impl Subject {
     fn add_handler(&mut self, config: &Value, late: bool) -> Result<(), InformerError> {
         let id = text(&config["id"]);
         let mut options = HandlerOptions::default();
-        id.clone_into(&mut options.name);
+        options.name = Some(id.to_owned());
         options.resync_period = config["resync_ms"].as_u64().map(Duration::from_millis);
         self.world.change(|state| {
             state.handlers.insert(
@@ -286,6 +287,11 @@ impl Subject {
     fn emit(&self, step: &Value) {
         for event in step["events"].as_array().into_iter().flatten() {
             self.send_frame(&source::event(event));
+            // A `RealFifo` queues a bookmark as an item, and its metrics do not report that (R22).
+            if self.is_real && event["type"] == "BOOKMARK" {
+                self.world.change(|state| state.queued += 1);
+                self.world.settle();
+            }
         }
     }
 
@@ -304,11 +310,51 @@ impl Subject {
             self.world.advance_to(self.world.elapsed() + BACKED_OFF);
         }
         if step["list"].is_object() {
-            self.expect(Reflector::Lists);
-            self.world
-                .change(|state| state.reply = Some(Ok(source::list(&step["list"]))));
-            self.world.settle();
+            match self.world.look(|state| state.process) {
+                ProcessLoop::Unstarted => self.send_first_list(&step["list"]),
+                _ => self.send_list(&step["list"], Fillers::None),
+            }
         }
+    }
+
+    fn send_list(&self, list: &Value, fillers: Fillers) {
+        self.expect(Reflector::Lists);
+        self.world
+            .change(|state| state.reply = Some(Ok(source::list(list, fillers))));
+        self.world.settle();
+    }
+
+    /// Sends the first list, and gets the process loop to the gate. client-go's loop then waits for
+    /// its first pop if the gate is closed, and has processed the list if it is open.
+    fn send_first_list(&self, list: &Value) {
+        let is_empty = list["items"].as_array().is_none_or(Vec::is_empty);
+        let (fillers, is_held) = match (self.is_real, is_empty) {
+            // The list is one item, and waits at the gate.
+            (true, _) => (Fillers::None, true),
+            // The loop takes the fillers and nothing else, so the list waits in the queue.
+            (false, false) => (Fillers::Batch, true),
+            // There is nothing to hold: the informer has synced.
+            (false, true) => (Fillers::One, false),
+        };
+        let gate = self.world.look(|state| state.gate);
+        if !is_held {
+            self.world.change(|state| state.gate = Gate::Open);
+        }
+        self.send_list(list, fillers);
+        // The list has been processed when the pop of the next item begins.
+        self.send_frame(&Fillers::event(&list["rv"]));
+        self.reopen_watch();
+        self.world.change(|state| state.gate = gate);
+    }
+
+    /// Ends the watch with the event of a filler, and forgets the request of the next one: the
+    /// watch of the trace has had no event.
+    fn reopen_watch(&self) {
+        self.world.change(|state| state.watch_ends = true);
+        self.world.settle();
+        self.expect(Reflector::Watches);
+        let request = self.world.change(|state| state.requests.pop()).unwrap();
+        assert_eq!(request["kind"], "watch");
     }
 
     fn fail(&self, class: &str) {
@@ -360,8 +406,11 @@ impl Subject {
         let informer_synced = self.informer.has_synced();
         let index = |name: &str| {
             let values = lister.index_values(name).unwrap().into_iter();
-            let found =
-                values.map(|value| (value.to_string(), lister.index_keys(name, &value).unwrap()));
+            let found = values.map(|value| {
+                let mut found = lister.index_keys(name, &value).unwrap();
+                found.retain(|key| !Fillers::has_key(key));
+                (value.to_string(), found)
+            });
             Value::Object(
                 found
                     .filter(|(_, found)| !found.is_empty())
@@ -379,6 +428,7 @@ impl Subject {
             .lister()
             .list()
             .iter()
+            .filter(|item| !Fillers::has(item))
             .map(|item| Arc::new(item.0.clone()))
             .collect();
         let (now, resyncs) = (self.world.elapsed().as_millis() as u64, self.resyncs);
@@ -423,10 +473,10 @@ impl Subject {
             "store": sorted(store),
             "index": index,
             "synced": informer_synced,
-            "last_rv": self.informer.last_sync_resource_version(),
+            "last_rv": version_text(self.informer.last_sync_resource_version()),
         });
-        if self.store_rv {
-            observed["store_rv"] = json!(lister.resource_version());
+        if self.is_real {
+            observed["store_rv"] = json!(version_text(lister.resource_version()));
         }
         observed
     }

@@ -12,8 +12,8 @@ use k8s_informer::{Error, Object, Stop};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
-use super::world::{Reflector, State, World};
-use crate::client_go_traces::object::{Obj, text};
+use super::world::{ProcessLoop, Reflector, State, World};
+use crate::client_go_traces::object::{Obj, text, version_text};
 
 /// An object of the suites, decoded from a server's JSON.
 #[derive(Clone)]
@@ -88,13 +88,50 @@ fn sent(object: &Value) -> Value {
     sent
 }
 
-pub(super) fn list(list: &Value) -> Vec<u8> {
-    let items: Vec<Value> = list["items"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(sent)
-        .collect();
+/// Objects that no trace has, with which a replay controls the process loop. Its observations leave
+/// them out.
+#[derive(Clone, Copy)]
+pub(super) enum Fillers {
+    None,
+    One,
+    /// As many as a `DeltaFifo` returns together.
+    Batch,
+}
+
+impl Fillers {
+    const NAMESPACE: &str = "fillers";
+
+    fn count(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::One => 1,
+            Self::Batch => 64,
+        }
+    }
+
+    pub(super) fn has(item: &Item) -> bool {
+        item.0.ns == Self::NAMESPACE
+    }
+
+    pub(super) fn has_key(key: &str) -> bool {
+        key.starts_with(Self::NAMESPACE)
+    }
+
+    fn object(name: &str, version: &Value) -> Value {
+        json!({"ns": Self::NAMESPACE, "name": name, "rv": version})
+    }
+
+    /// Returns the event of a filler that is in no list.
+    pub(super) fn event(version: &Value) -> String {
+        event(&json!({"type": "ADDED", "obj": Self::object("event", version)}))
+    }
+}
+
+/// Returns a list with fillers before its items.
+pub(super) fn list(list: &Value, fillers: Fillers) -> Vec<u8> {
+    let fillers = (0..fillers.count()).map(|n| Fillers::object(&n.to_string(), &list["rv"]));
+    let items = list["items"].as_array().cloned().unwrap_or_default();
+    let items: Vec<Value> = fillers.chain(items).map(|object| sent(&object)).collect();
     let metadata = json!({"resourceVersion": list["rv"]});
     let list = json!({"apiVersion": "traces/v1", "kind": "ObjectList", "metadata": metadata, "items": items});
     list.to_string().into_bytes()
@@ -141,8 +178,8 @@ pub(super) struct Source(pub(super) World);
 
 impl Source {
     fn record_request(&self, kind: &str, options: &ListOptions) {
-        let mut request =
-            json!({"kind": kind, "rv": options.resource_version.clone().unwrap_or_default()});
+        let version = version_text(options.resource_version.clone());
+        let mut request = json!({"kind": kind, "rv": version});
         if let Some(limit) = options.limit {
             request["limit"] = json!(limit);
         }
@@ -162,7 +199,11 @@ impl ListerWatcher for Source {
             |state| state.reply.is_some(),
             |state| {
                 state.reflector = Reflector::Busy;
-                state.reply.take()
+                let reply = state.reply.take();
+                if state.process == ProcessLoop::Unstarted && matches!(reply, Some(Ok(_))) {
+                    state.process = ProcessLoop::Awaits;
+                }
+                reply
             },
         );
         reply

@@ -51,9 +51,13 @@ pub(super) struct State {
     pub(super) errors: Vec<Value>,
 
     pub(super) gate: Gate,
+    /// The length of the queue.
     pub(super) queued: usize,
-    /// Whether the process loop waits in the gate.
-    pub(super) waits_to_pop: bool,
+    pub(super) process: ProcessLoop,
+    pub(super) process_thread: Option<ThreadId>,
+    /// Whether the gate is before the first pop as well.
+    pub(super) holds_first: bool,
+    /// Whether the process loop ends.
     pub(super) closed: bool,
 
     pub(super) handlers: BTreeMap<String, HandlerState>,
@@ -70,6 +74,23 @@ pub(super) enum Reflector {
     Watches,
     /// The thread waits for the end of its back-off.
     BacksOff,
+}
+
+/// The state of the process loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) enum ProcessLoop {
+    /// The loop waits for its first items. There are none before the first list.
+    #[default]
+    Unstarted,
+    /// The first list is on its way to the loop.
+    Awaits,
+    /// The loop has taken its first items, and reads the clock next.
+    HasFirst,
+    /// The loop waits at the gate before its first items are processed.
+    Begins,
+    /// The loop waits at the gate after a pop.
+    Waits,
+    Busy,
 }
 
 struct Sleeper {
@@ -139,8 +160,10 @@ impl State {
         self.sleepers.retain(|sleeper| sleeper.thread != thread);
     }
 
+    /// Whether the process loop may pass the gate.
     pub(super) fn may_pop(&self) -> bool {
-        self.closed || self.queued > 0 && self.gate != Gate::Closed { passes: 0 }
+        let has_items = self.process == ProcessLoop::Begins || self.queued > 0;
+        self.closed || has_items && self.gate != Gate::Closed { passes: 0 }
     }
 
     /// Whether all threads are idle until time passes or the script continues.
@@ -167,10 +190,14 @@ impl State {
             }
             Reflector::BacksOff => true,
         };
+        let process = match self.process {
+            ProcessLoop::Unstarted => true,
+            ProcessLoop::Begins | ProcessLoop::Waits => !self.may_pop(),
+            ProcessLoop::Awaits | ProcessLoop::HasFirst | ProcessLoop::Busy => false,
+        };
         reflector
+            && process
             && self.sleepers.iter().all(|sleeper| sleeper.until > self.now)
-            && self.waits_to_pop
-            && !self.may_pop()
             && handlers.all(|handler| handler.is_settled(false))
     }
 
@@ -190,14 +217,14 @@ impl State {
             })
             .collect();
         format!(
-            "the reflector {:?}, running {}, stopped {}, {} sleep, queued {}, {:?}, waits to pop {}, {handlers:?}",
+            "the reflector {:?}, running {}, stopped {}, {} sleep, queued {}, {:?}, the process loop {:?}, {handlers:?}",
             self.reflector,
             self.running,
             self.stopped,
             self.sleepers.len(),
             self.queued,
             self.gate,
-            self.waits_to_pop
+            self.process
         )
     }
 }
@@ -289,6 +316,13 @@ impl World {
 
 impl Clock for World {
     fn now(&self) -> Instant {
+        let thread = thread::current().id();
+        let begins = self.look(|state| {
+            state.process == ProcessLoop::HasFirst && state.process_thread == Some(thread)
+        });
+        if begins {
+            self.begin_first_pop();
+        }
         self.0.start + self.elapsed()
     }
 

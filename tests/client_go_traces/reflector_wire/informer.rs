@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::options;
 use super::script::Script;
-use crate::client_go_traces::object::text;
+use crate::client_go_traces::object::{text, version_text};
 
 /// The maximum time until expected results arrive, in real time.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,11 +22,9 @@ pub(super) fn run(config: &Value, script: &Arc<Script>) -> Vec<Value> {
     let reflector = options(config, clock, &script.recorder);
     let informer = SharedIndexInformer::new(
         script.lister_watcher(),
-        SharedIndexInformerOptions {
-            queue: InformerQueue::RealFifo,
-            reflector,
-            ..Default::default()
-        },
+        SharedIndexInformerOptions::new()
+            .queue(InformerQueue::RealFifo)
+            .reflector(reflector),
     );
 
     let received = Arc::new(ReceivedEvents::default());
@@ -72,7 +70,7 @@ pub(super) fn run(config: &Value, script: &Arc<Script>) -> Vec<Value> {
             "synced": synced(looked_at.synced(), &informer["synced"]),
             "handler_synced": synced(handler.synced(), &informer["handler_synced"]),
         });
-        let version = looked_at.last_sync_resource_version();
+        let version = version_text(looked_at.last_sync_resource_version());
         Map::from_iter([
             ("last_rv".to_owned(), json!(version)),
             ("informer".to_owned(), observed),

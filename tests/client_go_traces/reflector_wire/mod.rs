@@ -26,7 +26,7 @@ use self::observe::Recorder;
 pub(crate) use self::observe::class;
 use self::script::Script;
 use super::Replay;
-use super::object::text;
+use super::object::{text, version_text};
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     Box::new(Subject {
@@ -103,7 +103,7 @@ fn run_reflector(config: &Value, script: &Arc<Script>) -> Vec<Value> {
     script.look(move |_| {
         let version = looked_at
             .upgrade()
-            .map(|reflector| reflector.last_sync_resource_version());
+            .map(|reflector| version_text(reflector.last_sync_resource_version()));
         Map::from_iter([("last_rv".to_owned(), json!(version))])
     });
     reflector.run(&script.stop);
@@ -123,7 +123,7 @@ fn options(config: &Value, clock: Arc<dyn Clock>, recorder: &Arc<Recorder>) -> R
         .as_u64()
         .map(|size| size.try_into().unwrap());
     if let Some(backoff) = millis("backoff_ms") {
-        options.backoff = Backoff::new(backoff, 1.0, backoff, 0.0);
+        options.backoff = Backoff::new(backoff);
     }
     if let Some(reply) = config["should_resync"].as_bool() {
         options.should_resync = Some(Arc::new(move || reply));

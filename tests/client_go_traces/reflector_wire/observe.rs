@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use k8s_informer::object::meta_namespace_key;
+use k8s_informer::object::{ResourceVersion, meta_namespace_key};
 use k8s_informer::store::{ReflectorStore, StoreError};
 use k8s_informer::{Deleted, DynamicObject, Error, Object};
 use serde_json::{Map, Value, json};
 
-use crate::client_go_traces::object::text;
+use crate::client_go_traces::object::{text, version_text};
 
 /// A store that records its calls and fails where a trace requires it. It also records the errors
 /// given to the error handler. No other code runs under its lock.
@@ -147,9 +147,9 @@ impl ReflectorStore<DynamicObject> for Recorder {
     fn replace(
         &self,
         objects: Vec<Arc<DynamicObject>>,
-        resource_version: &str,
+        resource_version: Option<ResourceVersion>,
     ) -> Result<(), StoreError> {
-        let mut details = json!({"rv": resource_version});
+        let mut details = json!({"rv": version_text(resource_version)});
         if !objects.is_empty() {
             details["items"] = objects
                 .iter()
@@ -163,8 +163,8 @@ impl ReflectorStore<DynamicObject> for Recorder {
         self.call("resync", Value::Null)
     }
 
-    fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        self.call("bookmark", json!({"rv": resource_version}))
+    fn bookmark(&self, resource_version: Option<ResourceVersion>) -> Result<(), StoreError> {
+        self.call("bookmark", json!({"rv": version_text(resource_version)}))
     }
 }
 

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use super::observe::{self, Recorder};
 use super::response::{End, Part, Response};
 use super::{checked, deviations, options};
-use crate::client_go_traces::object::text;
+use crate::client_go_traces::object::{text, version_text};
 use crate::client_go_traces::{SUITES, replay};
 
 /// The maximum time that a test waits for an event, in real time.
@@ -197,7 +197,7 @@ fn run(config: &Value, steps: &[Value], until: usize) -> Vec<Value> {
             answers: Vec::new(),
             current: None,
         };
-        let version = || reflector.last_sync_resource_version();
+        let version = || version_text(reflector.last_sync_resource_version());
         let further = server.serve(steps, until, &version);
         stop.stop();
         running.join().unwrap();

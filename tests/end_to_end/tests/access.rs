@@ -1,5 +1,6 @@
 //! Access to the server with the credentials of each kubeconfig.
 
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::{Client, Config, SharedInformerFactory, Stopper};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -15,14 +16,15 @@ fn informer_syncs_with_each_kubeconfig_of_the_cluster() {
         namespace.create("here", json!({}));
         for path in cluster.kubeconfigs() {
             let client = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap();
-            let factory = SharedInformerFactory::builder(client)
-                .namespace(&namespace.name)
-                .build();
+            let factory = SharedInformerFactory::with_options(
+                client,
+                FactoryOptions::new().namespace(&namespace.name),
+            );
             let maps = factory.informer::<ConfigMap>();
             let stop = Stopper::new();
             factory.start(&stop).unwrap();
             factory
-                .wait_for_cache_sync(&stop)
+                .wait_for_cache_sync(None, &stop)
                 .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             assert!(
                 maps.lister().get(&namespace.name, "here").is_some(),
@@ -41,8 +43,10 @@ fn forbidden_informer_reports_the_error_and_retries() {
             return println!("skipped: there is no kubeconfig-nobody");
         };
         let client = Client::new(Config::from_kubeconfig(path, None).unwrap()).unwrap();
-        let builder = SharedInformerFactory::builder(client).namespace("default");
-        let factory = builder.reflector_options(cluster.options()).build();
+        let factory = SharedInformerFactory::with_options(
+            client,
+            cluster.factory_options().namespace("default"),
+        );
         let maps = factory.informer::<ConfigMap>();
         let stop = Stopper::new();
         factory.start(&stop).unwrap();
@@ -78,7 +82,7 @@ fn forbidden_informer_reports_the_error_and_retries() {
         // The error of `wait_for_cache_sync` names the informer that has not synced, and the
         // reason.
         let unsynced = std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| factory.wait_for_cache_sync(&stop));
+            let waiter = scope.spawn(|| factory.wait_for_cache_sync(None, &stop));
             wait_until("the informer backs off", || {
                 (maps.status().state == ReflectorState::BackingOff).then_some(())
             });

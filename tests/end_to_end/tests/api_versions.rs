@@ -70,7 +70,7 @@ fn versions_of_a_definition_share_their_objects() {
         let managers = |version: &str, spec: Value| -> Vec<String> {
             let mut wanted = boat(version, spec);
             wanted.as_object_mut().unwrap().remove("status");
-            let applied = api(version).patch("a", &Patch::apply("me", wanted).force(), &stop);
+            let applied = api(version).patch("a", &Patch::apply("me", wanted).force(true), &stop);
             let entries: Vec<Value> = applied
                 .unwrap()
                 .read("/metadata/managedFields")

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use k8s_informer::client::Request;
 use k8s_informer::client::api::{DeleteOptions, Patch};
-use k8s_informer::informer::{InformerScope, Source};
+use k8s_informer::informer::{FactoryOptions, InformerScope, Source};
 use k8s_informer::metrics::ClientMetrics;
 use k8s_informer::object::{FullObjectMeta, GroupVersionResource};
 use k8s_informer::reflector::{FieldPaths, ReflectorOptions};
@@ -79,10 +79,10 @@ impl Keeper {
         let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
         let client = Client::new(config.metrics(Arc::clone(&patches) as _)).unwrap();
         let scope = InformerScope::all().namespace(&namespace.name);
-        let factory = k8s_informer::SharedInformerFactory::builder(client.clone())
-            .reflector_options(reflector)
-            .scope(scope)
-            .build();
+        let factory = k8s_informer::SharedInformerFactory::with_options(
+            client.clone(),
+            FactoryOptions::new().reflector(reflector).scope(scope),
+        );
         let (sender, results) = channel();
         let builder = Controller::builder(&client, Source::of::<ServiceAccount>(), KEEPER);
         let controller = options(builder.factory(&factory)).by(move |cx, _| {
@@ -100,7 +100,7 @@ impl Keeper {
         let run = (controller.clone(), stop.clone());
         let thread = thread::spawn(move || {
             let ended = run.0.run(&run.1);
-            factory.shutdown();
+            factory.shut_down(None).unwrap();
             ended
         });
         Self {
@@ -165,7 +165,7 @@ fn map(data: Value) -> Value {
 }
 
 fn forced() -> ApplyOptions {
-    ApplyOptions::new().force()
+    ApplyOptions::new().force(true)
 }
 
 fn deployment() -> Value {
@@ -443,7 +443,7 @@ fn conflict_of_managers_is_an_error_unless_forced() {
         });
         keeper.until(&[Applied::Created]);
         let api = cluster.client().api::<ConfigMap>(Some(&namespace.name));
-        let patch = Patch::apply("rival", map(json!({"a": "2"}))).force();
+        let patch = Patch::apply("rival", map(json!({"a": "2"}))).force(true);
         api.patch("m", &patch, &Stop::never()).unwrap();
         let failure = loop {
             if let Err(failure) = keeper.next() {
@@ -499,7 +499,7 @@ fn foreign_object_is_an_error_unless_adopted() {
             ApplyOptions::new(),
             "has no controller: give the child another name, or take it over",
         );
-        let keeper = start(ApplyOptions::new().adopt());
+        let keeper = start(ApplyOptions::new().adopt(true));
         keeper.until(&[Applied::Changed]);
         keeper.assert_settled();
         keeper.end();
@@ -508,7 +508,7 @@ fn foreign_object_is_an_error_unless_adopted() {
         namespace.patch("m", &json!({"metadata": {"ownerReferences": [owner]}}));
         let other = r#"is controlled by Secret "other" (uid "u7"): give the child another name"#;
         assert_refused(ApplyOptions::new(), other);
-        assert_refused(ApplyOptions::new().adopt().force(), other);
+        assert_refused(ApplyOptions::new().adopt(true).force(true), other);
     });
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_informer::client::Request;
-use k8s_informer::informer::InformerScope;
+use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{
     Client, DynamicObject, Error, ObjectMeta, SharedIndexInformer, Stopper, impl_object,
@@ -58,11 +58,15 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     // An existing cluster may have other users.
     let selector = format!("run={}", namespaces[0].name);
     let scope = InformerScope::all().label_selector(selector.parse().unwrap());
-    let factory = cluster.factory().scope(scope.clone()).build();
-    let alone = cluster.factory().scope(scope).one_thread(true).build();
+    let factory = cluster.factory_with(|options| options.scope(scope.clone()));
+    let alone = cluster.factory_with(|options| options.scope(scope).one_thread(true));
     let typed = factory.informer::<ConfigMap>();
     let own = alone.informer::<Map>();
-    let dynamic = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
+    let dynamic = factory.informer_for(Source::dynamic(GroupVersionResource::new(
+        "",
+        "v1",
+        "configmaps",
+    )));
     typed
         .add_index("group", |map| {
             group(map.data.as_ref().and_then(|data| data.get("group")))
@@ -79,7 +83,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     let stop = Stopper::new();
     for factory in [&factory, &alone] {
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync(&stop).unwrap();
+        factory.wait_for_cache_sync(None, &stop).unwrap();
     }
     for object in &objects[..VICTIMS] {
         object.create(&cluster.client(), &selector);
@@ -216,7 +220,7 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     // A handler added at the end receives everything as its initial list.
     let latest = Follower::default();
     let registration = dynamic.add_handler(latest.clone()).unwrap();
-    registration.synced().wait_or_stop(&stop);
+    registration.synced().wait_or_stop(None, &stop).unwrap();
     let latest = latest.known();
     assert_eq!(
         (latest.versions, latest.initial, latest.events.len()),

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use k8s_informer::client::Request;
-use k8s_informer::informer::SharedInformerFactoryBuilder;
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
 use k8s_informer_testing::{self, ApiServer, ApiServerBuilder, RealApiServer};
@@ -365,9 +365,22 @@ impl Cluster {
         options
     }
 
-    /// Returns a factory builder with all rights and [`options`](Self::options).
-    pub(crate) fn factory(&self) -> SharedInformerFactoryBuilder {
-        SharedInformerFactory::builder(self.client()).reflector_options(self.options())
+    /// Returns options of a factory with [`options`](Self::options).
+    pub(crate) fn factory_options(&self) -> FactoryOptions {
+        FactoryOptions::new().reflector(self.options())
+    }
+
+    /// Returns a factory with all rights and [`options`](Self::options).
+    pub(crate) fn factory(&self) -> SharedInformerFactory {
+        self.factory_with(|options| options)
+    }
+
+    /// Like [`factory`](Self::factory), with other options added.
+    pub(crate) fn factory_with(
+        &self,
+        configure: impl FnOnce(FactoryOptions) -> FactoryOptions,
+    ) -> SharedInformerFactory {
+        SharedInformerFactory::with_options(self.client(), configure(self.factory_options()))
     }
 
     /// Whether the server supports watch-lists. Only a rejection of the parameters means that it

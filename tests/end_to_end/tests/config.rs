@@ -10,9 +10,10 @@ use crate::support::{Folder, free_port, shut_down, wait_until};
 
 /// Runs an informer with this configuration and returns the error in its status while it retries.
 fn observed_error(cluster: &Cluster, config: Config) -> Error {
-    let builder = SharedInformerFactory::builder(Client::new(config).unwrap());
-    let factory = builder.reflector_options(cluster.options());
-    let factory = factory.namespace("default").build();
+    let factory = SharedInformerFactory::with_options(
+        Client::new(config).unwrap(),
+        cluster.factory_options().namespace("default"),
+    );
     let maps = factory.informer::<ConfigMap>();
     factory.start(&Stop::never()).unwrap();
     let error = wait_until("the informer has retried", || {

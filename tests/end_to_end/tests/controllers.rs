@@ -126,12 +126,10 @@ struct Replica {
 
 impl Replica {
     fn start(cluster: &Cluster, namespace: &str, identity: &str, writes: &Writes) -> Self {
-        let options = cluster.options();
-        let scope = InformerScope::all().namespace(namespace);
         let manager = Manager::builder(cluster.client())
             .leader_election(namespace, "gizmos")
             .identity(identity)
-            .configure_informers(|factory| factory.reflector_options(options).scope(scope))
+            .informers(cluster.factory_options().namespace(namespace))
             .health(":0")
             .build()
             .unwrap();
@@ -343,7 +341,7 @@ fn finalizer_precedes_calls_and_waits_for_the_cleanup() {
         let (called, cleaned, gone): (Sender<_>, _, _) = (sender.clone(), sender.clone(), sender);
         let cleanups = Mutex::new(0);
         let scope = InformerScope::all().namespace(&*namespace.name);
-        let factory = cluster.factory().scope(scope).build();
+        let factory = cluster.factory_with(|options| options.scope(scope));
         let source = Source::dynamic(resource.clone());
         let controller = Controller::builder(&cluster.client(), source, "gizmos")
             .factory(&factory)
@@ -416,7 +414,7 @@ fn finalizer_precedes_calls_and_waits_for_the_cleanup() {
         assert_eq!(next_except(&["a is gone", "call b "]), "b is gone");
         assert!(is_gone("b"));
         running.end();
-        factory.shutdown();
+        factory.shut_down(None).unwrap();
     });
 }
 
@@ -433,7 +431,7 @@ fn children_and_labelled_secrets_cause_calls() {
         let owners = ["a", "b"].map(|name| create_gizmo(cluster, &path, name, &json!({})));
         let scope = InformerScope::all().namespace(&*namespace.name);
         let labelled = scope.clone().label_selector("gizmo".parse().unwrap());
-        let factory = cluster.factory().scope(scope).build();
+        let factory = cluster.factory_with(|options| options.scope(scope));
         let mapped = Arc::new(Mutex::new(BTreeSet::new()));
         let ((sender, calls), record) = (channel(), Arc::clone(&mapped));
         // Only the metadata of the owners are cached.
@@ -527,7 +525,7 @@ fn children_and_labelled_secrets_cause_calls() {
             cluster.send(Request::delete(format!("{secrets}/{name}")));
         }
         running.end();
-        factory.shutdown();
+        factory.shut_down(None).unwrap();
         assert_eq!(counts(), [1, 2]);
     });
 }

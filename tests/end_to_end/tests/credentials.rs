@@ -22,8 +22,8 @@ fn informer(
     client: &Client,
     namespace: &str,
 ) -> (SharedInformerFactory, SharedIndexInformer<ConfigMap>) {
-    let factory = SharedInformerFactory::builder(client.clone()).namespace(namespace);
-    let factory = factory.reflector_options(cluster.options()).build();
+    let options = cluster.factory_options().namespace(namespace);
+    let factory = SharedInformerFactory::with_options(client.clone(), options);
     let maps = factory.informer();
     (factory, maps)
 }

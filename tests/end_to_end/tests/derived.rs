@@ -142,7 +142,7 @@ fn derived_type_is_discovered_cached_and_reconciled() {
             (created.uid(), "Website")
         );
 
-        let factory = cluster.factory().namespace(&namespace.name).build();
+        let factory = cluster.factory_with(|options| options.namespace(&namespace.name));
         let cached = factory.informer::<Website>();
         synced(&factory, &cached);
         assert_eq!(names(&cached), ["shop"]);
@@ -182,10 +182,10 @@ fn inherited_type_reads_the_objects_of_its_kind() {
         let map = json!({"metadata": {"name": "a"}, "data": {"mode": "fast"}});
         let created = maps.create(&map, &stop).unwrap();
         namespace.wait_until_listed("a");
-        let factory = cluster.factory().namespace(&namespace.name).build();
+        let factory = cluster.factory_with(|options| options.namespace(&namespace.name));
         let settings = factory.informer::<settings::Settings>();
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync(&stop).unwrap();
+        factory.wait_for_cache_sync(None, &stop).unwrap();
         let a = settings.lister().get(&namespace.name, "a").unwrap();
         assert_eq!((a.uid(), &*a.data["mode"]), (created.uid(), "fast"));
         assert_eq!(a.reference(), created.reference());
@@ -240,7 +240,7 @@ fn refused_rule_of_a_derived_type_is_reported() {
         let error = result.unwrap_err();
         assert!(error.is_refused(), "{error:?}");
         assert!(
-            error.last_error.as_ref().is_some_and(Error::is_invalid),
+            error.last_error().is_some_and(Error::is_invalid),
             "{error:?}"
         );
         let text = error.to_string();

@@ -2,6 +2,7 @@
 
 use k8s_informer::client::Request;
 use k8s_informer::client::api::Patch;
+use k8s_informer::informer::Source;
 use k8s_informer::object::{GroupVersionKind, GroupVersionResource, Scope};
 use k8s_informer::{Client, Config, DynamicObject, SharedInformerFactory, Stop, Stopper};
 use k8s_openapi::api::autoscaling::v1::Scale;
@@ -204,12 +205,13 @@ fn custom_resource_is_discovered_watched_and_scaled() {
             .discover_kind(&created.group_version_kind(), &stop)
             .unwrap();
         assert_eq!(by_kind.resource, found.resource);
-        let factory = SharedInformerFactory::builder(client.clone())
-            .reflector_options(cluster.options())
-            .build();
+        let factory =
+            SharedInformerFactory::with_options(client.clone(), cluster.factory_options());
         let by_name = |name: &str| {
             let name = format!("{name}.{}", definition.group);
-            factory.dynamic(factory.find_resource(&name, &stop).unwrap())
+            factory.informer_for(Source::dynamic(
+                factory.find_resource(&name, &stop).unwrap(),
+            ))
         };
         let (informer, same) = (by_name("gz"), by_name("Gizmo.v1"));
         assert!(informer.is_same(&same));

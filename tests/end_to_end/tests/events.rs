@@ -496,16 +496,15 @@ fn informers_of_both_apis_follow_the_same_events() {
         let namespace = cluster.namespace("events");
         let (paths, name) = (Paths::of(&namespace), &namespace.name);
         cluster.send(post(&paths.new, &event(name, "a")));
-        let factory = cluster.factory().namespace(name).build();
+        let factory = cluster.factory_with(|options| options.namespace(name));
         let core = factory.informer::<CoreEvent>();
-        let regarding = cluster
-            .factory()
-            .scope(
+        let regarding = cluster.factory_with(|options| {
+            options.scope(
                 InformerScope::all()
                     .namespace(name)
                     .field_selector("regarding.name=web-1"),
             )
-            .build();
+        });
         let new = regarding.informer::<Event>();
         let (all, some) = (synced(&factory, &core), synced(&regarding, &new));
         cluster.send(post(&paths.core, &core_event(name, "b")));

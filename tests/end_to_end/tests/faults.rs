@@ -20,7 +20,7 @@ fn start(
     SharedIndexInformer<ConfigMap>,
     Stopper,
 ) {
-    let factory = cluster.factory().namespace("default").build();
+    let factory = cluster.factory_with(|options| options.namespace("default"));
     let (maps, stop) = (factory.informer::<ConfigMap>(), Stopper::new());
     factory.start(&stop).unwrap();
     (factory, maps, stop)
@@ -42,7 +42,7 @@ fn first_list_fails(cluster: &Cluster, server: &ApiServer, fault: Fault) -> Erro
     server.clear_requests();
     server.fail_next(fault.on(Verb::List).resource("configmaps").times(2));
     let (factory, maps, stop) = start(cluster);
-    factory.wait_for_cache_sync(&stop).unwrap();
+    factory.wait_for_cache_sync(None, &stop).unwrap();
     let status = maps.status();
     let lists = server
         .requests()
@@ -138,8 +138,8 @@ fn garbage_line_restarts_only_the_watch() {
         let (factory, maps, stop) = start(cluster);
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
-        factory.wait_for_cache_sync(&stop).unwrap();
-        assert!(server.wait_for_watches(1, PATIENCE));
+        factory.wait_for_cache_sync(None, &stop).unwrap();
+        server.wait_for_watches(1, PATIENCE).unwrap();
         server.create(path, object("a")).unwrap();
         let version = server.resource_version();
         follower.wait_for_events(&["+a"]);
@@ -185,9 +185,9 @@ fn garbage_line_restarts_only_the_watch() {
 fn absent_server_is_retried_without_blocking_others() {
     on_every_disposable_cluster(BOTH, |cluster| {
         let (watching, maps, stop) = start(cluster);
-        watching.wait_for_cache_sync(&stop).unwrap();
+        watching.wait_for_cache_sync(None, &stop).unwrap();
         let (silent, own_maps, _) = start(cluster);
-        silent.wait_for_cache_sync(&stop).unwrap();
+        silent.wait_for_cache_sync(None, &stop).unwrap();
         wait_until("the informer watches", || {
             (own_maps.status().state == ReflectorState::Watching).then_some(())
         });
@@ -223,7 +223,7 @@ fn absent_server_is_retried_without_blocking_others() {
         assert!(!maps_of_never.has_synced());
 
         cluster.restart();
-        early.wait_for_cache_sync(&stop).unwrap();
+        early.wait_for_cache_sync(None, &stop).unwrap();
         // The status follows the cache with a delay.
         wait_until("the informer watches", || {
             (maps.status().state == ReflectorState::Watching).then_some(())

@@ -263,10 +263,9 @@ fn wr5_former_finalizers_are_renamed_or_cleaned_up() {
         let (sender, steps) = channel();
         let cleaned = sender.clone();
         let source = Source::dynamic(GroupVersionResource::new(group, "v1", "gizmos"));
-        let factory = cluster
-            .factory()
-            .scope(InformerScope::all().namespace(&*namespace.name))
-            .build();
+        let factory = cluster.factory_with(|options| {
+            options.scope(InformerScope::all().namespace(&*namespace.name))
+        });
         let controller = Controller::builder(&cluster.client(), source, "gizmos")
             .factory(&factory)
             .finalizer(
@@ -308,7 +307,7 @@ fn wr5_former_finalizers_are_renamed_or_cleaned_up() {
         });
         stop.stop();
         running.join().unwrap().unwrap();
-        factory.shutdown();
+        factory.shut_down(None).unwrap();
 
         // The uninstall: nothing of the controller is left.
         let free = |name: &str| {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::{Error, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_testing::FakeClock;
@@ -21,12 +22,12 @@ fn missed_changes_are_recovered_after_compaction() {
         for name in ["a", "b", "c"] {
             namespace.create(name, json!({}));
         }
-        let factory = cluster.factory().namespace(&namespace.name).build();
+        let factory = cluster.factory_with(|options| options.namespace(&namespace.name));
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
         factory.start(&Stop::never()).unwrap();
-        factory.wait_for_cache_sync(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
         namespace.patch("a", &json!({ "data": { "round": "1" } }));
         follower.wait("the change", |known| {
             known.events.contains(&"~a".to_owned())
@@ -74,8 +75,12 @@ fn l9_pages_after_a_restart_show_the_current_state() {
         }
         let mut options = cluster.options();
         options.page_size = Some(2);
-        let builder = SharedInformerFactory::builder(cluster.client()).reflector_options(options);
-        let factory = builder.namespace(&namespace.name).build();
+        let factory = SharedInformerFactory::with_options(
+            cluster.client(),
+            FactoryOptions::new()
+                .reflector(options)
+                .namespace(&namespace.name),
+        );
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
 
@@ -132,16 +137,15 @@ fn cache_follows_a_server_restored_from_backup() {
         }
         let backup = cluster.backup();
         let proxy = Proxy::to(cluster.url());
-        let builder = SharedInformerFactory::builder(cluster.client_through(&proxy));
-        let factory = builder
-            .reflector_options(cluster.options())
-            .namespace(&namespace.name)
-            .build();
+        let factory = SharedInformerFactory::with_options(
+            cluster.client_through(&proxy),
+            cluster.factory_options().namespace(&namespace.name),
+        );
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
         factory.start(&Stop::never()).unwrap();
-        factory.wait_for_cache_sync(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
         for round in 1..=20 {
             namespace.patch(
                 "changed",
@@ -211,11 +215,12 @@ fn silent_restored_server_is_detected_by_idle_timeout() {
         let mut options = cluster.options();
         options.watch_idle_timeout = Some(Duration::from_millis(200));
         options.clock = Arc::new(clock.clone());
-        let builder = SharedInformerFactory::builder(cluster.client());
-        let factory = builder
-            .reflector_options(options)
-            .namespace(&namespace.name)
-            .build();
+        let factory = SharedInformerFactory::with_options(
+            cluster.client(),
+            FactoryOptions::new()
+                .reflector(options)
+                .namespace(&namespace.name),
+        );
         let maps = factory.informer::<ConfigMap>();
         factory.start(&Stop::never()).unwrap();
         // After its restart, the server can reject the first list. The informer then backs off.

@@ -1,5 +1,6 @@
 //! Objects of any kind have their `apiVersion` and `kind`, however they arrive.
 
+use k8s_informer::informer::{FactoryOptions, Source};
 use k8s_informer::object::{Compact, GroupVersionResource};
 use k8s_informer::{
     DynamicObject, Object, SharedIndexInformer, SharedInformerFactory, Stop, Stopper,
@@ -34,9 +35,13 @@ fn dynamic_object_has_kind_from_list_watch_list_and_watch() {
         let interceptor = Interceptor::expiring(cluster.client());
         let mut options = cluster.options();
         options.page_size = Some(2);
-        let builder = SharedInformerFactory::builder(interceptor).namespace(&namespace.name);
-        let factory = builder.reflector_options(options).build();
-        let maps = factory.dynamic(configmaps());
+        let factory = SharedInformerFactory::with_options(
+            interceptor,
+            FactoryOptions::new()
+                .namespace(&namespace.name)
+                .reflector(options),
+        );
+        let maps = factory.informer_for(Source::dynamic(configmaps()));
         let follower = synced(&factory, &maps);
         assert_maps(&maps, follower.known().initial);
         namespace.create("d", json!({}));
@@ -60,8 +65,8 @@ fn api_and_informer_return_equal_objects() {
     on_every_cluster(LIST, |cluster| {
         let namespace = cluster.namespace("kinds");
         namespace.create("a", json!({}));
-        let factory = cluster.factory().namespace(&namespace.name).build();
-        let maps = factory.dynamic(configmaps());
+        let factory = cluster.factory_with(|options| options.namespace(&namespace.name));
+        let maps = factory.informer_for(Source::dynamic(configmaps()));
         synced(&factory, &maps);
         let api = cluster
             .client()
@@ -83,8 +88,8 @@ fn compact_objects_equal_dynamic_ones_when_listed_and_watched() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("kinds");
         namespace.create("a", json!({"app": "web"}));
-        let factory = cluster.factory().namespace(&namespace.name).build();
-        let dynamic = factory.dynamic(configmaps());
+        let factory = cluster.factory_with(|options| options.namespace(&namespace.name));
+        let dynamic = factory.informer_for(Source::dynamic(configmaps()));
         let typed = factory.informer::<Compact<ConfigMap>>();
         let (follower, typed_follower) = (synced(&factory, &dynamic), synced(&factory, &typed));
         namespace.patch("a", &json!({ "data": { "round": "1" } }));

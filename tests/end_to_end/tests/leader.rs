@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_informer::client::Request;
 use k8s_informer::{Client, Config, Stop, Stopper};
 use k8s_informer_controller::leader_election::{
-    Ended, LeaderElectionError, LeaderElector, Leading, LeaseLock,
+    Ended, LeaderElectionError, LeaderElectionOptions, LeaderElector, Leading, LeaseLock,
 };
 use k8s_informer_testing::{FakeClock, Fault, RequestRecord, Verb};
 use serde_json::{Value, json};
@@ -50,8 +50,8 @@ impl Candidate {
         let lock = LeaseLock::new(client, namespace, "leader").identity(identity);
         let lock = lock.label("example.com/last", identity);
         let clock = FakeClock::new();
-        let elector = LeaderElector::builder(lock).clock(Arc::new(clock.clone()));
-        let elector = elector.retry_period(RETRY).build().unwrap();
+        let options = LeaderElectionOptions::new().clock(Arc::new(clock.clone()));
+        let elector = LeaderElector::new(lock, options.retry_period(RETRY)).unwrap();
         let stop = Stopper::new();
         let ((starts, started), (ends, ended)) = (channel(), channel());
         thread::spawn({
@@ -86,7 +86,7 @@ impl Candidate {
     /// Waits until the candidate has begun this number of waits.
     #[track_caller]
     fn wait_for(&self, waits: usize) {
-        assert!(self.clock.until_waits(waits, LIMIT));
+        self.clock.wait_for_waits(waits, LIMIT).unwrap();
     }
 
     /// Waits until the run has ended.
@@ -293,12 +293,12 @@ fn missing_rights_are_named_by_waits() {
         assert!(error.is_forbidden(), "{error}");
         let wait = candidate
             .elector
-            .wait_until_leading(Duration::ZERO, &Stop::never());
+            .wait_for_leadership(Duration::ZERO, &Stop::never());
         let (name, url) = (&namespace.name, cluster.url());
         assert_eq!(
             wait.unwrap_err().to_string(),
             format!(
-                "leader election {name}/leader: not the leader after 0ns; last error: get \
+                "timed out after 0ns waiting to lead {name}/leader; last seen: nothing; last error: get \
                  leases.coordination.k8s.io \"leader\" in namespace \"{name}\": GET {url}{}: \
                  leases.coordination.k8s.io \"leader\" is forbidden: User \"token-nobody\" cannot get resource \
                  \"leases\" in API group \"coordination.k8s.io\" in the namespace \"{name}\" (403 Forbidden)",
@@ -324,7 +324,7 @@ fn missing_namespace_is_named_by_waits() {
         assert!(error.is_not_found(), "{error}");
         let wait = candidate
             .elector
-            .wait_until_leading(Duration::ZERO, &Stop::never());
+            .wait_for_leadership(Duration::ZERO, &Stop::never());
         let wait = wait.unwrap_err().to_string();
         assert!(
             wait.ends_with(&format!(": {problem} (404 NotFound)")),

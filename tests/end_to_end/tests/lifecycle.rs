@@ -4,8 +4,9 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use k8s_informer::client::Request;
+use k8s_informer::error::ShutdownError;
 use k8s_informer::handler::{HandlerFuncs, HandlerOptions};
-use k8s_informer::informer::{InformerQueue, InformerScope, ShutdownError, Source};
+use k8s_informer::informer::{InformerQueue, InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::store::Transform;
 use k8s_informer::time::Backoff;
@@ -30,11 +31,9 @@ fn sync_timeout_lists_each_forbidden_informer() {
             return println!("skipped: there is no kubeconfig-nobody");
         };
         let client = Client::new(Config::from_kubeconfig(path, None).unwrap()).unwrap();
-        let factory = SharedInformerFactory::builder(client)
-            .reflector_options(cluster.options())
-            .build();
+        let factory = SharedInformerFactory::with_options(client, cluster.factory_options());
         let here = InformerScope::all().namespace("default");
-        let maps = factory.informer_of(Source::of::<ConfigMap>().scope(here.clone()));
+        let maps = factory.informer_for(Source::of::<ConfigMap>().scope(here.clone()));
         let (pods, nodes) = (factory.informer::<Pod>(), factory.informer::<Node>());
         let stop = Stopper::new();
         factory.start(&stop).unwrap();
@@ -45,9 +44,9 @@ fn sync_timeout_lists_each_forbidden_informer() {
             (refused == [true; 3]).then_some(())
         });
         let error = factory
-            .wait_for_cache_sync_with(SHORT_TIMEOUT, &stop)
+            .wait_for_cache_sync(SHORT_TIMEOUT, &stop)
             .unwrap_err();
-        assert!(error.timed_out());
+        assert!(error.is_timed_out());
         let text = error.to_string();
         assert!(
             text.starts_with(
@@ -64,8 +63,8 @@ fn sync_timeout_lists_each_forbidden_informer() {
             ("nodes", "nodes", "at the cluster scope"),
             ("pods", "pods", "at the cluster scope"),
         ];
-        assert_eq!(error.unsynced.len(), what.len());
-        for (unsynced, (name, resource, place)) in error.unsynced.iter().zip(what) {
+        assert_eq!(error.unsynced().len(), what.len());
+        for (unsynced, (name, resource, place)) in error.unsynced().iter().zip(what) {
             let reason = unsynced.last_error.as_ref().unwrap();
             assert!(
                 unsynced.name == name && reason.is_forbidden(),
@@ -98,21 +97,17 @@ fn fa6_stopping_one_informer_leaves_the_others_running() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("one");
         namespace.create("a", json!({}));
-        let factory = cluster.factory().namespace(&namespace.name).build();
-        let dynamic = factory.dynamic(configmaps());
+        let factory = cluster.factory_with(|options| options.namespace(&namespace.name));
+        let dynamic = factory.informer_for(Source::dynamic(configmaps()));
         let of_dynamic = synced(&factory, &dynamic);
         namespace.create("b", json!({}));
         of_dynamic.wait_for_events(&["+a", "+b"]);
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
-        assert!(factory.stop_informer(&maps));
+        factory.shut_down_informer(&maps, None).unwrap();
         assert!(maps.is_stopped() && maps.ended().is_done() && maps.has_synced());
         if let Some(server) = cluster.embedded_server() {
-            assert!(
-                server.wait_for_watches(1, PATIENCE),
-                "{} watches",
-                server.open_watches()
-            );
+            server.wait_for_watches(1, PATIENCE).unwrap();
         }
 
         namespace.delete("a");
@@ -130,10 +125,9 @@ fn fa6_stopping_one_informer_leaves_the_others_running() {
             (names(&again), follower.known().initial),
             (vec!["b".into(), "c".into()], 2)
         );
-        assert!(
-            factory.stop_informer(&maps),
-            "a stopped informer can be stopped again"
-        );
+        factory
+            .shut_down_informer(&maps, None)
+            .expect("a stopped informer can be stopped again");
         namespace.delete("b");
         follower.wait("the watch continues", |known| {
             known.events.contains(&"-b".to_owned())
@@ -148,17 +142,16 @@ fn shutdown_timeout_names_the_stuck_callback() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("stuck");
         namespace.create("a", json!({}));
-        let factory = cluster.factory().namespace(&namespace.name).build();
+        let factory = cluster.factory_with(|options| options.namespace(&namespace.name));
         let maps = factory.informer::<ConfigMap>();
-        let dynamic = factory.dynamic(configmaps());
+        let dynamic = factory.informer_for(Source::dynamic(configmaps()));
         let (finish, finished) = mpsc::channel::<()>();
         let (begin, begun) = mpsc::channel();
         let slow = HandlerFuncs::new().on_add(move |_: &Arc<ConfigMap>, _| {
             begin.send(()).unwrap();
             let _ = finished.recv();
         });
-        let mut options = HandlerOptions::default();
-        options.name = "slow".to_owned();
+        let options = HandlerOptions::new().name("slow");
         let registration = maps.add_handler_with_options(slow, options).unwrap();
         let follower = synced(&factory, &dynamic);
         begun.recv_timeout(PATIENCE).unwrap();
@@ -171,7 +164,7 @@ fn shutdown_timeout_names_the_stuck_callback() {
 
         // On a busy machine, the other threads may need longer than `SHORT_TIMEOUT` to end.
         let error = wait_until("only the handler thread is left", || {
-            let error = factory.shutdown_timeout(SHORT_TIMEOUT).unwrap_err();
+            let error = factory.shut_down(SHORT_TIMEOUT).unwrap_err();
             let ShutdownError::TimedOut { stuck, .. } = &error else {
                 panic!("{error}")
             };
@@ -179,11 +172,11 @@ fn shutdown_timeout_names_the_stuck_callback() {
         });
         assert_eq!(
             error.to_string(),
-            "timed out after 20ms; threads still running: slow run"
+            "timed out after 20ms; unfinished: slow run"
         );
         assert!(dynamic.ended().is_done() && maps.is_stopped() && !maps.ended().is_done());
         drop(finish);
-        factory.shutdown_timeout(PATIENCE).unwrap();
+        factory.shut_down(PATIENCE).unwrap();
         assert!(maps.ended().is_done() && registration.ended().is_done());
     });
 }
@@ -201,14 +194,15 @@ fn relist_delivers_recreation_as_update_or_delete_and_add() {
             let first = namespace.create("reborn", json!({}));
             namespace.create("other", json!({}));
             // The watch delivers no events of "reborn" from its deletion until the watch expires.
-            let builder =
-                SharedInformerFactory::builder(Interceptor::losing(cluster.client(), "reborn"));
-            let builder = builder.reflector_options(cluster.options()).queue(queue);
-            let factory = builder
-                .namespace(&namespace.name)
-                .recreation_as_delete_and_add(as_delete_and_add)
-                .one_thread(one_thread)
-                .build();
+            let factory = SharedInformerFactory::with_options(
+                Interceptor::losing(cluster.client(), "reborn"),
+                cluster
+                    .factory_options()
+                    .queue(queue)
+                    .namespace(&namespace.name)
+                    .recreation_as_delete_and_add(as_delete_and_add)
+                    .one_thread(one_thread),
+            );
             let maps = factory.informer::<ConfigMap>();
             let follower = synced(&factory, &maps);
             namespace.delete("reborn");
@@ -249,11 +243,13 @@ fn recreation_during_a_cut_is_delivered_by_the_next_watch() {
             let namespace = cluster.namespace("reborn");
             namespace.create("reborn", json!({}));
             let proxy = cluster.proxy();
-            let builder = SharedInformerFactory::builder(cluster.client_through(&proxy));
-            let builder = builder
-                .reflector_options(cluster.options())
-                .recreation_as_delete_and_add(as_delete_and_add);
-            let factory = builder.namespace(&namespace.name).build();
+            let factory = SharedInformerFactory::with_options(
+                cluster.client_through(&proxy),
+                cluster
+                    .factory_options()
+                    .namespace(&namespace.name)
+                    .recreation_as_delete_and_add(as_delete_and_add),
+            );
             let maps = factory.informer::<ConfigMap>();
             let follower = synced(&factory, &maps);
             namespace.create("watched", json!({}));
@@ -281,7 +277,7 @@ fn cache_and_events_have_transformed_objects() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("transform");
         namespace.create("listed", json!({}));
-        let factory = cluster.factory().namespace(&namespace.name).build();
+        let factory = cluster.factory_with(|options| options.namespace(&namespace.name));
         let maps = factory.informer::<ConfigMap>();
         maps.set_transform(Transform::in_place(|map: &mut ConfigMap| {
             map.data = None;
@@ -347,13 +343,13 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
     // A long back-off prevents relists, which would report the other objects again and change the
     // last error.
     let mut options = cluster.options();
-    options.backoff = Backoff::new(Duration::from_secs(600), 1.0, Duration::from_secs(600), 0.0);
-    let factory = cluster
-        .factory()
-        .reflector_options(options)
-        .queue(queue)
-        .namespace(&namespace.name)
-        .build();
+    options.backoff = Backoff::new(Duration::from_secs(600));
+    let factory = cluster.factory_with(|factory| {
+        factory
+            .reflector(options)
+            .queue(queue)
+            .namespace(&namespace.name)
+    });
     let maps = factory.informer::<ConfigMap>();
     maps.set_transform(Transform::new(|map: Arc<ConfigMap>| {
         match map

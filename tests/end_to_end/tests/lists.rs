@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::client::api::{Api, WatchEvent, WatchEvents};
-use k8s_informer::object::GroupVersionResource;
+use k8s_informer::object::{GroupVersionResource, ResourceVersion};
 use k8s_informer::reflector::{ListOptions, ResourceVersionMatch};
 use k8s_informer::{Error, Object, Stop, Stopper};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as CoreNamespace, Node};
@@ -19,18 +19,15 @@ use crate::support::PATIENCE;
 use crate::verbs::{ONCE, Slim, all, configmaps, labelled, maps, names};
 
 /// Options for a watch from `resource_version`. The server ends the watch after 20 seconds.
-fn from(resource_version: &str) -> ListOptions {
-    let mut options = all();
-    options.resource_version = Some(resource_version.to_owned());
-    options.timeout_seconds = Some(20);
-    options
+fn from(resource_version: Option<ResourceVersion>) -> ListOptions {
+    ListOptions::new()
+        .resource_version(resource_version)
+        .timeout_seconds(20)
 }
 
-/// The version from which the watch can be resumed, or an empty text.
-fn reached<T>(events: &WatchEvents<T>) -> String {
-    events
-        .resource_version()
-        .map_or_else(String::new, ToString::to_string)
+/// Whether this is a positive number.
+fn is_number(version: Option<&ResourceVersion>) -> bool {
+    version.is_some_and(|version| version.to_string().parse::<u64>().unwrap() > 0)
 }
 
 fn described<T: Object>(event: &WatchEvent<T>) -> String {
@@ -63,7 +60,7 @@ fn each_object_type_can_be_listed_whole_and_in_pages() {
             (&list.continue_token, list.remaining_item_count),
             (&None, None)
         );
-        assert!(list.resource_version.parse::<u64>().unwrap() > 0);
+        assert!(is_number(list.resource_version.as_ref()));
 
         let mut options = all();
         options.limit = Some(2);
@@ -83,7 +80,7 @@ fn each_object_type_can_be_listed_whole_and_in_pages() {
             names(&api.list(&options, &stop).unwrap().items),
             expected[..2]
         );
-        options.field_selector = format!("metadata.name={}", expected[1]);
+        options.field_selector = Some(format!("metadata.name={}", expected[1]));
         assert_eq!(
             names(&api.list(&options, &stop).unwrap().items),
             expected[1..2]
@@ -155,8 +152,7 @@ fn each_object_type_can_be_listed_whole_and_in_pages() {
             spaces.contains(&*namespace.name) && spaces.contains(&*other.name),
             "{spaces:?}"
         );
-        let mut one = all();
-        one.field_selector = format!("metadata.name={}", namespace.name);
+        let one = ListOptions::new().field_selector(format!("metadata.name={}", namespace.name));
         assert_eq!(
             names(
                 &client
@@ -221,7 +217,7 @@ fn pages_show_the_state_of_the_first_page() {
 
         // Pages at the version of the first page, which is now a past version, contain the same
         // objects.
-        options.resource_version = Some(version);
+        options.resource_version = version;
         options.resource_version_match = Some(ResourceVersionMatch::Exact);
         let past: Vec<_> = api
             .pages(&options, &stop)
@@ -279,11 +275,11 @@ fn pages_of_an_expired_state_end_with_an_error() {
 fn watch_delivers_events_after_the_list_version() {
     fn assert_watch<T: Object + DeserializeOwned>(
         api: &Api<T>,
-        version: &str,
+        version: Option<&ResourceVersion>,
         expected: &[&str],
     ) -> WatchEvents<T> {
-        let mut events = api.watch(&from(version), &Stop::never()).unwrap();
-        assert_eq!(reached(&events), version);
+        let mut events = api.watch(&from(version.cloned()), &Stop::never()).unwrap();
+        assert_eq!(events.resource_version(), version);
         assert_eq!(next(&mut events, expected.len()), expected);
         events
     }
@@ -300,19 +296,19 @@ fn watch_delivers_events_after_the_list_version() {
         namespace.delete("a");
 
         let expected = ["+a", "~a", "~a", "-a"];
-        drop(assert_watch(&api, &version, &expected));
+        drop(assert_watch(&api, version.as_ref(), &expected));
         drop(assert_watch(
             &client.api::<Slim>(Some(&namespace.name)),
-            &version,
+            version.as_ref(),
             &expected,
         ));
         drop(assert_watch(
             &client.metadata_api(&configmaps(), Some(&namespace.name)),
-            &version,
+            version.as_ref(),
             &expected,
         ));
         let dynamic = client.dynamic_api(&configmaps(), Some(&namespace.name));
-        let mut events = assert_watch(&dynamic, &version, &expected);
+        let mut events = assert_watch(&dynamic, version.as_ref(), &expected);
 
         // A watch continues with new events, and a watch from a later version starts there.
         namespace.create("b", json!({}));
@@ -320,23 +316,20 @@ fn watch_delivers_events_after_the_list_version() {
             panic!()
         };
         assert_eq!((b.name(), b.kind()), ("b", "ConfigMap"));
-        assert_eq!(reached(&events), b.resource_version());
+        let version_of_b = ResourceVersion::new(b.resource_version());
+        assert_eq!(events.resource_version(), version_of_b.as_ref());
         drop(events);
-        drop(assert_watch(
-            &api,
-            changed.resource_version(),
-            &["~a", "-a", "+b"],
-        ));
+        let later = ResourceVersion::new(changed.resource_version());
+        drop(assert_watch(&api, later.as_ref(), &["~a", "-a", "+b"]));
 
         // An object that leaves the selection is reported as deleted.
-        let mut options = from(&version);
-        options.label_selector = "app=web".to_owned();
+        let mut options = from(version).label_selector("app=web");
         assert_eq!(
             next(&mut api.watch(&options, &stop).unwrap(), 3),
             ["+a", "~a", "-a"]
         );
         // The label selector also applies to a watch of all namespaces.
-        options.label_selector = format!("app,app!={}", namespace.name);
+        options.label_selector = Some(format!("app,app!={}", namespace.name));
         let mut everywhere = client
             .api::<ConfigMap>(None)
             .watch(&options, &stop)
@@ -361,16 +354,15 @@ fn watch_without_a_version_starts_with_existing_objects() {
         events_seen.sort();
         assert_eq!(events_seen, ["+a", "+b"]);
         assert_eq!(
-            reached(&events),
-            "",
+            events.resource_version(),
+            None,
             "initial objects do not set the version"
         );
         namespace.patch("a", &json!({"data": {"round": "1"}}));
         assert_eq!(next(&mut events, 1), ["~a"]);
-        assert_eq!(
-            reached(&events),
-            api.get("a", &stop).unwrap().resource_version()
-        );
+        let changed = api.get("a", &stop).unwrap();
+        let version = ResourceVersion::new(changed.resource_version());
+        assert_eq!(events.resource_version(), version.as_ref());
     });
 }
 
@@ -392,13 +384,10 @@ fn watch_list_marks_the_end_of_the_initial_events() {
         let mut events = api.watch(&options, &stop).unwrap();
         let mut events_seen = next(&mut events, 2);
         events_seen.sort();
-        assert_eq!(
-            (events_seen, reached(&events)),
-            (vec!["+a".to_owned(), "+b".to_owned()], String::new())
-        );
+        assert_eq!(events_seen, ["+a", "+b"]);
+        assert_eq!(events.resource_version(), None);
         assert_eq!(next(&mut events, 1), ["bookmark true"]);
-        let version = reached(&events);
-        assert!(version.parse::<u64>().unwrap() > 0);
+        assert!(is_number(events.resource_version()));
         namespace.delete("b");
         assert_eq!(next(&mut events, 1), ["-b"]);
     });
@@ -411,15 +400,14 @@ fn watch_ends_on_timeout_error_or_stop() {
         let namespace = cluster.namespace("ends");
         let api = maps(&client, &namespace);
         let version = api.list(&all(), &stop).unwrap().resource_version;
-        let mut options = from(&version);
-        options.timeout_seconds = Some(1);
+        let options = from(version.clone()).timeout_seconds(1);
         let mut events = api.watch(&options, &stop).unwrap();
         assert!(events.next().is_none() && events.next().is_none());
-        assert_eq!(reached(&events), version);
+        assert_eq!(events.resource_version(), version.as_ref());
 
         // A stop ends the wait for the next event.
         let stop = Stopper::new();
-        let mut events = api.watch(&from(&version), &stop).unwrap();
+        let mut events = api.watch(&from(version.clone()), &stop).unwrap();
         let (waiting, waits) = channel();
         let (done, ended) = channel();
         let watching = thread::spawn(move || {
@@ -434,15 +422,14 @@ fn watch_ends_on_timeout_error_or_stop() {
         watching.join().unwrap();
 
         // Silence for longer than the idle timeout is an error.
-        let events = api.watch(&from(&version), &Stop::never()).unwrap();
+        let events = api.watch(&from(version), &Stop::never()).unwrap();
         let mut events = events.idle_timeout(Duration::from_millis(50));
         let error = events.next().unwrap().unwrap_err();
         assert!(error.is_timeout() && events.next().is_none(), "{error:?}");
 
         // A watch from version 1 fails if the server has compacted that version. The response or
         // the first event reports it.
-        let mut old = from("1");
-        old.timeout_seconds = Some(1);
+        let old = from(ResourceVersion::new("1")).timeout_seconds(1);
         let gone: Result<Vec<_>, Error> = api
             .watch(&old, &Stop::never())
             .and_then(|events| events.collect());

@@ -138,14 +138,16 @@ fn fa7_metadata_informer_receives_only_metadata() {
             namespace.wait_until_listed(name);
         }
         let factory = |tap: &Tap| {
-            let builder = SharedInformerFactory::builder(tap.clone()).namespace(&namespace.name);
-            builder.reflector_options(cluster.options()).build()
+            SharedInformerFactory::with_options(
+                tap.clone(),
+                cluster.factory_options().namespace(&namespace.name),
+            )
         };
         let (tap, tap_of_all) = (Tap::of(cluster), Tap::of(cluster));
         let (slim, whole) = (factory(&tap), factory(&tap_of_all));
         let (metadata, maps) = (
-            slim.informer_of(Source::metadata(configmaps())),
-            whole.dynamic(configmaps()),
+            slim.informer_for(Source::metadata(configmaps())),
+            whole.informer_for(Source::dynamic(configmaps())),
         );
         let (follower, of_whole) = (synced(&slim, &metadata), synced(&whole, &maps));
         assert_eq!(
@@ -196,17 +198,17 @@ fn metadata_informers_follow_label_and_field_selectors() {
         let namespace = cluster.namespace("metadata");
         namespace.create("a", json!({ "tier": "web" }));
         namespace.create("b", json!({ "tier": "db" }));
-        let factory = cluster.factory().build();
+        let factory = cluster.factory();
         let here = InformerScope::all().namespace(&namespace.name);
         let web = here.clone().label_selector("tier=web".parse().unwrap());
-        let web = factory.informer_of(Source::metadata(configmaps()).scope(web.clone()));
-        let one = factory.informer_of(
+        let web = factory.informer_for(Source::metadata(configmaps()).scope(web.clone()));
+        let one = factory.informer_for(
             Source::metadata(configmaps()).scope(here.field_selector("metadata.name=b")),
         );
         // The third informer is of a kind without a namespace.
         let only_namespace =
             InformerScope::all().field_selector(format!("metadata.name={}", namespace.name));
-        let namespaces = factory.informer_of(
+        let namespaces = factory.informer_for(
             Source::metadata(GroupVersionResource::new("", "v1", "namespaces"))
                 .scope(only_namespace.clone()),
         );

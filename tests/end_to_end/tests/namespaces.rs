@@ -1,7 +1,7 @@
 //! One informer of several namespaces. Each namespace is listed and watched separately.
 
 use k8s_informer::informer::{InformerScope, Source};
-use k8s_informer::queue::WaitError;
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::{ReflectorState, ReflectorStatus};
 use k8s_informer::{Error, SharedIndexInformer, SharedInformerFactory, Stopper};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -45,8 +45,8 @@ fn one_informer_covers_several_namespaces_and_no_other() {
             namespace.create("same", json!({}));
         }
         blue.create("only", json!({}));
-        let factory = cluster.factory().build();
-        let maps = factory.informer_of(Source::of::<ConfigMap>().scope(scope(&[&blue, &green])));
+        let factory = cluster.factory();
+        let maps = factory.informer_for(Source::of::<ConfigMap>().scope(scope(&[&blue, &green])));
         let follower = synced(&factory, &maps);
         let known = follower.known();
         assert_eq!(
@@ -105,12 +105,10 @@ fn relist_of_one_namespace_leaves_other_namespace_unchanged() {
                 namespace.create(name, json!({}));
             }
         }
-        let builder =
-            SharedInformerFactory::builder(Interceptor::losing(cluster.client(), "unseen"));
-        let factory = builder
-            .reflector_options(cluster.options())
-            .scope(scope(&[&blue, &green]))
-            .build();
+        let factory = SharedInformerFactory::with_options(
+            Interceptor::losing(cluster.client(), "unseen"),
+            cluster.factory_options().scope(scope(&[&blue, &green])),
+        );
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
 
@@ -166,7 +164,7 @@ fn deletes_during_outage_are_recovered_in_each_namespace() {
                 namespace.create(name, json!({}));
             }
         }
-        let factory = cluster.factory().scope(scope(&[&blue, &green])).build();
+        let factory = cluster.factory_with(|options| options.scope(scope(&[&blue, &green])));
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
         cluster.kill();
@@ -213,9 +211,10 @@ fn forbidden_namespace_does_not_block_the_others() {
             return println!("skipped: there is no kubeconfig-nobody");
         };
         reader.allow(&blue);
-        let builder =
-            SharedInformerFactory::builder(reader.client()).scope(scope(&[&blue, &green]));
-        let factory = builder.reflector_options(cluster.options()).build();
+        let factory = SharedInformerFactory::with_options(
+            reader.client(),
+            cluster.factory_options().scope(scope(&[&blue, &green])),
+        );
         let maps = factory.informer::<ConfigMap>();
         let (follower, stop) = (Follower::default(), Stopper::new());
         maps.add_handler(follower.clone()).unwrap();
@@ -251,19 +250,19 @@ fn forbidden_namespace_does_not_block_the_others() {
             "{status:?}"
         );
         let unsynced = factory
-            .wait_for_cache_sync_with(Duration::from_millis(50), &stop)
+            .wait_for_cache_sync(Duration::from_millis(50), &stop)
             .unwrap_err();
         let (text, name) = (
             unsynced.to_string(),
             format!("configmaps in namespace {:?}", green.name),
         );
         assert!(
-            unsynced.timed_out() && text.contains(&name) && text.contains("403 Forbidden"),
+            unsynced.is_timed_out() && text.contains(&name) && text.contains("403 Forbidden"),
             "{text}"
         );
 
         reader.allow(&green);
-        factory.wait_for_cache_sync(&stop).unwrap();
+        factory.wait_for_cache_sync(None, &stop).unwrap();
         follower.wait("the objects of both namespaces", |known| {
             known.versions == truth(cluster, &[&blue, &green])
         });
@@ -301,7 +300,7 @@ fn forbidden_namespace_does_not_block_the_others() {
 fn wait_for_object_waits_only_for_its_namespace() {
     on_every_cluster(BOTH, |cluster| {
         let [blue, green] = ["blue", "green"].map(|name| cluster.namespace(name));
-        let factory = cluster.factory().scope(scope(&[&blue, &green])).build();
+        let factory = cluster.factory_with(|options| options.scope(scope(&[&blue, &green])));
         let maps = factory.informer::<ConfigMap>();
         synced(&factory, &maps);
         let (api, stop) = (
@@ -318,21 +317,23 @@ fn wait_for_object_waits_only_for_its_namespace() {
             maps.wait_for_object(&written, PATIENCE / 3, &stop).unwrap();
             assert!(maps.lister().get(&blue.name, &name).is_some());
             if cluster.embedded_server().is_some() {
-                let version = written.metadata.resource_version.as_deref().unwrap();
+                let version = written.metadata.resource_version.as_deref();
+                let version = version.and_then(ResourceVersion::new).unwrap();
                 let error = maps
-                    .wait_for_resource_version(version, Duration::ZERO, &stop)
+                    .wait_for_resource_version(&version, Duration::ZERO, &stop)
                     .unwrap_err();
-                assert!(matches!(error, WaitError::Timeout { .. }), "{error}");
+                assert!(error.is_timed_out(), "{error}");
             }
         }
         // `wait_for_resource_version` waits for all namespaces, so each of them needs an event.
         let other = green.create("last", json!({}));
-        let version = other["metadata"]["resourceVersion"].as_str().unwrap();
+        let version = other["metadata"]["resourceVersion"].as_str();
+        let version = version.and_then(ResourceVersion::new).unwrap();
         let last = api
             .create(&json!({ "metadata": { "name": "last" } }), &stop)
             .unwrap();
         maps.wait_for_object(&last, PATIENCE / 3, &stop).unwrap();
-        maps.wait_for_resource_version(version, PATIENCE / 3, &stop)
+        maps.wait_for_resource_version(&version, PATIENCE / 3, &stop)
             .unwrap();
         assert!(maps.lister().get(&green.name, "last").is_some());
         shut_down(&factory, "after waits for one namespace");

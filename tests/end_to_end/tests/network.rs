@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::reflector::{ReflectorOptions, ReflectorState};
 use k8s_informer::time::Backoff;
 use k8s_informer::{Error, SharedIndexInformer, SharedInformerFactory, Stop};
@@ -31,11 +32,12 @@ impl<'a> Scene<'a> {
             namespace.create(&format!("map-{n}"), json!({}));
         }
         let proxy = cluster.proxy();
-        let builder = SharedInformerFactory::builder(cluster.client_through(&proxy));
-        let factory = builder
-            .reflector_options(options)
-            .namespace(&namespace.name)
-            .build();
+        let factory = SharedInformerFactory::with_options(
+            cluster.client_through(&proxy),
+            FactoryOptions::new()
+                .reflector(options)
+                .namespace(&namespace.name),
+        );
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
@@ -51,7 +53,9 @@ impl<'a> Scene<'a> {
 
     fn sync(&self) {
         self.factory.start(&Stop::never()).unwrap();
-        self.factory.wait_for_cache_sync(&Stop::never()).unwrap();
+        self.factory
+            .wait_for_cache_sync(None, &Stop::never())
+            .unwrap();
     }
 
     /// Waits until the follower matches the server, and checks its events.
@@ -149,12 +153,10 @@ fn connections_broken_anywhere_lose_no_event() {
 
 fn break_connections(cluster: &Cluster, name: &str, kind: fn(usize) -> Disturbance) {
     let mut options = cluster.options();
-    options.backoff = Backoff::new(
-        Duration::from_millis(5),
-        2.0,
-        Duration::from_millis(20),
-        1.0,
-    );
+    options.backoff = Backoff::new(Duration::from_millis(5))
+        .factor(2.0)
+        .cap(Duration::from_millis(20))
+        .jitter(1.0);
     let scene = Scene::new(cluster, options);
     scene.sync();
     scene.wait_until_equal();
@@ -201,14 +203,15 @@ fn w15_garbage_line_causes_rewatch_and_repeated_one_relist() {
                 line
             }
         });
-        let builder =
-            SharedInformerFactory::builder(interceptor.clone()).namespace(&namespace.name);
-        let factory = builder.reflector_options(cluster.options()).build();
+        let factory = SharedInformerFactory::with_options(
+            interceptor.clone(),
+            cluster.factory_options().namespace(&namespace.name),
+        );
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
         factory.start(&Stop::never()).unwrap();
-        factory.wait_for_cache_sync(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
         follower.wait_for_events(&["+a"]);
 
         namespace.create("garbled", json!({}));

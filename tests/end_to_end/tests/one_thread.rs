@@ -22,8 +22,8 @@ fn late_handlers_and_reads_interrupt_watch_without_losing_events() {
         for n in 0..OBJECTS {
             namespace.create(&format!("m{n}"), json!({}));
         }
-        let builder = cluster.factory().namespace(&namespace.name);
-        let factory = builder.one_thread(true).build();
+        let factory =
+            cluster.factory_with(|options| options.namespace(&namespace.name).one_thread(true));
         let maps = factory.informer::<ConfigMap>();
         let first = synced(&factory, &maps);
         let stop = Stopper::new();
@@ -33,7 +33,8 @@ fn late_handlers_and_reads_interrupt_watch_without_losing_events() {
         let registration = maps.add_handler(late.clone()).unwrap();
         assert!(registration.synced().wait_timeout(PATIENCE));
         assert_eq!(late.known().versions, cached(&maps));
-        maps.wait_until_current(Instant::now(), &stop).unwrap();
+        maps.wait_for_current_state(Instant::now(), None, &stop)
+            .unwrap();
 
         // While events arrive.
         let written = AtomicUsize::new(0);
@@ -50,7 +51,8 @@ fn late_handlers_and_reads_interrupt_watch_without_losing_events() {
                 let follower = Follower::default();
                 let handler = maps.add_handler(follower.clone()).unwrap();
                 assert!(handler.synced().wait_timeout(PATIENCE));
-                maps.wait_until_current(Instant::now(), &stop).unwrap();
+                maps.wait_for_current_state(Instant::now(), None, &stop)
+                    .unwrap();
                 if followers.len() < 8 {
                     followers.push(follower);
                 } else {
@@ -58,7 +60,8 @@ fn late_handlers_and_reads_interrupt_watch_without_losing_events() {
                 }
             }
         });
-        maps.wait_until_current(Instant::now(), &stop).unwrap();
+        maps.wait_for_current_state(Instant::now(), None, &stop)
+            .unwrap();
         let truth = cluster.versions(&namespace);
         assert_eq!(cached(&maps), truth);
         for (n, follower) in followers.iter().enumerate() {
@@ -89,7 +92,7 @@ fn drivers_follow_writes_of_several_kinds_on_the_thread_of_the_program() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("drivers");
         namespace.create("m0", json!({}));
-        let factory = cluster.factory().namespace(&namespace.name).build();
+        let factory = cluster.factory_with(|options| options.namespace(&namespace.name));
         let (maps, secrets) = (
             factory.informer::<ConfigMap>(),
             factory.informer::<Secret>(),
@@ -133,7 +136,7 @@ fn drivers_follow_writes_of_several_kinds_on_the_thread_of_the_program() {
             "{status:?}"
         );
 
-        factory.shutdown();
+        factory.shut_down(None).unwrap();
         assert_eq!(step_all(&mut drivers, Duration::ZERO), Progress::Ended);
         assert!(maps.ended().is_done() && secrets.ended().is_done());
     });

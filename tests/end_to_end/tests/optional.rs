@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use k8s_informer::client::Request;
-use k8s_informer::informer::{InformerScope, Source};
+use k8s_informer::informer::Source;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{DynamicObject, Stopper};
 use k8s_informer_controller::{Manager, Next};
@@ -23,12 +23,8 @@ fn controller_follows_a_kind_that_comes_and_goes() {
         let namespace = cluster.namespace("optional");
         let group = format!("{}.example.com", namespace.name);
         let gizmos = GroupVersionResource::new(&*group, "v1", "gizmos");
-        let (options, scope) = (
-            cluster.options(),
-            InformerScope::all().namespace(&*namespace.name),
-        );
         let manager = Manager::builder(cluster.client())
-            .configure_informers(|factory| factory.reflector_options(options).scope(scope))
+            .informers(cluster.factory_options().namespace(&namespace.name))
             .build()
             .unwrap();
         let (sender, seen) = channel();

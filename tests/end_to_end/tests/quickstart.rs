@@ -140,8 +140,7 @@ fn screen_escapes_control_characters_of_objects() {
     lines(hostile, hostile, &[[hostile, hostile, hostile]], 12, 200);
 
     let server = ApiServer::start().unwrap();
-    let factory =
-        SharedInformerFactory::builder(Client::new(Config::new(server.url())).unwrap()).build();
+    let factory = SharedInformerFactory::new(Client::new(Config::new(server.url())).unwrap());
     let (pods, stop) = (factory.informer::<pod::Pod>(), Stopper::new());
     // Servers validate names. Other fields can contain anything.
     let object = json!({"metadata": {"name": "a"}, "spec": {"containers": []}, "status": {"phase": hostile}});
@@ -149,7 +148,7 @@ fn screen_escapes_control_characters_of_objects() {
         .create("/api/v1/namespaces/default/pods", object)
         .unwrap();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync(&stop).unwrap();
+    factory.wait_for_cache_sync(None, &stop).unwrap();
     let [namespace, name, phase, ..] = pod::cells(&pods.lister().list()[0]);
     assert_eq!((namespace.as_str(), name.as_str()), ("default", "a"));
     assert_eq!(

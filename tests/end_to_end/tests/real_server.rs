@@ -153,7 +153,7 @@ fn dropped_server_ends_watches_and_leaves_nothing() {
         MAPS,
         &json!({ "metadata": { "name": "a" } }),
     );
-    let factory = SharedInformerFactory::builder(server.client().clone()).build();
+    let factory = SharedInformerFactory::new(server.client().clone());
     let maps = factory.informer::<ConfigMap>();
     synced(&factory, &maps);
     server.pause();

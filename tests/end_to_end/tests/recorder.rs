@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use k8s_informer::object::{GroupVersionResource, Object};
+use k8s_informer::object::{GroupVersionResource, Object, ObjectReference};
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::{Client, DynamicObject, Error, Stop};
-use k8s_informer_controller::events::{EventRecorder, EventType, ObjectReference};
+use k8s_informer_controller::events::{EventRecorder, EventType};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as CoreNamespace};
 use serde_json::{Value, json};
 
@@ -17,12 +17,11 @@ use crate::verbs::ONCE;
 fn events_about(client: &Client, namespace: &str, object: &impl Object) -> Vec<Value> {
     let events = GroupVersionResource::new("", "v1", "events");
     let api = client.dynamic_api(&events, Some(namespace));
-    let mut options = ListOptions::default();
-    options.field_selector = format!(
+    let options = ListOptions::new().field_selector(format!(
         "involvedObject.name={},involvedObject.uid={}",
         object.name(),
         object.uid()
-    );
+    ));
     let list = api.list(&options, &Stop::never()).unwrap();
     let json = |event: &DynamicObject| serde_json::from_str(event.json()).unwrap();
     list.items.iter().map(json).collect()
@@ -60,15 +59,13 @@ fn events_are_listed_by_involved_object() {
             .send()
             .unwrap();
         // A second write is a patch.
-        assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
+        recorder.flush(PATIENCE).unwrap();
         recorder
             .event(&settings, EventType::Warning, "Broken", "does not parse")
             .unwrap();
-        let report = recorder.shutdown(PATIENCE);
-        assert!(
-            report.is_complete() && report.stats.failed == 0,
-            "{report:?}"
-        );
+        recorder.shut_down(PATIENCE).unwrap();
+        let stats = recorder.stats();
+        assert_eq!((stats.pending, stats.failed), (0, 0), "{stats:?}");
 
         let events = events_about(&client, &namespace.name, &settings);
         assert_eq!(events.len(), 1, "{events:?}");
@@ -105,8 +102,8 @@ fn event_of_cluster_scoped_object_is_in_default() {
                 "the namespace was seen",
             )
             .unwrap();
-        let report = recorder.shutdown(PATIENCE);
-        assert_eq!(report.stats.written, 1, "{:?}", recorder.last_error());
+        recorder.shut_down(PATIENCE).unwrap();
+        assert_eq!(recorder.stats().written, 1, "{:?}", recorder.last_error());
         assert_eq!(events_about(&client, "default", &*object).len(), 1);
     });
 }
@@ -124,8 +121,8 @@ fn ev20_texts_at_their_limits_are_accepted() {
             let draft = recorder.new_event(&object, EventType::Normal, &*long, note);
             draft.action(&*long).send().unwrap();
         }
-        let report = recorder.shutdown(PATIENCE);
-        assert_eq!(report.stats.failed, 0, "{:?}", recorder.last_error());
+        recorder.shut_down(PATIENCE).unwrap();
+        assert_eq!(recorder.stats().failed, 0, "{:?}", recorder.last_error());
         assert_eq!(events_about(&client, &namespace.name, &object).len(), 1);
     });
 }
@@ -140,7 +137,7 @@ fn expired_event_is_created_again_with_its_series() {
         let emit = || {
             let kind = EventType::Normal;
             recorder.event(&object, kind, "Seen", "seen").unwrap();
-            assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
+            recorder.flush(PATIENCE).unwrap();
         };
         emit();
         delete(
@@ -180,14 +177,14 @@ fn er6_counts_are_exact_after_a_network_that_hung() {
                 .unwrap();
         };
         emit("first".to_owned());
-        assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
+        recorder.flush(PATIENCE).unwrap();
         proxy.stall();
         for _ in 0..60 {
             for number in 0..50 {
                 emit(format!("pod-{number}"));
             }
         }
-        assert!(recorder.flush(PATIENCE), "{:?}", recorder.last_error());
+        recorder.flush(PATIENCE).unwrap();
         assert!(recorder.last_error().is_some(), "nothing hung");
         let stats = recorder.stats();
         assert_eq!(

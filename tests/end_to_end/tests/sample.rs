@@ -69,10 +69,9 @@ fn manager_with_a_lease_runs_the_sample_controller() {
             });
         };
 
-        let options = cluster.options();
         let manager = Manager::builder(cluster.client())
             .leader_election(&*namespace.name, LEASE)
-            .configure_informers(|factory| factory.reflector_options(options))
+            .informers(cluster.factory_options())
             .build()
             .unwrap();
         controller::build(manager.reconcile(controller::NAME)).unwrap();

@@ -1,6 +1,7 @@
 //! Several informers of one type in one factory, and observers that share them.
 
 use k8s_informer::informer::{InformerScope, Observe, Source};
+use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -20,9 +21,9 @@ fn fa1_informers_of_one_type_differ_by_their_selectors() {
         namespace.create("a", json!({ "tier": "web" }));
         namespace.create("b", json!({ "tier": "db" }));
         namespace.create("c", json!({}));
-        let factory = cluster.factory().build();
+        let factory = cluster.factory();
         let informer = |scope: InformerScope| {
-            factory.informer_of(Source::of::<ConfigMap>().scope(scope.namespace(&namespace.name)))
+            factory.informer_for(Source::of::<ConfigMap>().scope(scope.namespace(&namespace.name)))
         };
         let web = informer(labelled("tier=web"));
         let db = informer(labelled("tier=db"));
@@ -82,11 +83,7 @@ fn assert_informers(cluster: &Cluster, interceptor: &Interceptor, opened: usize,
         interceptor.requests()
     );
     if let Some(server) = cluster.embedded_server() {
-        assert!(
-            server.wait_for_watches(open, PATIENCE),
-            "{} watches",
-            server.open_watches()
-        );
+        server.wait_for_watches(open, PATIENCE).unwrap();
     }
 }
 
@@ -111,9 +108,10 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         let namespace = cluster.namespace("observe");
         namespace.create("a", json!({ "tier": "web" }));
         let interceptor = Interceptor::new(cluster.client(), |_, _, line| line);
-        let builder = SharedInformerFactory::builder(interceptor.clone())
-            .reflector_options(cluster.options());
-        let factory = builder.namespace(&namespace.name).build();
+        let factory = SharedInformerFactory::with_options(
+            interceptor.clone(),
+            cluster.factory_options().namespace(&namespace.name),
+        );
         let here = || InformerScope::all().namespace(&namespace.name);
         let web = here().label_selector("tier=web".parse().unwrap());
 
@@ -131,13 +129,15 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         // `informer` returns the same informer.
         assert!(factory.informer::<ConfigMap>().is_same(all.informer()));
         // Another type gets another informer. An observation on one thread also gets its own.
-        let other = factory.observe(Source::dynamic(
-            k8s_informer::object::GroupVersionResource::new("", "v1", "configmaps"),
-        ));
+        let other = factory.observe(Source::dynamic(GroupVersionResource::new(
+            "",
+            "v1",
+            "configmaps",
+        )));
         let other = other.scope(web.clone()).start().unwrap();
         other.wait_for_sync(PATIENCE, &Stop::never()).unwrap();
         let (follower, observer) = observe(&factory, &web);
-        let (of_alone, alone) = begin((follower, observer.one_thread()));
+        let (of_alone, alone) = begin((follower, observer.one_thread(true)));
         assert_informers(cluster, &interceptor, 4, 4);
 
         namespace.create("b", json!({}));
@@ -149,7 +149,7 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         of_all.wait_for_events(&["+a", "+b", "~b", "~a"]);
 
         // Only the last observer of an informer stops it.
-        assert!(first.stop());
+        first.shut_down(None).unwrap();
         namespace.delete("b");
         for follower in [&of_second, &of_alone] {
             follower.wait_for_events(&["+a", "+b", "-a", "-b"]);
@@ -160,10 +160,12 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
             "a stopped observer must receive no events"
         );
         assert_informers(cluster, &interceptor, 4, 4);
-        assert!(second.stop() && alone.stop() && other.stop());
+        second.shut_down(None).unwrap();
+        alone.shut_down(None).unwrap();
+        other.shut_down(None).unwrap();
         assert_informers(cluster, &interceptor, 4, 1);
         // An informer that was requested directly outlives its observer.
-        assert!(all.stop());
+        all.shut_down(None).unwrap();
         namespace.create("c", json!({}));
         let maps = factory.informer::<ConfigMap>();
         wait_until("the watch continues", || {
@@ -202,6 +204,6 @@ fn standalone_observer_needs_no_factory() {
         follower.wait_for_events(&["+a", "~a", "-a"]);
         assert!(maps.lister().list().is_empty());
         // The harness checks after each test that no thread is left.
-        assert!(maps.stop());
+        maps.shut_down(None).unwrap();
     });
 }

@@ -2,7 +2,7 @@
 
 use k8s_informer::Stop;
 use k8s_informer::client::Request;
-use k8s_informer::informer::InformerScope;
+use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorState;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -21,7 +21,7 @@ fn label_changes_add_and_delete_objects() {
         let scope = InformerScope::all()
             .namespace(&namespace.name)
             .label_selector(selector);
-        let factory = cluster.factory().scope(scope).build();
+        let factory = cluster.factory_with(|options| options.scope(scope));
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
         follower.wait_for_events(&["+a"]);
@@ -76,7 +76,7 @@ fn field_changes_add_and_delete_objects() {
         let scope = InformerScope::all()
             .namespace(&namespace.name)
             .field_selector("spec.nodeName=,status.phase!=Running");
-        let factory = cluster.factory().scope(scope).build();
+        let factory = cluster.factory_with(|options| options.scope(scope));
         let informer = factory.informer::<Pod>();
         let follower = synced(&factory, &informer);
         follower.wait_for_events(&["+a"]);
@@ -98,8 +98,12 @@ fn field_selector_selects_one_object_by_name() {
         let scope = InformerScope::all()
             .namespace(&namespace.name)
             .field_selector("metadata.name=this");
-        let factory = cluster.factory().scope(scope).build();
-        let maps = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
+        let factory = cluster.factory_with(|options| options.scope(scope));
+        let maps = factory.informer_for(Source::dynamic(GroupVersionResource::new(
+            "",
+            "v1",
+            "configmaps",
+        )));
         let follower = synced(&factory, &maps);
         assert!(names(&maps).is_empty());
         namespace.create("this", json!({}));
@@ -121,7 +125,7 @@ fn namespaced_factory_caches_and_delivers_one_namespace_only() {
         let scope = InformerScope::all()
             .namespace(&here.name)
             .field_selector("metadata.name!=kube-root-ca.crt");
-        let factory = cluster.factory().scope(scope).build();
+        let factory = cluster.factory_with(|options| options.scope(scope));
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
         there.patch("b", &json!({ "data": { "round": "1" } }));
@@ -141,7 +145,7 @@ fn invalid_field_selector_is_reported() {
         let scope = InformerScope::all()
             .namespace("default")
             .field_selector("a");
-        let factory = cluster.factory().scope(scope).build();
+        let factory = cluster.factory_with(|options| options.scope(scope));
         let maps = factory.informer::<ConfigMap>();
         factory.start(&Stop::never()).unwrap();
         let error = wait_until("the status has the error", || {

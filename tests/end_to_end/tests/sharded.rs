@@ -9,6 +9,7 @@ use k8s_informer::client::Request;
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::reflector::Shard;
 use k8s_informer::{Object, Stopper};
+use k8s_informer_controller::leader_election::LeaderElectionOptions;
 use k8s_informer_controller::{Failure, Manager, Next, ShardBy};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use parking_lot::Mutex;
@@ -98,19 +99,19 @@ impl<'a> Objects<'a> {
 
     /// Starts a replica. One that does not release its Lease seems to be killed at its stop.
     fn start(&self, count: u32, releases: bool) -> Replica {
-        let (run, options) = (self.run().to_owned(), self.cluster.options());
+        let run = self.run().to_owned();
         let scope = InformerScope::all().label_selector(format!("run={run}").parse().unwrap());
         let manager = Manager::builder(self.cluster.client())
             .one_shard_of(&run, "maps", count, self.by)
-            .configure_leader_election(move |elector| {
-                elector
+            .leader_election_options(
+                LeaderElectionOptions::new()
                     .retry_period(Duration::from_secs(1))
                     // A term must outlast a server that stalls, because other tests load it.
                     .renew_deadline(Duration::from_secs(6))
                     .lease_duration(Duration::from_secs(8))
-                    .release(releases)
-            })
-            .configure_informers(move |factory| factory.reflector_options(options).scope(scope))
+                    .release(releases),
+            )
+            .informers(self.cluster.factory_options().scope(scope))
             .build()
             .unwrap();
         let calls = Arc::clone(&self.calls);

@@ -77,9 +77,9 @@ fn sh4_three_shards_hold_each_object_once() {
     on_every_cluster_with_and_without_shards(BOTH, |cluster| {
         let namespace = cluster.namespace("shards");
         create(&namespace);
-        let factory = cluster.factory().build();
+        let factory = cluster.factory();
         let informers = shards().map(|shard| {
-            factory.informer_of(
+            factory.informer_for(
                 Source::of::<ConfigMap>()
                     .scope(InformerScope::all().namespace(&namespace.name).shard(shard)),
             )
@@ -160,16 +160,16 @@ fn sh3_custom_resources_and_metadata_are_not_confirmed() {
             cluster.wait_until_listed(&format!("{path}/gizmo-{n}"));
         }
         create(&namespace);
-        let (factory, [shard, ..]) = (cluster.factory().build(), shards());
+        let (factory, [shard, ..]) = (cluster.factory(), shards());
         let scope = InformerScope::all().namespace(name).shard(shard.clone());
         let gizmos = GroupVersionResource::new(&**group, "v1", "gizmos");
         let maps = GroupVersionResource::new("", "v1", "configmaps");
         let metadata = [&gizmos, &maps].map(|resource| {
-            factory.informer_of(Source::metadata(resource.clone()).scope(scope.clone()))
+            factory.informer_for(Source::metadata(resource.clone()).scope(scope.clone()))
         });
-        let whole = factory.informer_of(Source::dynamic(gizmos).scope(scope));
+        let whole = factory.informer_for(Source::dynamic(gizmos).scope(scope));
         factory.start(&Stop::never()).unwrap();
-        factory.wait_for_cache_sync(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
         // An informer's status is updated after its list has reached the cache.
         let expected = (!cluster.supports_shards()).then_some(false);
         let sent = |own| if expected.is_none() { own } else { OBJECTS };
@@ -209,14 +209,12 @@ fn sh4_three_shards_hold_each_object_once_after_relists() {
                     line
                 }
             });
-            SharedInformerFactory::builder(source)
-                .reflector_options(cluster.options())
-                .build()
+            SharedInformerFactory::with_options(source, cluster.factory_options())
         });
         let scope = InformerScope::all().namespace(&namespace.name);
         let of = |(factory, shard): (&SharedInformerFactory, Shard)| {
             let informer =
-                factory.informer_of(Source::of::<ConfigMap>().scope(scope.clone().shard(shard)));
+                factory.informer_for(Source::of::<ConfigMap>().scope(scope.clone().shard(shard)));
             let follower = synced(factory, &informer);
             (informer, follower)
         };
@@ -284,14 +282,14 @@ fn sh1_sharding_by_namespace_keeps_namespaces_whole() {
         }
         // An existing cluster may have other users.
         let scope = InformerScope::all().label_selector(format!("run={run}").parse().unwrap());
-        let (factory, stop) = (cluster.factory().build(), Stopper::new());
+        let (factory, stop) = (cluster.factory(), Stopper::new());
         let informers = shards().map(|shard| {
-            factory.informer_of(
+            factory.informer_for(
                 Source::of::<ConfigMap>().scope(scope.clone().shard(shard.by_namespace())),
             )
         });
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync(&stop).unwrap();
+        factory.wait_for_cache_sync(None, &stop).unwrap();
         for namespace in &namespaces {
             namespace.create("late", json!({ "run": run }));
             namespace.delete("b");

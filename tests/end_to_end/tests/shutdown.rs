@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use k8s_informer::informer::{FactoryOptions, Source};
+use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ReflectorOptions, ReflectorState};
 use k8s_informer::{Client, Config, SharedInformerFactory, Stop, Stopper};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -18,13 +20,13 @@ use crate::support::{Follower, PATIENCE, shut_down, wait_until};
 fn shutdown_during_a_silent_watch_is_prompt() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("silent");
-        let factory = cluster.factory().namespace(&namespace.name).build();
+        let factory = cluster.factory_with(|options| options.namespace(&namespace.name));
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
         let stop = Stopper::new();
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync(&stop).unwrap();
+        factory.wait_for_cache_sync(None, &stop).unwrap();
         // The first event shows that the watch is open.
         namespace.create("a", json!({}));
         follower.wait_for_events(&["+a"]);
@@ -41,12 +43,11 @@ fn shutdown_during_backoff_is_prompt() {
             Client::new(Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap()).unwrap();
         let mut options = ReflectorOptions::default();
         options.watch_list = cluster.list_method == ListMethod::WatchList;
-        let factory = SharedInformerFactory::builder(client)
-            .reflector_options(options)
-            .build();
-        let nothing = factory.dynamic(k8s_informer::object::GroupVersionResource::new(
+        let factory =
+            SharedInformerFactory::with_options(client, FactoryOptions::new().reflector(options));
+        let nothing = factory.informer_for(Source::dynamic(GroupVersionResource::new(
             "", "v1", "nothings",
-        ));
+        )));
         factory.start(&Stop::never()).unwrap();
         let error = wait_until("the informer backs off", || {
             let status = nothing.status();
@@ -74,8 +75,8 @@ fn shutdown_after_0_to_60_events_is_prompt() {
         for enough in [0, 1, 2, 20, 39, 40, 41, 60] {
             let mut options = cluster.options();
             options.page_size = Some(7);
-            let builder = cluster.factory().reflector_options(options);
-            let factory = builder.namespace(&namespace.name).build();
+            let factory = cluster
+                .factory_with(|factory| factory.reflector(options).namespace(&namespace.name));
             let maps = factory.informer::<ConfigMap>();
             let (reached, wait) = mpsc::channel();
             let reached_by_update = reached.clone();
@@ -126,7 +127,7 @@ fn shutdown_after_stop_in_a_handler_is_prompt() {
                 json!({ "metadata": { "name": "a" } }),
             )
             .unwrap();
-        let factory = cluster.factory().build();
+        let factory = cluster.factory();
         let maps = factory.informer::<ConfigMap>();
         let stop = Stopper::new();
         let inner = stop.clone();
@@ -174,8 +175,10 @@ fn shutdown_while_the_server_is_silent_is_prompt() {
         for &(part, bytes) in parts {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let url = format!("http://{}", listener.local_addr().unwrap());
-            let builder = SharedInformerFactory::builder(Client::new(Config::new(url)).unwrap());
-            let factory = builder.reflector_options(cluster.options()).build();
+            let factory = SharedInformerFactory::with_options(
+                Client::new(Config::new(url)).unwrap(),
+                cluster.factory_options(),
+            );
             factory.informer::<ConfigMap>();
             thread::scope(|scope| {
                 let (hanging, wait) = mpsc::channel();

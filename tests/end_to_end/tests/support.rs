@@ -42,12 +42,10 @@ pub(crate) fn wait_until<R>(what: &str, mut poll: impl FnMut() -> Option<R>) -> 
 /// Returns options with short waits that still back off exponentially with jitter.
 pub(crate) fn quick() -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
-    options.backoff = Backoff::new(
-        Duration::from_millis(50),
-        2.0,
-        Duration::from_millis(400),
-        1.0,
-    );
+    options.backoff = Backoff::new(Duration::from_millis(50))
+        .factor(2.0)
+        .cap(Duration::from_millis(400))
+        .jitter(1.0);
     options
 }
 
@@ -64,7 +62,7 @@ impl Drop for StopOnDrop<'_> {
 #[track_caller]
 pub(crate) fn shut_down(factory: &SharedInformerFactory, when: &str) {
     let start = Instant::now();
-    assert!(factory.shutdown());
+    factory.shut_down(None).unwrap();
     let took = start.elapsed();
     println!("  shutdown {when}: {took:?}");
     assert!(took < SHUTDOWN, "shutdown {when} took {took:?}");
@@ -79,7 +77,7 @@ pub(crate) fn synced<T: Object>(
     let (follower, stop) = (Follower::default(), Stopper::new());
     let registration = informer.add_handler(follower.clone()).unwrap();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync(&stop).unwrap();
+    factory.wait_for_cache_sync(None, &stop).unwrap();
     registration.synced().wait();
     follower
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use k8s_informer::client::Request;
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::{SharedInformerFactory, Stop, Stopper};
-use k8s_informer_controller::leader_election::{LeaderElector, LeaseLock};
+use k8s_informer_controller::leader_election::{LeaderElectionOptions, LeaderElector, LeaseLock};
 use k8s_informer_controller::{Controller, Next};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
@@ -62,10 +62,8 @@ impl Replica {
             String::new()
         });
         let scope = InformerScope::all().namespace(&namespace.name);
-        let factory = SharedInformerFactory::builder(source)
-            .reflector_options(cluster.options())
-            .scope(scope)
-            .build();
+        let factory =
+            SharedInformerFactory::with_options(source, cluster.factory_options().scope(scope));
         let (sender, calls) = channel();
         let controller = Controller::builder(&cluster.client(), Source::of::<ConfigMap>(), "maps")
             .factory(&factory)
@@ -86,15 +84,17 @@ impl Replica {
             .unwrap();
         let stop = Stopper::new();
         factory.start(&Stop::never()).unwrap();
-        factory.wait_for_cache_sync(&stop).unwrap();
+        factory.wait_for_cache_sync(None, &stop).unwrap();
         let lock = LeaseLock::new(&cluster.client(), &namespace.name, "maps").identity(identity);
-        let elector = LeaderElector::builder(lock)
-            .retry_period(Duration::from_secs(1))
-            .renew_deadline(Duration::from_secs(2))
-            .lease_duration(Duration::from_secs(4))
-            .release(releases)
-            .build()
-            .unwrap();
+        let elector = LeaderElector::new(
+            lock,
+            LeaderElectionOptions::new()
+                .retry_period(Duration::from_secs(1))
+                .renew_deadline(Duration::from_secs(2))
+                .lease_duration(Duration::from_secs(4))
+                .release(releases),
+        )
+        .unwrap();
         let until = stop.clone();
         let thread = thread::spawn(move || {
             let ended = elector.run(move |leading| controller.run_as_leader(&leading), &until);
@@ -112,7 +112,7 @@ impl Replica {
     fn end(self) {
         self.stop.stop();
         self.thread.join().unwrap();
-        self.factory.shutdown();
+        self.factory.shut_down(None).unwrap();
     }
 }
 

@@ -21,12 +21,10 @@ fn informer_survives_loss_of_tunnels_and_proxy() {
             let url = format!("{}://127.0.0.1:{port}", protocol.scheme());
             let proxy = Proxy::with_protocol(protocol, port);
             let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
-            let builder =
-                SharedInformerFactory::builder(Client::new(config.proxy_url(&url)).unwrap());
-            let factory = builder
-                .reflector_options(cluster.options())
-                .namespace(&namespace.name)
-                .build();
+            let factory = SharedInformerFactory::with_options(
+                Client::new(config.proxy_url(&url)).unwrap(),
+                cluster.factory_options().namespace(&namespace.name),
+            );
             let maps = factory.informer::<ConfigMap>();
             let follower = synced(&factory, &maps);
             let wait_until_equal = || {

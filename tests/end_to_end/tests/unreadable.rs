@@ -58,13 +58,15 @@ fn undecodable_object_affects_no_other_object() {
         }
         set_round(&namespace, "bad", "s3cret");
         let interceptor = Interceptor::expiring(cluster.client());
-        let builder = SharedInformerFactory::builder(interceptor).namespace(&namespace.name);
-        let factory = builder.reflector_options(cluster.options()).build();
+        let factory = SharedInformerFactory::with_options(
+            interceptor,
+            cluster.factory_options().namespace(&namespace.name),
+        );
         let maps = factory.informer::<Map>();
         let follower = Follower::default();
         let registration = maps.add_handler(follower.clone()).unwrap();
         factory.start(&Stop::never()).unwrap();
-        factory.wait_for_cache_sync(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
         registration.synced().wait();
 
         // The initial list contains the unreadable object "bad".
@@ -133,11 +135,13 @@ fn list_of_decodable_objects_makes_the_cache_complete() {
         namespace.create("bad", json!({}));
         set_round(&namespace, "bad", "none");
         let interceptor = Interceptor::expiring(cluster.client());
-        let builder = SharedInformerFactory::builder(interceptor).namespace(&namespace.name);
-        let factory = builder.reflector_options(cluster.options()).build();
+        let factory = SharedInformerFactory::with_options(
+            interceptor,
+            cluster.factory_options().namespace(&namespace.name),
+        );
         let maps = factory.informer::<Map>();
         factory.start(&Stop::never()).unwrap();
-        factory.wait_for_cache_sync(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
         assert!(!status(&maps, |_| true).complete);
         set_round(&namespace, "bad", "3");
         wait_until("the object is cached", || {

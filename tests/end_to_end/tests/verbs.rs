@@ -46,9 +46,7 @@ pub(crate) fn all() -> ListOptions {
 }
 
 pub(crate) fn labelled(selector: &str) -> ListOptions {
-    let mut options = all();
-    options.label_selector = selector.to_owned();
-    options
+    ListOptions::new().label_selector(selector)
 }
 
 #[test]
@@ -356,8 +354,7 @@ fn delete_collection_deletes_only_selected_objects() {
                 .starts_with("delete all configmaps in namespace "),
             "{error}"
         );
-        let mut one = labelled("app=web");
-        one.field_selector = "metadata.name=b".to_owned();
+        let one = labelled("app=web").field_selector("metadata.name=b");
         api.delete_collection(&none, &one, &stop).unwrap();
         assert_eq!(left(), ["a", "c", "d"]);
         client
@@ -449,7 +446,7 @@ fn workloads_with_replicas_can_be_scaled() {
             json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"},
                 "spec": {"replicas": 2}}),
         );
-        let scale = scales.patch("web", &applied.force(), &stop).unwrap();
+        let scale = scales.patch("web", &applied.force(true), &stop).unwrap();
         assert_eq!(replicas(&scale), 2);
         let patch = json!([{"op": "test", "path": "/spec/replicas", "value": 2},
             {"op": "replace", "path": "/spec/replicas", "value": 4}]);

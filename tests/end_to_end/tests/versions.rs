@@ -5,8 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
+use k8s_informer::error::WaitCause;
 use k8s_informer::informer::InformerQueue;
-use k8s_informer::queue::WaitError;
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::{Object, SharedIndexInformer, Stop, Stopper};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -19,11 +20,6 @@ const QUEUES: [InformerQueue; 2] = [InformerQueue::DeltaFifo, InformerQueue::Rea
 const WRITERS: usize = 4;
 const KEYS: usize = 5;
 const ROUNDS: usize = 40;
-
-/// Whether `version` is at least `expected`.
-fn has_reached(version: &str, expected: &str) -> bool {
-    version.parse::<u64>().unwrap() >= expected.parse().unwrap()
-}
 
 /// Writes to its own keys while other writers write. After each write it waits and finds the write
 /// in the cache.
@@ -52,12 +48,10 @@ fn write_and_check(writer: usize, api: &Api<ConfigMap>, maps: &SharedIndexInform
         let response = response.unwrap();
         written.insert(key, response.resource_version().to_owned());
         if round % 2 == 0 {
-            maps.wait_for_resource_version(response.resource_version(), PATIENCE, &stop)
+            let version = ResourceVersion::new(response.resource_version()).unwrap();
+            maps.wait_for_resource_version(&version, PATIENCE, &stop)
                 .unwrap();
-            assert!(has_reached(
-                &maps.store_resource_version(),
-                response.resource_version()
-            ));
+            assert!(maps.store_resource_version().unwrap() >= version);
         } else {
             maps.wait_for_object(&response, PATIENCE, &stop).unwrap();
         }
@@ -80,11 +74,8 @@ fn cache_has_a_write_after_waiting_for_its_version() {
     on_every_cluster(BOTH, |cluster| {
         for queue in QUEUES {
             let namespace = cluster.namespace("waits");
-            let factory = cluster
-                .factory()
-                .queue(queue)
-                .namespace(&namespace.name)
-                .build();
+            let factory =
+                cluster.factory_with(|options| options.queue(queue).namespace(&namespace.name));
             let maps = factory.informer::<ConfigMap>();
             // A slow index function makes changes of many keys queue up.
             maps.add_index("slow", |_| {
@@ -117,56 +108,46 @@ fn version_waits_end_if_the_version_cannot_be_reached() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("waits");
         let map = namespace.create("a", json!({}));
-        let version = map["metadata"]["resourceVersion"].as_str().unwrap();
+        let version = map["metadata"]["resourceVersion"].as_str();
+        let version = version.and_then(ResourceVersion::new).unwrap();
         for queue in QUEUES {
-            let factory = cluster
-                .factory()
-                .queue(queue)
-                .namespace(&namespace.name)
-                .build();
+            let factory =
+                cluster.factory_with(|options| options.queue(queue).namespace(&namespace.name));
             let maps = factory.informer::<ConfigMap>();
             let (stop, moment) = (Stopper::new(), Duration::from_millis(1));
-            let wait = |version: &str| maps.wait_for_resource_version(version, moment, &stop);
-            let timeout = |reached: &str| {
-                Err(WaitError::Timeout {
-                    reached: reached.to_owned(),
-                })
-            };
+            let wait =
+                |version: &ResourceVersion| maps.wait_for_resource_version(version, moment, &stop);
             // The informer has not started yet.
-            assert_eq!(
-                (maps.store_resource_version().as_str(), wait(version)),
-                ("", timeout(""))
-            );
+            assert_eq!(maps.store_resource_version(), None);
+            let error = wait(&version).unwrap_err();
+            assert_eq!(error.cause(), &WaitCause::TimedOut(moment), "{queue:?}");
+            assert_eq!(error.last_seen(), None);
             synced(&factory, &maps);
-            wait(version).unwrap();
+            wait(&version).unwrap();
             let reached = maps.store_resource_version();
-            assert!(has_reached(&reached, version), "{reached}, {version}");
-            for none in ["", "abc", "0x7", "-1", "007", "1.5"] {
-                let error = WaitError::NotComparable {
-                    version: none.to_owned(),
-                };
-                assert_eq!(wait(none), Err(error), "{queue:?}");
+            assert!(reached.as_ref() >= Some(&version), "{reached:?}, {version}");
+            for text in ["abc", "0x7", "-1", "007", "1.5"] {
+                let other = ResourceVersion::new(text);
+                let error = wait(other.as_ref().unwrap()).unwrap_err();
+                assert_eq!(error.cause(), &WaitCause::NotComparable(other), "{queue:?}");
             }
             // A version with more digits than fit into an integer is comparable.
-            let Err(WaitError::Timeout { reached }) = wait(&"9".repeat(40)) else {
-                panic!("{queue:?}")
-            };
-            assert!(has_reached(&reached, version));
+            let long = ResourceVersion::new(&"9".repeat(40)).unwrap();
+            let error = wait(&long).unwrap_err();
+            assert_eq!(error.cause(), &WaitCause::TimedOut(moment), "{queue:?}");
+            let reached = error.last_seen().and_then(ResourceVersion::new);
+            assert!(reached.as_ref() >= Some(&version), "{reached:?}, {version}");
 
             // The end of the informer ends all waits.
             thread::scope(|scope| {
-                let waiter = scope.spawn(|| {
-                    maps.wait_for_resource_version("99999999999999999999", PATIENCE, &Stop::never())
-                });
+                let waiter =
+                    scope.spawn(|| maps.wait_for_resource_version(&long, PATIENCE, &Stop::never()));
                 shut_down(&factory, "during a wait for a version");
                 let error = waiter.join().unwrap().unwrap_err();
-                assert!(
-                    matches!(error, WaitError::Stopped { .. }),
-                    "{queue:?}: {error}"
-                );
+                assert_eq!(error.cause(), &WaitCause::Ended, "{queue:?}: {error}");
             });
             // A reached version stays reached.
-            wait(version).unwrap();
+            wait(&version).unwrap();
         }
     });
 }

@@ -6,6 +6,7 @@ use std::thread;
 use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::client::crds::InstallOptions;
+use k8s_informer::informer::Source;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::{DynamicObject, Object, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_controller::{Condition, Conditions};
@@ -84,7 +85,7 @@ fn installed_definitions_are_served_and_not_written_again() {
         client.install_crds(&both, &options(), &stop).unwrap();
 
         // Everything is ready at once: discovery, lists and informers.
-        let factory = SharedInformerFactory::builder(client.clone()).build();
+        let factory = SharedInformerFactory::new(client.clone());
         for plural in ["ships", "boats"] {
             let name = format!("{plural}.{}", installed.group);
             let found = client.discover(&name, &stop).unwrap();
@@ -96,10 +97,10 @@ fn installed_definitions_are_served_and_not_written_again() {
                     .items
                     .is_empty()
             );
-            factory.dynamic(found.resource);
+            factory.informer_for(Source::dynamic(found.resource));
         }
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync_with(PATIENCE, &stop).unwrap();
+        factory.wait_for_cache_sync(PATIENCE, &stop).unwrap();
         shut_down(&factory, "after an installation");
 
         let versions = || ["ships", "boats"].map(|plural| installed.version(plural));
@@ -248,7 +249,7 @@ fn deletion_with_a_finalizer_and_recreation_are_awaited() {
             .unwrap();
         let soon = std::time::Duration::from_millis(300);
         let error = maps.wait_for_deletion("a", None, soon, &stop).unwrap_err();
-        assert!(error.timed_out(), "{error}");
+        assert!(error.is_timed_out(), "{error}");
     });
 }
 
@@ -287,6 +288,6 @@ fn wait_for_an_unknown_kind_is_refused() {
         let error = ships
             .wait_for_condition("a", "Ready", "True", PATIENCE, &Stop::never())
             .unwrap_err();
-        assert!(error.is_refused() && error.last_error.unwrap().is_not_found());
+        assert!(error.is_refused() && error.last_error().unwrap().is_not_found());
     });
 }

@@ -24,8 +24,10 @@ fn through(
     cluster: &Cluster,
     namespace: &Namespace<'_>,
 ) -> SharedInformerFactory {
-    let builder = SharedInformerFactory::builder(source).namespace(&namespace.name);
-    builder.reflector_options(cluster.options()).build()
+    SharedInformerFactory::with_options(
+        source,
+        cluster.factory_options().namespace(&namespace.name),
+    )
 }
 
 /// Where a server lacks watch-lists, their tests are skipped. This test fails if they are skipped
@@ -50,13 +52,13 @@ fn wl2_one_watch_serves_the_first_sync_and_later_events() {
         let before = cluster
             .embedded_server()
             .map_or(0, |server| server.requests().len());
-        let factory = cluster.factory().namespace(&namespace.name).build();
+        let factory = cluster.factory_with(|options| options.namespace(&namespace.name));
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         let registration = maps.add_handler(follower.clone()).unwrap();
         let stop = Stopper::new();
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync(&stop).unwrap();
+        factory.wait_for_cache_sync(None, &stop).unwrap();
         registration.synced().wait();
         assert_eq!(
             (follower.known().initial, maps.lister().list().len()),
@@ -110,12 +112,12 @@ fn wl2_one_watch_serves_the_first_sync_and_later_events() {
 fn informer_of_an_empty_namespace_syncs() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("nothing");
-        let factory = cluster.factory().namespace(&namespace.name).build();
+        let factory = cluster.factory_with(|options| options.namespace(&namespace.name));
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
         factory.start(&Stop::never()).unwrap();
-        factory.wait_for_cache_sync(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
         assert!(maps.lister().list().is_empty());
         namespace.create("a", json!({}));
         follower.wait_for_events(&["+a"]);
@@ -135,7 +137,7 @@ fn wl8_server_without_watch_lists_is_listed() {
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
         factory.start(&Stop::never()).unwrap();
-        factory.wait_for_cache_sync(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
         follower.wait_for_events(&["+a"]);
         namespace.create("trigger", json!({}));
         follower.wait_for_events(&["+a", "+trigger"]);
@@ -184,7 +186,7 @@ fn wl12_missing_bookmark_falls_back_to_list() {
             maps.lister().list().is_empty(),
             "the cache must stay empty until the list is complete"
         );
-        factory.wait_for_cache_sync(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
         assert_eq!(maps.lister().list().len(), 2);
         follower.wait("both", |known| known.events.len() == 2);
         assert_eq!(follower.known().initial, 2);
@@ -255,17 +257,17 @@ fn wl12_watch_lists_of_a_busy_kind_are_not_replaced() {
             }
             for _ in 0..10 {
                 let before = writes.load(Ordering::SeqCst);
-                let factory = cluster.factory().namespace(&namespace.name).build();
+                let factory = cluster.factory_with(|options| options.namespace(&namespace.name));
                 let maps = factory.informer::<ConfigMap>();
                 factory.start(&Stop::never()).unwrap();
-                factory.wait_for_cache_sync(&Stop::never()).unwrap();
+                factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
                 wait_until("more writes", || {
                     (writes.load(Ordering::SeqCst) > before + 10).then_some(())
                 });
                 let status = maps.status();
                 assert_eq!((status.lists, status.watches), (0, 1), "{status:?}");
                 assert!(status.last_error.is_none(), "{status:?}");
-                assert!(factory.shutdown());
+                factory.shut_down(None).unwrap();
             }
         });
     });
@@ -313,16 +315,15 @@ fn wl9_broken_initial_events_are_retried_then_listed() {
         for (times, end) in (1..=4).flat_map(|times| ends.map(|end| (times, end))) {
             let proxy = cluster.proxy();
             proxy.plan(std::iter::repeat_n(end, times));
-            let builder = SharedInformerFactory::builder(cluster.client_through(&proxy));
-            let factory = builder
-                .reflector_options(cluster.options())
-                .namespace(&namespace.name)
-                .build();
+            let factory = SharedInformerFactory::with_options(
+                cluster.client_through(&proxy),
+                cluster.factory_options().namespace(&namespace.name),
+            );
             let maps = factory.informer::<ConfigMap>();
             let follower = Follower::default();
             let registration = maps.add_handler(follower.clone()).unwrap();
             factory.start(&Stop::never()).unwrap();
-            factory.wait_for_cache_sync(&Stop::never()).unwrap();
+            factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
             registration.synced().wait();
             let known = follower.known();
             assert_eq!(
@@ -370,7 +371,7 @@ fn wl7_cache_is_kept_until_the_new_state_is_complete() {
         let follower = Follower::default();
         let registration = maps.add_handler(follower.clone()).unwrap();
         factory.start(&Stop::never()).unwrap();
-        factory.wait_for_cache_sync(&Stop::never()).unwrap();
+        factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
         registration.synced().wait();
 
         proxy.plan([Disturbance::Stall(MIDDLE)]);
@@ -482,12 +483,12 @@ fn wl8_first_watch_list_failure_is_retried_or_listed() {
         ] {
             let case = format!("{fault:?}");
             server.fail_next(fault.on(Verb::Watch).resource("configmaps"));
-            let factory = cluster.factory().namespace("default").build();
+            let factory = cluster.factory_with(|options| options.namespace("default"));
             let maps = factory.informer::<ConfigMap>();
             let follower = Follower::default();
             let registration = maps.add_handler(follower.clone()).unwrap();
             factory.start(&Stop::never()).unwrap();
-            factory.wait_for_cache_sync(&Stop::never()).unwrap();
+            factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
             registration.synced().wait();
             wait_until("the informer watches", || {
                 (maps.status().state == ReflectorState::Watching).then_some(())
@@ -521,7 +522,7 @@ fn wl8_first_watch_list_failure_is_retried_or_listed() {
                 .map(|map| map.name().to_owned())
                 .collect::<Vec<_>>();
             assert_eq!(names.len(), 3, "{case}: {names:?}");
-            assert!(factory.shutdown());
+            factory.shut_down(None).unwrap();
         }
     });
 }

@@ -8,7 +8,9 @@ use std::thread;
 use k8s_informer::client::Request;
 use k8s_informer::client::api::{Api, DeleteOptions, Patch, PropagationPolicy, retry_on_conflict};
 use k8s_informer::informer::SharedIndexInformerOptions;
-use k8s_informer::object::{FullObjectMeta, GroupVersionResource, PartialObjectMetadata};
+use k8s_informer::object::{
+    FullObjectMeta, GroupVersionResource, PartialObjectMetadata, ResourceVersion,
+};
 use k8s_informer::reflector::{ListOptions, ListerWatcherSource};
 use k8s_informer::{
     Client, DynamicObject, Object, ObjectMeta, SharedIndexInformer, Stopper, impl_object,
@@ -356,7 +358,7 @@ fn applied_fields_are_owned_by_their_manager() {
             (causes[0].reason.as_str(), causes[0].field.as_str()),
             ("FieldManagerConflict", ".data.x")
         );
-        let forced = Patch::apply("two", wanted(json!({"x": "2", "y": "1", "z": "2"}))).force();
+        let forced = Patch::apply("two", wanted(json!({"x": "2", "y": "1", "z": "2"}))).force(true);
         assert_eq!(
             data(&maps.patch("a", &forced, &stop).unwrap(), "x").as_deref(),
             Some("2")
@@ -470,7 +472,7 @@ fn status_and_spec_are_written_separately() {
         let wanted = json!({"metadata": {"name": "p"}, "status": {"message": "d"}});
         let pod = pods
             .status()
-            .patch("p", &Patch::apply("me", wanted).force(), &stop)
+            .patch("p", &Patch::apply("me", wanted).force(true), &stop)
             .unwrap();
         assert_eq!(
             (message(&pod).as_deref(), deadline(&pod)),
@@ -651,8 +653,7 @@ fn metadata_alone_can_be_listed_and_watched() {
         namespace.create("a", json!({"x": "1"}));
         let source: &dyn ListerWatcherSource = &client;
         let watcher = source.metadata_lister_watcher(&configmaps(), Some(&namespace.name));
-        let mut options = ListOptions::default();
-        options.label_selector = "x=1".to_owned();
+        let options = ListOptions::new().label_selector("x=1");
         let body = watcher.list(&options, &stop).unwrap();
         let list: Value = serde_json::from_reader(body).unwrap();
         assert_eq!(
@@ -661,14 +662,10 @@ fn metadata_alone_can_be_listed_and_watched() {
         );
         assert_eq!(list["items"][0].get("data"), None, "{list}");
 
-        let mut options = ListOptions::default();
-        options.resource_version = Some(
-            list["metadata"]["resourceVersion"]
-                .as_str()
-                .unwrap()
-                .to_owned(),
-        );
-        options.timeout_seconds = Some(30);
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+        let options = ListOptions::new()
+            .resource_version(ResourceVersion::new(version))
+            .timeout_seconds(30);
         let mut events =
             serde_json::Deserializer::from_reader(watcher.watch(&options, &stop).unwrap())
                 .into_iter::<Event>();
@@ -695,10 +692,7 @@ fn metadata_informer_delivers_add_update_and_delete() {
         namespace.create("a", json!({"x": "1"}));
         let follower = Follower::default();
         let watcher = client.metadata_lister_watcher(&configmaps(), Some(&namespace.name));
-        let options = SharedIndexInformerOptions {
-            reflector: cluster.options(),
-            ..Default::default()
-        };
+        let options = SharedIndexInformerOptions::new().reflector(cluster.options());
         let informer = SharedIndexInformer::new(watcher, options);
         informer.add_handler(follower.clone()).unwrap();
         thread::scope(|scope| {

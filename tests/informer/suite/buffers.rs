@@ -2,18 +2,21 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
+use k8s_informer::error::ShutdownError;
 use k8s_informer::handler::{
     FilteringHandler, HandlerBuffer, HandlerOptions, HandlerRegistration, ResourceEventHandler,
 };
-use k8s_informer::queue::{Deltas, PopError, Process, ProcessBatch, Queue};
-use k8s_informer::store::{ReflectorStore, StoreError};
-use k8s_informer::{Deleted, Done, DynamicObject, Object, SharedIndexInformer};
+use k8s_informer::informer::InformerQueue;
+use k8s_informer::metrics::InformerMetrics;
+use k8s_informer::store::{IndexFunc, Indexers};
+use k8s_informer::{Deleted, DynamicObject, Object, SharedIndexInformer};
 use k8s_informer_testing::FakeClock;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use serde_json::json;
 
-use super::{informer, informer_options, informer_with, one_thread};
+use super::{informer, informer_options, informer_with, one_thread, queue_kind};
 use crate::informer::support::{
     Door, Feed, Informer, SOON, logged, logging, options, record, recorder, run, run_synced, soon,
     until,
@@ -25,8 +28,7 @@ fn add(
     buffer: HandlerBuffer,
     handler: impl ResourceEventHandler<DynamicObject> + 'static,
 ) -> HandlerRegistration {
-    let mut options = HandlerOptions::default();
-    (options.name, options.buffer) = (name.to_owned(), buffer);
+    let options = HandlerOptions::new().name(name).buffer(buffer);
     informer.add_handler_with_options(handler, options).unwrap()
 }
 
@@ -251,7 +253,7 @@ fn sp14_slow_call_with_large_backlog_is_logged() {
     let funcs = k8s_informer::handler::HandlerFuncs::new()
         .on_add(move |_: &Arc<DynamicObject>, _| one.pass())
         .on_update(move |_, _| two.pass());
-    let name = format!("sp14 {:?}", super::queue_kind());
+    let name = format!("sp14 {:?}", queue_kind());
     let handler = add(&informer, &name, HandlerBuffer::Unbounded, funcs);
     let _running = run_synced(&informer);
     first.wait_for_arrivals(1);
@@ -261,7 +263,7 @@ fn sp14_slow_call_with_large_backlog_is_logged() {
     until("all events queued", || handler.stats().waiting == 1101);
     first.open();
     second.wait_for_arrivals(1);
-    clock.advance(std::time::Duration::from_millis(101));
+    clock.advance(Duration::from_millis(101));
     second.open();
     logged(&["WARN", &name, "took 101 ms for an event; waiting events: "]);
 }
@@ -291,7 +293,7 @@ fn sp15_handler_shutdown_waits_for_running_call() {
     for _ in 0..3 {
         let (informer, handler, done) = (informer.clone(), handler.clone(), done.clone());
         std::thread::spawn(move || {
-            done.send((informer.shut_down_event_handler(&handler), handler))
+            done.send((informer.shut_down_event_handler(&handler, None), handler))
                 .unwrap();
         });
     }
@@ -299,7 +301,8 @@ fn sp15_handler_shutdown_waits_for_running_call() {
     door.open();
     for _ in 0..3 {
         let (waited, handler) = waits.recv_timeout(SOON).unwrap();
-        assert!(waited && handler.ended().is_done());
+        waited.unwrap();
+        assert!(handler.ended().is_done());
     }
     assert!(slow_events.rest().len() <= 2);
 }
@@ -310,7 +313,8 @@ fn sp15_shutdown_returns_for_unstarted_and_ended_handlers() {
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
     let (early, early_events) = record(&informer);
-    assert!(informer.shut_down_event_handler(&early) && early.ended().is_done());
+    informer.shut_down_event_handler(&early, None).unwrap();
+    assert!(early.ended().is_done());
     assert!(early_events.is_disconnected());
     let (kept, kept_events) = record(&informer);
     let running = run_synced(&informer);
@@ -318,13 +322,14 @@ fn sp15_shutdown_returns_for_unstarted_and_ended_handlers() {
     let (late, late_events) = record(&informer);
     assert_eq!(late_events.next(), "add a@1 initial");
     for _ in 0..2 {
-        assert!(
-            informer.shut_down_event_handler(&late) && informer.shut_down_event_handler(&early)
-        );
+        for ended in [&late, &early] {
+            informer.shut_down_event_handler(ended, None).unwrap();
+        }
     }
     assert!(late_events.is_disconnected());
     running.end().unwrap();
-    assert!(kept.ended().is_done() && informer.shut_down_event_handler(&kept));
+    assert!(kept.ended().is_done());
+    informer.shut_down_event_handler(&kept, None).unwrap();
 }
 
 #[test]
@@ -332,7 +337,9 @@ fn sp15_shutdown_ignores_handler_of_another_informer() {
     let feed = Feed::new("sp15 foreign");
     let (own, other) = (informer(&feed), informer(&feed));
     let (foreign, _events) = record(&other);
-    assert!(!own.shut_down_event_handler(&foreign));
+    let error = own.shut_down_event_handler(&foreign, None).unwrap_err();
+    let name = "handler-1".to_owned();
+    assert_eq!(error, ShutdownError::NotFound { name });
     assert!(!foreign.ended().is_done());
 }
 
@@ -348,13 +355,21 @@ fn sp15_handler_shutting_itself_down_does_not_deadlock() {
     let funcs =
         k8s_informer::handler::HandlerFuncs::new().on_add(move |_: &Arc<DynamicObject>, _| {
             let own = own.lock().clone().unwrap();
-            sender.send(inner.shut_down_event_handler(&own)).unwrap();
+            sender
+                .send(inner.shut_down_event_handler(&own, None))
+                .unwrap();
         });
     let handler = add(&informer, "sp15 self", HandlerBuffer::Unbounded, funcs);
     *slot.lock() = Some(handler.clone());
     let _running = run_synced(&informer);
-    assert_eq!(answers.recv_timeout(SOON), Ok(false));
-    logged(&["WARN", "\"sp15 self\" was shut down from its own callback"]);
+    assert_eq!(
+        answers.recv_timeout(SOON),
+        Ok(Err(ShutdownError::FromWithin))
+    );
+    logged(&[
+        "WARN",
+        "handler \"sp15 self\": shut down from one of its own callbacks; not waiting",
+    ]);
     assert!(handler.ended().wait_timeout(SOON), "the handler still ends");
 }
 
@@ -371,7 +386,7 @@ fn sp15_handler_may_shut_down_another_handler() {
             handler.on_add(move |_, _| {
                 sender
                     .send((
-                        inner.shut_down_event_handler(&ended),
+                        inner.shut_down_event_handler(&ended, None),
                         ended.ended().is_done(),
                     ))
                     .unwrap();
@@ -379,7 +394,7 @@ fn sp15_handler_may_shut_down_another_handler() {
         })
         .unwrap();
     let _running = run(&informer);
-    assert_eq!(answers.recv_timeout(SOON), Ok((true, true)));
+    assert_eq!(answers.recv_timeout(SOON), Ok((Ok(()), true)));
 }
 
 /// While the handler is busy, the last initial object is merged away. The `synced` callback of the
@@ -444,80 +459,20 @@ fn sp11_coalescing_synced_callback_may_add_handlers() {
     running.end().unwrap();
 }
 
-/// A queue whose pops wait for a gate. It counts the added objects and the items of each batch.
-struct GatedQueue {
-    queue: Arc<dyn Queue<DynamicObject>>,
-    gate: Arc<Gate>,
-}
-
+/// Records the length of the queue, and counts the pops.
 #[derive(Default)]
-struct Gate {
-    closed: Mutex<bool>,
-    opens: Condvar,
-    added: AtomicUsize,
-    batches: Mutex<Vec<usize>>,
-    /// The number of pops that have passed the gate.
-    passed: AtomicUsize,
+struct Pops {
+    queued: AtomicUsize,
+    pops: AtomicUsize,
 }
 
-impl ReflectorStore<DynamicObject> for GatedQueue {
-    fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
-        self.queue.add(object)?;
-        self.gate.added.fetch_add(1, Ordering::SeqCst);
-        Ok(())
-    }
-    fn update(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
-        self.queue.update(object)
-    }
-    fn delete(&self, gone: Deleted<DynamicObject>) -> Result<(), StoreError> {
-        self.queue.delete(gone)
-    }
-    fn replace(&self, objects: Vec<Arc<DynamicObject>>, version: &str) -> Result<(), StoreError> {
-        self.queue.replace(objects, version)
-    }
-}
-
-impl k8s_informer::__private::Sealed for GatedQueue {
-    fn reserve_if_empty(&self) -> bool {
-        // The reflector's thread must not pass the gate.
-        false
+impl InformerMetrics for Pops {
+    fn queued_items(&self, items: usize) {
+        self.queued.store(items, Ordering::SeqCst);
     }
 
-    fn reserve_next(&self) -> bool {
-        self.queue.reserve_next()
-    }
-}
-
-impl Queue<DynamicObject> for GatedQueue {
-    fn pop(
-        &self,
-        process: &mut Process<'_, DynamicObject>,
-    ) -> Result<Deltas<DynamicObject>, PopError<Deltas<DynamicObject>>> {
-        self.queue.pop(process)
-    }
-    fn pop_batch(
-        &self,
-        process_batch: &mut ProcessBatch<'_, DynamicObject>,
-        process: &mut Process<'_, DynamicObject>,
-    ) -> Result<Vec<Deltas<DynamicObject>>, PopError<Vec<Deltas<DynamicObject>>>> {
-        let mut closed = self.gate.closed.lock();
-        while *closed {
-            self.gate.opens.wait(&mut closed);
-        }
-        self.gate.passed.fetch_add(1, Ordering::SeqCst);
-        drop(closed);
-        let popped = self.queue.pop_batch(process_batch, process)?;
-        self.gate.batches.lock().push(popped.len());
-        Ok(popped)
-    }
-    fn synced(&self) -> Done {
-        self.queue.synced()
-    }
-    fn close(&self) {
-        self.queue.close();
-    }
-    fn is_closed(&self) -> bool {
-        self.queue.is_closed()
+    fn processing_latency(&self, _: Duration) {
+        self.pops.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -529,43 +484,41 @@ fn sp8_waiting_events_are_popped_in_batches() {
     let feed = Feed::new("together");
     feed.list("10", &[("a", "1")]);
     let mut options = informer_options(options(&FakeClock::new()));
-    let gate = Arc::new(Gate::default());
-    let gated = Arc::clone(&gate);
-    options.wrap_queue = Some(Arc::new(move |queue| {
-        let gate = Arc::clone(&gated);
-        Arc::new(GatedQueue { queue, gate })
-    }));
+    let pops = Arc::new(Pops::default());
+    options.metrics = Some(Arc::clone(&pops) as _);
+    // An index function holds the process thread in the list, while the reflector queues events.
+    let door = Door::new();
+    let at = door.clone();
+    let held = IndexFunc::new(move |object: &DynamicObject| {
+        if object.name() == "a" {
+            at.pass();
+        }
+        Vec::new()
+    });
+    options.indexers = Indexers::new().with("held", held);
     let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
     let (handler, events) = record(&informer);
-    let running = run_synced(&informer);
-    assert_eq!(events.next(), "add a@1 initial");
-    // The second pop has already passed the gate, so it still takes one event after the gate
-    // closes.
-    until("the second pop passed the gate", || {
-        gate.passed.load(Ordering::SeqCst) == 2
-    });
-    *gate.closed.lock() = true;
-    feed.event("ADDED", "o11", "11");
-    assert_eq!(events.next(), "add o11@11");
-    for version in 12..82 {
+    let running = run(&informer);
+    door.wait_for_arrivals(1);
+    for version in 11..82 {
         feed.event("ADDED", &format!("o{version}"), &version.to_string());
     }
     until("all events queued", || {
-        gate.added.load(Ordering::SeqCst) == 71
+        pops.queued.load(Ordering::SeqCst) == 71
     });
-    assert_eq!(handler.stats().received, 2);
-    *gate.closed.lock() = false;
-    gate.opens.notify_all();
-    for version in 12..82 {
+    assert_eq!(handler.stats().received, 0);
+    door.open();
+    assert_eq!(events.next(), "add a@1 initial");
+    for version in 11..82 {
         assert_eq!(events.next(), format!("add o{version}@{version}"));
     }
     running.end().unwrap();
-    let batches = gate.batches.lock();
-    // A `DeltaFifo` returns at most 64 items at once, a `RealFifo` returns all.
-    assert!(
-        batches.len() <= 4 && batches.iter().sum::<usize>() == 72,
-        "{batches:?}"
-    );
+    // The list comes alone. Of the events, a `DeltaFifo` returns at most 64 at once, a `RealFifo` all.
+    let batches = match queue_kind() {
+        InformerQueue::RealFifo => 1,
+        _ => 2,
+    };
+    assert_eq!(pops.pops.load(Ordering::SeqCst), 1 + batches);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use k8s_informer::Stop;
 
 use super::{informer, one_thread};
-use crate::informer::support::{Door, Feed, SOON, run_synced};
+use crate::informer::support::{Door, Feed, SOON, run_synced, version};
 
 /// A handler gets every state that a reader may have seen in the cache, even a short-lived one.
 #[test]
@@ -33,7 +33,7 @@ fn handler_gets_even_short_lived_states_of_the_cache() {
     feed.event("ADDED", "a", "3");
     feed.event("DELETED", "a", "4");
     informer
-        .wait_for_resource_version("4", SOON, &Stop::never())
+        .wait_for_resource_version(&version("4"), SOON, &Stop::never())
         .unwrap();
     door.open();
     let received: Vec<_> = (0..4)

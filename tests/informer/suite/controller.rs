@@ -1,16 +1,15 @@
 //! The controller, and informers with one handler (C, P).
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
 use k8s_informer::informer::{Controller, ControllerConfig, InformerError, InformerQueue};
-use k8s_informer::object::{Accessor, ResourceVersion};
-use k8s_informer::queue::{DeltaFifo, Deltas, PopError, Process, Queue, RealFifo, Requeue};
-use k8s_informer::store::{ReflectorStore, StoreError, Transform};
+use k8s_informer::object::{Accessor, ObjectMeta, ResourceVersion};
+use k8s_informer::queue::{DeltaFifo, Origin, Queue, RealFifo, Requeue};
+use k8s_informer::store::Transform;
 use k8s_informer::time::Backoff;
-use k8s_informer::{Deleted, Done, DynamicObject, Object, SharedIndexInformer, Stop, Stopper};
+use k8s_informer::{DynamicObject, Object, SharedIndexInformer, Stop, Stopper, impl_object};
 use k8s_informer_testing::{Answer, FakeClock, ScriptedListerWatcher};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
@@ -18,7 +17,7 @@ use serde_json::json;
 use super::{informer, informer_options, informer_with, one_item_per_change, queue_kind};
 use crate::informer::support::{
     Door, Feed, Running, SECOND, SOON, logged, logging, options, record, run, run_synced, soon,
-    status, until,
+    status, until, version,
 };
 
 fn queue() -> Arc<dyn Queue<DynamicObject>> {
@@ -42,7 +41,7 @@ fn run_controller(
 /// Waits until the reflector has queued everything up to `version`.
 fn until_version(controller: &Controller<DynamicObject>, version: &str) {
     let deadline = Instant::now() + SOON;
-    while controller.last_sync_resource_version() != version {
+    while controller.last_sync_resource_version() != ResourceVersion::new(version) {
         assert!(Instant::now() < deadline, "{:?}", controller.status());
         thread::yield_now();
     }
@@ -113,15 +112,11 @@ fn c3_stop_leaves_queued_items_unprocessed() {
     let door = Door::new();
     let (seen, items) = mpsc::channel();
     let at = door.clone();
-    let config = ControllerConfig::new(
-        queue(),
-        Arc::new(feed),
-        move |deltas, is_in_initial_list| {
-            seen.send((deltas.len(), is_in_initial_list)).unwrap();
-            at.pass();
-            Ok(())
-        },
-    );
+    let config = ControllerConfig::new(queue(), Arc::new(feed), move |deltas, origin| {
+        seen.send((deltas.len(), origin)).unwrap();
+        at.pass();
+        Ok(())
+    });
     let (controller, running) = run_controller(Controller::new(config));
     door.wait_for_arrivals(1);
     until_version(&controller, "12");
@@ -130,7 +125,7 @@ fn c3_stop_leaves_queued_items_unprocessed() {
     running.ended().unwrap();
     drop(running);
     drop(controller);
-    assert_eq!(items.iter().collect::<Vec<_>>(), [(1, true)]);
+    assert_eq!(items.iter().collect::<Vec<_>>(), [(1, Origin::InitialList)]);
 }
 
 #[test]
@@ -211,21 +206,21 @@ fn c8_c9_reflector_uses_the_configured_options() {
     feed.list("10", &[]);
     let (sender, errors) = mpsc::channel();
     let mut config = ControllerConfig::new(queue(), Arc::new(feed.clone()), |_, _| Ok(()));
-    config.reflector.name = "c9".to_owned();
+    config.reflector.name = Some("c9".to_owned());
     config.reflector.clock = Arc::new(clock.clone());
     config.reflector.page_size = Some(3);
     config.reflector.resync_period = 50 * SECOND;
-    config.reflector.backoff = Backoff::new(7 * SECOND, 1.0, 7 * SECOND, 0.0);
+    config.reflector.backoff = Backoff::new(7 * SECOND);
     config.reflector.watch_error_handler = Some(Arc::new(move |error| {
         sender.send(error.to_string()).unwrap();
     }));
     let (controller, running) = run_controller(Controller::new(config));
     assert!(errors.recv_timeout(SOON).unwrap().contains("not now"));
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     assert_eq!(clock.waits(), [7 * SECOND]);
     clock.advance(7 * SECOND);
     assert!(controller.synced().wait_timeout(SOON));
-    assert!(clock.until_waits(2, SOON));
+    clock.wait_for_waits(2, SOON).unwrap();
     assert_eq!(clock.waits()[1], 50 * SECOND);
     until("watched", || feed.requests().len() == 3);
     let requests = feed.requests();
@@ -246,88 +241,58 @@ fn c10_controller_reports_queue_sync_and_reflector_version() {
     assert_eq!(
         (
             controller.has_synced(),
-            controller.last_sync_resource_version().as_str()
+            controller.last_sync_resource_version()
         ),
-        (false, "")
+        (false, None)
     );
     let (controller, running) = run_controller(controller);
     feed.list("10", &[("a", "1")]);
     assert!(controller.synced().wait_timeout(SOON));
     assert!(controller.has_synced());
     running.end().unwrap();
-    assert_eq!(controller.last_sync_resource_version(), "10");
+    assert_eq!(controller.last_sync_resource_version(), Some(version("10")));
     assert!(controller.has_synced(), "still synced after the stop");
 }
 
-/// A queue whose pop panics once.
-struct BadQueue {
-    queue: DeltaFifo<DynamicObject>,
-    panicked: AtomicBool,
+/// An object whose destructor panics if its name is `fragile`.
+#[derive(Deserialize)]
+struct Fragile {
+    metadata: ObjectMeta,
 }
 
-impl ReflectorStore<DynamicObject> for BadQueue {
-    fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
-        self.queue.add(object)
-    }
-    fn update(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
-        self.queue.update(object)
-    }
-    fn delete(&self, object: Deleted<DynamicObject>) -> Result<(), StoreError> {
-        self.queue.delete(object)
-    }
-    fn replace(&self, objects: Vec<Arc<DynamicObject>>, version: &str) -> Result<(), StoreError> {
-        self.queue.replace(objects, version)
-    }
-    fn resync(&self) -> Result<(), StoreError> {
-        self.queue.resync()
+impl_object!(Fragile, "v1", "Fragile", "fragiles", Namespaced);
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        assert!(self.name() != "fragile" || thread::panicking(), "not now");
     }
 }
 
-impl k8s_informer::__private::Sealed for BadQueue {
-    fn reserve_if_empty(&self) -> bool {
-        self.queue.reserve_if_empty()
-    }
-
-    fn reserve_next(&self) -> bool {
-        self.queue.reserve_next()
-    }
-}
-
-impl Queue<DynamicObject> for BadQueue {
-    fn pop(
-        &self,
-        process: &mut Process<'_, DynamicObject>,
-    ) -> Result<Deltas<DynamicObject>, PopError<Deltas<DynamicObject>>> {
-        assert!(self.panicked.swap(true, Ordering::SeqCst), "not now");
-        self.queue.pop(process)
-    }
-    fn synced(&self) -> Done {
-        self.queue.synced()
-    }
-    fn close(&self) {
-        self.queue.close();
-    }
-    fn is_closed(&self) -> bool {
-        self.queue.is_closed()
-    }
-}
-
+/// The process thread drops what it has popped, after the pop and outside of the callback.
 #[test]
 fn c2_process_loop_restarts_after_panic() {
     logging();
     let feed = Feed::new("c2 objects");
-    feed.list("10", &[("a", "1")]);
-    let queue = BadQueue {
-        queue: DeltaFifo::new(Accessor::object()),
-        panicked: AtomicBool::new(false),
+    feed.list("10", &[("fragile", "1")]);
+    feed.event("ADDED", "b", "11");
+    let queue: Arc<dyn Queue<Fragile>> = match queue_kind() {
+        InformerQueue::DeltaFifo => Arc::new(DeltaFifo::new(Accessor::object())),
+        _ => Arc::new(RealFifo::new(Accessor::object())),
     };
-    let config = ControllerConfig::new(Arc::new(queue), Arc::new(feed), |_, _| Ok(()));
-    let (controller, running) = run_controller(Controller::new(config));
-    assert!(
-        controller.synced().wait_timeout(SOON),
+    let (seen, calls) = mpsc::channel();
+    let config = ControllerConfig::new(queue, Arc::new(feed), move |_, origin| {
+        seen.send(origin)?;
+        Ok(())
+    });
+    let controller = Controller::new(config);
+    let running = Running::new(move |stop| controller.run(stop));
+    assert_eq!(calls.recv_timeout(SOON), Ok(Origin::InitialList));
+    logged(&["ERROR", "c2 objects", "panicked: not now"]);
+    assert_eq!(
+        calls.recv_timeout(SOON),
+        Ok(Origin::Later),
         "the process loop continues"
     );
-    logged(&["ERROR", "c2 objects", "panicked: not now"]);
     running.end().unwrap();
 }
 
@@ -347,10 +312,10 @@ fn x9_cache_has_the_version_before_the_transform() {
     assert_eq!(events.next(), "add a@ initial");
     feed.event("ADDED", "b", "11");
     assert_eq!(events.next(), "add b@");
-    assert_eq!(lister.resource_version(), "11");
+    assert_eq!(lister.resource_version(), Some(version("11")));
     feed.event("DELETED", "a", "12");
     assert_eq!(events.next(), "delete a@");
-    assert_eq!(lister.resource_version(), "12");
+    assert_eq!(lister.resource_version(), Some(version("12")));
     running.end().unwrap();
 }
 
@@ -365,7 +330,7 @@ fn x9_object_without_version_keeps_that_of_the_cache() {
     feed.event("ADDED", "b", "11");
     feed.event("ADDED", "c", "");
     assert_eq!(events.take(2), ["add b@11", "add c@"]);
-    assert_eq!(informer.lister().resource_version(), "11");
+    assert_eq!(informer.lister().resource_version(), Some(version("11")));
     running.end().unwrap();
 }
 
@@ -501,7 +466,7 @@ fn object_with_panicking_decode_is_skipped() {
     );
     // The status is updated after the cache.
     until("status updated", || {
-        informer.status().resource_version == ResourceVersion::new("12")
+        informer.status().resource_version == Some(version("12"))
     });
     let status = informer.status();
     assert_eq!(
@@ -533,7 +498,7 @@ fn object_with_panicking_decode_is_skipped() {
         informer.status()
     );
     until("status updated", || {
-        informer.status().resource_version == ResourceVersion::new("20")
+        informer.status().resource_version == Some(version("20"))
     });
     let status = informer.status();
     assert_eq!(
@@ -544,7 +509,7 @@ fn object_with_panicking_decode_is_skipped() {
     feed.expire();
     feed.list("30", &[("a", "1"), ("b", "12"), ("c", "13")]);
     until("status updated", || {
-        informer.status().resource_version == ResourceVersion::new("30")
+        informer.status().resource_version == Some(version("30"))
     });
     assert!(
         informer.status().complete,
@@ -568,7 +533,7 @@ fn object_with_panicking_accessor_is_skipped() {
         status()
     );
     until("status updated", || {
-        status().resource_version == ResourceVersion::new("12")
+        status().resource_version == Some(version("12"))
     });
     assert_eq!((status().unreadable, status().complete), (1, false));
     let requests = (status().lists, status().watches);

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use k8s_informer::error::{ShutdownError, WaitCause};
 use k8s_informer::handler::{HandlerFuncs, HandlerRegistration};
-use k8s_informer::informer::{InformerError, InformerScope, ShutdownError, Source};
+use k8s_informer::informer::{FactoryOptions, InformerError, InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListOptions, ListWatch, ListerWatcher, ListerWatcherSource};
+use k8s_informer::selector::Selector;
 use k8s_informer::store::Transform;
 use k8s_informer::{
     DynamicObject, Error, Object, SharedIndexInformer, SharedInformerFactory, Stop, Stopper,
@@ -37,12 +39,13 @@ impl ListerWatcherSource for FeedSource {
 }
 
 fn factory(feed: &Feed) -> SharedInformerFactory {
-    let builder = SharedInformerFactory::builder(FeedSource(feed.clone()))
-        .queue(queue_kind())
-        .one_thread(one_thread());
-    builder
-        .reflector_options(options(&FakeClock::new()))
-        .build()
+    SharedInformerFactory::with_options(
+        FeedSource(feed.clone()),
+        FactoryOptions::new()
+            .queue(queue_kind())
+            .one_thread(one_thread())
+            .reflector(options(&FakeClock::new())),
+    )
 }
 
 fn pods() -> GroupVersionResource {
@@ -62,9 +65,9 @@ fn i6_setters_before_start_override_and_later_calls_fail() {
     let feed = Feed::new("i6");
     let informer = informer(&feed);
     let (sender, errors) = mpsc::channel();
-    let handler = |name: &'static str| -> Arc<dyn Fn(&Error) + Send + Sync> {
+    let handler = |name: &'static str| {
         let sender = sender.clone();
-        Arc::new(move |error| sender.send(format!("{name}: {error}")).unwrap())
+        move |error: &Error| sender.send(format!("{name}: {error}")).unwrap()
     };
     informer.set_transform(rename("first")).unwrap();
     informer.set_transform(rename("second")).unwrap();
@@ -202,25 +205,37 @@ fn fa6_single_informer_can_be_stopped_and_recreated() {
     let feed = Feed::new("fa6");
     let factory = factory(&feed);
     let (one, other) = (
-        factory.dynamic(pods()),
-        factory.dynamic(GroupVersionResource::new("", "v1", "nodes")),
+        factory.informer_for(Source::dynamic(pods())),
+        factory.informer_for(Source::dynamic(GroupVersionResource::new(
+            "", "v1", "nodes",
+        ))),
     );
     factory.start(&Stop::never()).unwrap();
     let stopped = one.clone();
     let (factory, response) = soon("stop", move || {
-        let response = factory.stop_informer(&stopped);
+        let response = factory.shut_down_informer(&stopped, None);
         (factory, response)
     });
-    assert!(response && one.is_stopped() && one.ended().is_done() && !other.is_stopped());
-    assert!(factory.stop_informer(&one), "a second stop returns true");
-    let again = factory.dynamic(pods());
+    response.unwrap();
+    assert!(one.is_stopped() && one.ended().is_done() && !other.is_stopped());
+    assert_eq!(
+        factory.shut_down_informer(&one, None),
+        Ok(()),
+        "a second shutdown"
+    );
+    let again = factory.informer_for(Source::dynamic(pods()));
     assert!(!again.is_same(&one) && !again.is_stopped());
-    assert!(factory.stop_informer(&again), "an unstarted informer");
-    assert!(
-        factory.stop_informer(&informer(&feed)),
+    assert_eq!(
+        factory.shut_down_informer(&again, None),
+        Ok(()),
+        "an unstarted informer"
+    );
+    assert_eq!(
+        factory.shut_down_informer(&informer(&feed), None),
+        Ok(()),
         "an informer of no factory"
     );
-    assert!(soon("shutdown", move || factory.shutdown()));
+    soon("shutdown", move || factory.shut_down(None)).unwrap();
 }
 
 #[test]
@@ -228,24 +243,26 @@ fn fa6_callback_can_stop_informer_and_factory_without_waiting() {
     let feed = Feed::new("fa6 within");
     feed.list("10", &[("a", "1")]);
     let factory = factory(&feed);
-    let pods = factory.dynamic(pods());
+    let pods = factory.informer_for(Source::dynamic(pods()));
     let (sender, answers) = mpsc::channel();
     let door = Door::new();
     let (inner, own, at) = (factory.clone(), pods.clone(), door.clone());
     pods.add_event_handler(|handler| {
         handler.on_add(move |_, _| {
-            let stopped = inner.stop_informer(&own);
-            sender
-                .send((stopped, inner.shutdown(), inner.shutdown_timeout(INSTANT)))
-                .unwrap();
+            let shutdowns = [
+                inner.shut_down_informer(&own, None),
+                inner.shut_down(None),
+                inner.shut_down(INSTANT),
+            ];
+            sender.send(shutdowns).unwrap();
             at.pass();
         })
     })
     .unwrap();
     factory.start(&Stop::never()).unwrap();
     let response = answers.recv_timeout(SOON).expect("the callback deadlocked");
-    assert_eq!(response, (false, false, Err(ShutdownError::FromWithin)));
-    // `stop_informer` has removed the informer from the factory, but the informer has not ended. A
+    assert_eq!(response, [(); 3].map(|()| Err(ShutdownError::FromWithin)));
+    // `shut_down_informer` has removed the informer from the factory, but the informer has not ended. A
     // shutdown from outside still waits for it until the timeout.
     let thread = match one_thread() {
         true => "fa6 within",
@@ -253,7 +270,7 @@ fn fa6_callback_can_stop_informer_and_factory_without_waiting() {
     };
     wait_until_stuck_threads_are(&factory, &[thread]);
     door.open();
-    soon("shutdown", move || factory.shutdown_timeout(SOON)).unwrap();
+    soon("shutdown", move || factory.shut_down(SOON)).unwrap();
     assert!(pods.ended().is_done());
 }
 
@@ -261,7 +278,7 @@ fn fa6_callback_can_stop_informer_and_factory_without_waiting() {
 fn wait_until_stuck_threads_are(factory: &SharedInformerFactory, threads: &[&str]) {
     until("the other threads ended", || {
         let inner = factory.clone();
-        let error = soon("shutdown", move || inner.shutdown_timeout(INSTANT)).unwrap_err();
+        let error = soon("shutdown", move || inner.shut_down(INSTANT)).unwrap_err();
         let ShutdownError::TimedOut {
             after: INSTANT,
             stuck,
@@ -271,7 +288,7 @@ fn wait_until_stuck_threads_are(factory: &SharedInformerFactory, threads: &[&str
         };
         let names = threads.join(", ");
         stuck == threads
-            && error.to_string() == format!("timed out after 10ms; threads still running: {names}")
+            && error.to_string() == format!("timed out after 10ms; unfinished: {names}")
     });
 }
 
@@ -284,7 +301,7 @@ fn assert_shutdown_names_stuck_thread(
     let feed = Feed::new(name);
     feed.list("10", &[("a", "1")]);
     let factory = factory(&feed);
-    let pods = factory.dynamic(pods());
+    let pods = factory.informer_for(Source::dynamic(pods()));
     let (_other, _events) = record(&pods);
     let door = Door::new();
     block_thread(&pods, door.clone());
@@ -294,7 +311,7 @@ fn assert_shutdown_names_stuck_thread(
     wait_until_stuck_threads_are(&factory, &[thread]);
     door.open();
     let inner = factory.clone();
-    soon("shutdown", move || inner.shutdown_timeout(SOON)).unwrap();
+    soon("shutdown", move || inner.shut_down(SOON)).unwrap();
     assert!(factory.is_shut_down());
 }
 
@@ -336,7 +353,7 @@ fn fa5_shutdown_names_process_loop_stuck_in_index_function() {
 fn wait_for_sync_ends_with_the_informer() {
     let feed = Feed::new("never listed");
     let factory = factory(&feed);
-    let pods = factory.dynamic(pods());
+    let pods = factory.informer_for(Source::dynamic(pods()));
     factory.start(&Stop::never()).unwrap();
     feed.fail_list(status(403, "Forbidden", "not yours"));
     until("failed", || pods.status().last_error.is_some());
@@ -346,9 +363,9 @@ fn wait_for_sync_ends_with_the_informer() {
         own.wait_for_sync(None, &Stop::never())
     });
     waited.recv().unwrap();
-    assert!(soon("stop", move || factory.stop_informer(&pods)));
+    soon("stop", move || factory.shut_down_informer(&pods, None)).unwrap();
     let error = soon("the wait", move || waiting.join().unwrap()).unwrap_err();
-    assert!(!error.timed_out());
+    assert_eq!(error.cause(), &WaitCause::Ended);
     assert!(
         error
             .to_string()
@@ -362,7 +379,7 @@ fn wait_for_sync_ends_with_the_informer() {
 fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
     let feed = Feed::new("fa4 deadline");
     let factory = factory(&feed);
-    let pods = factory.dynamic(pods());
+    let pods = factory.informer_for(Source::dynamic(pods()));
     let door = Door::new();
     let at = door.clone();
     let handler = pods
@@ -372,16 +389,16 @@ fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
     feed.fail_list(status(403, "Forbidden", "not yours"));
     until("failed", || pods.status().last_error.is_some());
     let error = factory
-        .wait_for_cache_sync_with(INSTANT, &Stop::never())
+        .wait_for_cache_sync(INSTANT, &Stop::never())
         .unwrap_err();
     assert!(
-        error.timed_out()
+        error.is_timed_out()
             && error
                 .to_string()
                 .starts_with("timed out after 10ms; not synced: fa4 deadline (")
     );
     assert!(
-        error.unsynced[0]
+        error.unsynced()[0]
             .last_error
             .as_ref()
             .unwrap()
@@ -391,30 +408,26 @@ fn fa4_fa10_wait_has_a_timeout_and_ignores_handlers() {
     let stop = Stopper::new();
     stop.stop();
     assert!(
-        !factory
-            .wait_for_cache_sync_with(SOON, &stop)
+        factory
+            .wait_for_cache_sync(SOON, &stop)
             .unwrap_err()
-            .timed_out()
+            .is_stopped()
     );
     feed.list("10", &[("a", "1")]);
     if one_thread() {
         // The handler blocks the informer.
         door.open();
     }
-    factory
-        .wait_for_cache_sync_with(SOON, &Stop::never())
-        .unwrap();
+    factory.wait_for_cache_sync(SOON, &Stop::never()).unwrap();
     door.wait_for_arrivals(1);
     // On one thread, the door is open.
     assert!(one_thread() || !handler.has_synced());
     door.open();
     assert!(handler.synced().wait_timeout(SOON));
-    assert!(soon("shutdown", {
-        let factory = factory.clone();
-        move || factory.shutdown()
-    }));
+    let inner = factory.clone();
+    soon("shutdown", move || inner.shut_down(None)).unwrap();
     factory
-        .wait_for_cache_sync_with(INSTANT, &Stop::never())
+        .wait_for_cache_sync(INSTANT, &Stop::never())
         .expect("the informer stays synced after the shutdown");
     assert!(matches!(
         factory.start(&Stop::never()),
@@ -433,13 +446,17 @@ fn fa1_each_scope_of_a_resource_has_its_own_informer() {
     ];
     let informers = scopes
         .clone()
-        .map(|scope| factory.informer_of(Source::dynamic(pods()).scope(scope.clone())));
+        .map(|scope| factory.informer_for(Source::dynamic(pods()).scope(scope.clone())));
     for (informer, scope) in informers.iter().zip(&scopes) {
-        let same = factory.informer_of(Source::dynamic(pods()).scope(scope.clone()));
+        let same = factory.informer_for(Source::dynamic(pods()).scope(scope.clone()));
         assert!(informer.is_same(&same));
     }
+    let without_selectors = InformerScope::all()
+        .label_selector(Selector::everything())
+        .field_selector("");
+    assert_eq!(without_selectors, scopes[2], "empty selectors are none");
     assert!(!informers[0].is_same(&informers[1]));
-    assert!(informers[2].is_same(&factory.dynamic(pods())));
+    assert!(informers[2].is_same(&factory.informer_for(Source::dynamic(pods()))));
     factory.start(&Stop::never()).unwrap();
     until("all informers sent a request", || {
         feed.requests().len() == 3
@@ -447,19 +464,19 @@ fn fa1_each_scope_of_a_resource_has_its_own_informer() {
     let mut requests: Vec<_> = feed
         .requests()
         .into_iter()
-        .map(|(verb, options)| {
-            format!(
-                "{verb} {} {}",
-                options.label_selector, options.field_selector
-            )
-        })
+        .map(|(verb, options)| (verb, options.label_selector, options.field_selector))
         .collect();
     requests.sort();
+    let selector = |text: &str| Some(text.to_owned());
     assert_eq!(
         requests,
-        ["list  ", "list  spec.nodeName=worker-1", "list app=web "]
+        [
+            ("list", None, None),
+            ("list", None, selector("spec.nodeName=worker-1")),
+            ("list", selector("app=web"), None),
+        ]
     );
-    assert!(soon("shutdown", move || factory.shutdown()));
+    soon("shutdown", move || factory.shut_down(None)).unwrap();
 }
 
 #[test]
@@ -467,24 +484,30 @@ fn factory_callback_may_stop_its_own_informer() {
     let feed = Feed::new("stops itself");
     let factory = factory(&feed);
     let (one, other) = (
-        factory.dynamic(pods()),
-        factory.dynamic(GroupVersionResource::new("", "v1", "nodes")),
+        factory.informer_for(Source::dynamic(pods())),
+        factory.informer_for(Source::dynamic(GroupVersionResource::new(
+            "", "v1", "nodes",
+        ))),
     );
     let (sender, answers) = mpsc::channel();
     let (inner, own) = (factory.clone(), one.clone());
     one.add_event_handler(|handler| {
-        handler.on_add(move |_, _| sender.send(inner.stop_informer(&own)).unwrap())
+        handler.on_add(move |_, _| sender.send(inner.shut_down_informer(&own, None)).unwrap())
     })
     .unwrap();
     let (handler, events) = record(&other);
     feed.list("10", &[("a", "1")]);
     feed.list("10", &[("a", "1")]);
     factory.start(&Stop::never()).unwrap();
-    assert_eq!(answers.recv_timeout(SOON), Ok(false));
+    assert_eq!(
+        answers.recv_timeout(SOON),
+        Ok(Err(ShutdownError::FromWithin))
+    );
     assert!(one.ended().wait_timeout(SOON));
     assert_eq!(events.next(), "add a@1 initial");
     assert!(handler.synced().wait_timeout(SOON) && !other.is_stopped());
-    assert!(soon("shutdown", move || factory.shutdown()) && other.is_stopped());
+    soon("shutdown", move || factory.shut_down(None)).unwrap();
+    assert!(other.is_stopped());
 }
 
 #[test]
@@ -493,11 +516,11 @@ fn wt1_i5_wait_for_synced_informer_succeeds_after_stop() {
     feed.list("10", &[]);
     let informer = informer(&feed);
     let running = run(&informer);
-    k8s_informer::informer::wait_for_cache_sync([informer.synced()], &Stop::never()).unwrap();
+    k8s_informer::informer::wait_for_cache_sync([informer.synced()], None, &Stop::never()).unwrap();
     running.end().unwrap();
     let stopped = Stopper::new();
     stopped.stop();
-    k8s_informer::informer::wait_for_cache_sync([informer.synced()], &stopped).unwrap();
+    k8s_informer::informer::wait_for_cache_sync([informer.synced()], None, &stopped).unwrap();
 }
 
 #[test]
@@ -506,12 +529,12 @@ fn fa6_factory_frees_a_stopped_informer() {
         let feed = Feed::new("fa6 memory");
         feed.list("10", &[("a", "1")]);
         let factory = factory(&feed);
-        let pods = factory.dynamic(pods());
+        let pods = factory.informer_for(Source::dynamic(pods()));
         let (inner, own) = (factory.clone(), Mutex::new(Some(pods.clone())));
         pods.add_event_handler(|handler| {
             handler.on_delete(move |_| {
                 if let Some(own) = { own.lock().take() } {
-                    inner.stop_informer(&own);
+                    let _ = inner.shut_down_informer(&own, None);
                 }
             })
         })
@@ -525,10 +548,10 @@ fn fa6_factory_frees_a_stopped_informer() {
             until("object freed", || object.strong_count() == 0);
         } else {
             let factory = factory.clone();
-            assert!(soon("stop", move || factory.stop_informer(&pods)));
+            soon("stop", move || factory.shut_down_informer(&pods, None)).unwrap();
             assert_eq!(object.strong_count(), 0);
         }
-        assert!(soon("shutdown", move || factory.shutdown()));
+        soon("shutdown", move || factory.shut_down(None)).unwrap();
     }
 }
 
@@ -569,25 +592,29 @@ fn in_callbacks<R: Debug + Send + 'static>(
     }
 }
 
+/// Checks that one shutdown failed, because it was called from within, and that the others waited.
+fn assert_one_is_from_within(shutdowns: &[Result<(), ShutdownError>]) {
+    let (waited, failed): (Vec<_>, Vec<_>) = shutdowns.iter().partition(|result| result.is_ok());
+    assert_eq!(failed, [&Err(ShutdownError::FromWithin)]);
+    assert_eq!(waited.len() + 1, shutdowns.len());
+}
+
 #[test]
 fn fa6_callbacks_can_stop_each_others_informer_without_hang() {
     for count in [2, 3] {
         let feed = Feed::new("stop each other");
         let factory = factory(&feed);
-        let informers: Vec<_> = (0..count).map(|at| factory.dynamic(nth(at))).collect();
+        let informers: Vec<_> = (0..count)
+            .map(|at| factory.informer_for(Source::dynamic(nth(at))))
+            .collect();
         let (inner, all) = (factory.clone(), informers.clone());
         let stopped = in_callbacks(&informers, move |at| {
-            inner.stop_informer(&all[(at + 1) % count])
+            inner.shut_down_informer(&all[(at + 1) % count], None)
         });
         (0..count).for_each(|_| feed.list("10", &[("a", "1")]));
         factory.start(&Stop::never()).unwrap();
-        let stopped = stopped();
-        assert_eq!(
-            stopped.iter().filter(|waited| !**waited).count(),
-            1,
-            "{stopped:?}"
-        );
-        assert!(soon("shutdown", move || factory.shutdown()));
+        assert_one_is_from_within(&stopped());
+        soon("shutdown", move || factory.shut_down(None)).unwrap();
         assert!(informers.iter().all(|informer| informer.ended().is_done()));
     }
 }
@@ -596,24 +623,21 @@ fn fa6_callbacks_can_stop_each_others_informer_without_hang() {
 fn fa5_callbacks_can_shut_down_each_others_factory() {
     let feed = Feed::new("shut down each other");
     let factories = [factory(&feed), factory(&feed)];
-    let informers = factories.each_ref().map(|factory| factory.dynamic(pods()));
+    let informers = factories
+        .each_ref()
+        .map(|factory| factory.informer_for(Source::dynamic(pods())));
     let inner = factories.clone();
     let shut_down = in_callbacks(&informers, move |at| match at {
-        0 => inner[1].shutdown(),
-        _ => inner[0].shutdown_timeout(10 * SOON).is_ok(),
+        0 => inner[1].shut_down(None),
+        _ => inner[0].shut_down(10 * SOON),
     });
     for factory in &factories {
         feed.list("10", &[("a", "1")]);
         factory.start(&Stop::never()).unwrap();
     }
-    let shut_down = shut_down();
-    assert_eq!(
-        shut_down.iter().filter(|waited| !**waited).count(),
-        1,
-        "{shut_down:?}"
-    );
+    assert_one_is_from_within(&shut_down());
     for factory in factories {
-        assert!(soon("shutdown", move || factory.shutdown()));
+        soon("shutdown", move || factory.shut_down(None)).unwrap();
     }
 }
 
@@ -635,7 +659,9 @@ fn sp15_handlers_can_shut_each_other_down_without_deadlock() {
         let on_add = move |_: &Arc<DynamicObject>, _| {
             door.pass();
             let other = all.lock()[other].clone();
-            sender.send(own.shut_down_event_handler(&other)).unwrap();
+            sender
+                .send(own.shut_down_event_handler(&other, None))
+                .unwrap();
         };
         handlers.lock().push(
             informer
@@ -646,13 +672,12 @@ fn sp15_handlers_can_shut_each_other_down_without_deadlock() {
     let running = run(&informer);
     door.wait_for_arrivals(2);
     door.open();
-    let mut waited = [(); 2].map(|()| {
+    let waited = [(); 2].map(|()| {
         answers
             .recv_timeout(SOON)
             .expect("the callbacks deadlocked")
     });
-    waited.sort_unstable();
-    assert_eq!(waited, [false, true]);
+    assert_one_is_from_within(&waited);
     assert!(
         handlers
             .lock()
@@ -681,7 +706,7 @@ impl ListerWatcherSource for ReentrantSource {
             return Arc::new(Feed::new("duplicate"));
         };
         let factory = self.0.0.lock().clone().unwrap();
-        factory.dynamic(resource.clone());
+        factory.informer_for(Source::dynamic(resource.clone()));
         let on_drop = CallsFactoryOnDrop(factory, sender);
         Arc::new(ListWatch::new(
             move |_: &ListOptions, _: &Stop| {
@@ -706,10 +731,12 @@ impl Drop for CallsFactoryOnDrop {
 fn fa1_duplicate_informer_is_dropped_outside_the_lock() {
     let (sender, results) = mpsc::channel();
     let source = Arc::new(Reentrant(Mutex::default(), Mutex::new(Some(sender))));
-    let factory = SharedInformerFactory::builder(ReentrantSource(source.clone())).build();
+    let factory = SharedInformerFactory::new(ReentrantSource(source.clone()));
     *source.0.lock() = Some(factory.clone());
-    let informer = soon("an informer", move || factory.dynamic(pods()));
+    let informer = soon("an informer", move || {
+        factory.informer_for(Source::dynamic(pods()))
+    });
     assert_eq!(results.recv_timeout(SOON), Ok(false));
     let factory = source.0.lock().take().unwrap();
-    assert!(informer.is_same(&factory.dynamic(pods())));
+    assert!(informer.is_same(&factory.informer_for(Source::dynamic(pods()))));
 }

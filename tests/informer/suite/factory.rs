@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use k8s_informer::error::{ShutdownError, WaitCause};
 use k8s_informer::handler::HandlerFuncs;
-use k8s_informer::informer::{InformerError, SharedInformerFactoryBuilder, SyncOptions};
+use k8s_informer::informer::{FactoryOptions, InformerError, Source, SyncOptions};
 use k8s_informer::object::GroupVersionResource;
-use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{
     ListerWatcher, ListerWatcherSource, ReflectorOptions, ReflectorState,
 };
@@ -27,12 +27,12 @@ type ListerWatcherCall = (String, Option<String>);
 
 /// One feed per resource, and the recorded calls.
 #[derive(Clone, Default)]
-struct Source {
+struct Feeds {
     feeds: Arc<Mutex<HashMap<String, Feed>>>,
     calls: Arc<Mutex<Vec<ListerWatcherCall>>>,
 }
 
-impl Source {
+impl Feeds {
     fn feed(&self, resource: &str) -> Feed {
         let new = || Feed::new(String::leak(resource.to_owned()));
         self.feeds
@@ -43,7 +43,7 @@ impl Source {
     }
 }
 
-impl ListerWatcherSource for Source {
+impl ListerWatcherSource for Feeds {
     fn lister_watcher(
         &self,
         resource: &GroupVersionResource,
@@ -56,11 +56,17 @@ impl ListerWatcherSource for Source {
     }
 }
 
-fn builder(source: &Source) -> SharedInformerFactoryBuilder {
-    SharedInformerFactory::builder(source.clone())
+fn factory(source: &Feeds) -> SharedInformerFactory {
+    factory_with(source, FactoryOptions::new())
+}
+
+/// A factory with these options, whose informers are of the variant under test.
+fn factory_with(source: &Feeds, factory_options: FactoryOptions) -> SharedInformerFactory {
+    let factory_options = factory_options
         .queue(queue_kind())
         .one_thread(one_thread())
-        .reflector_options(options(&FakeClock::new()))
+        .reflector(options(&FakeClock::new()));
+    SharedInformerFactory::with_options(source.clone(), factory_options)
 }
 
 fn gvr(resource: &str) -> GroupVersionResource {
@@ -69,15 +75,15 @@ fn gvr(resource: &str) -> GroupVersionResource {
 
 #[test]
 fn fa1_same_type_and_resource_share_one_informer() {
-    let source = Source::default();
-    let factory = builder(&source).namespace("here").build();
+    let source = Feeds::default();
+    let factory = factory_with(&source, FactoryOptions::new().namespace("here"));
     let (one, two) = (factory.informer::<Pod>(), factory.informer::<Pod>());
     assert!(one.is_same(&two));
     // Another type of the same resource has another informer. client-go has a separate factory for
     // dynamic objects.
-    let dynamic = factory.dynamic(gvr("pods"));
-    assert!(dynamic.is_same(&factory.dynamic(gvr("pods"))));
-    assert!(!dynamic.is_same(&factory.dynamic(gvr("nodes"))));
+    let dynamic = factory.informer_for(Source::dynamic(gvr("pods")));
+    assert!(dynamic.is_same(&factory.informer_for(Source::dynamic(gvr("pods")))));
+    assert!(!dynamic.is_same(&factory.informer_for(Source::dynamic(gvr("nodes")))));
     let here = || Some("here".to_owned());
     let expected = [
         ("pods".to_owned(), here()),
@@ -89,19 +95,19 @@ fn fa1_same_type_and_resource_share_one_informer() {
 
 #[test]
 fn fa3_start_runs_unstarted_informers_without_waiting() {
-    let source = Source::default();
-    let factory = builder(&source).build();
+    let source = Feeds::default();
+    let factory = factory(&source);
     factory.start(&Stop::never()).unwrap();
-    let pods = factory.dynamic(gvr("pods"));
+    let pods = factory.informer_for(Source::dynamic(gvr("pods")));
     let (first, second) = (Stopper::new(), Stopper::new());
     factory.start(&first).unwrap();
-    let nodes = factory.dynamic(gvr("nodes"));
+    let nodes = factory.informer_for(Source::dynamic(gvr("nodes")));
     assert_eq!(nodes.status().state, ReflectorState::Created);
     factory.start(&second).unwrap();
     for resource in ["pods", "nodes"] {
         source.feed(resource).list("10", &[("a", "1")]);
     }
-    factory.wait_for_cache_sync(&Stop::never()).unwrap();
+    factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
     // Each informer has the stop that it was started with.
     first.stop();
     until("stopped", || one_thread() || pods.is_stopped());
@@ -109,14 +115,14 @@ fn fa3_start_runs_unstarted_informers_without_waiting() {
     second.stop();
     until("stopped", || nodes.is_stopped());
     factory.start(&Stop::never()).unwrap();
-    assert!(factory.shutdown());
+    factory.shut_down(None).unwrap();
 }
 
 #[test]
 fn fa3_start_after_shutdown_fails() {
-    let factory = builder(&Source::default()).build();
-    let pods = factory.dynamic(gvr("pods"));
-    assert!(factory.shutdown());
+    let factory = factory(&Feeds::default());
+    let pods = factory.informer_for(Source::dynamic(gvr("pods")));
+    factory.shut_down(None).unwrap();
     let error = factory.start(&Stop::never()).unwrap_err();
     assert!(matches!(error, InformerError::Stopped { .. }));
     assert_eq!(
@@ -130,28 +136,29 @@ fn fa3_start_after_shutdown_fails() {
 
 #[test]
 fn fa4_informer_requested_after_start_fails_the_wait() {
-    let source = Source::default();
-    let factory = builder(&source).build();
-    factory.wait_for_cache_sync(&Stop::never()).unwrap();
-    factory.dynamic(gvr("pods"));
+    let source = Feeds::default();
+    let factory = factory(&source);
+    factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
+    factory.informer_for(Source::dynamic(gvr("pods")));
     factory.start(&Stop::never()).unwrap();
     source.feed("pods").list("10", &[]);
-    factory.wait_for_cache_sync(&Stop::never()).unwrap();
-    let late = [gvr("nodes"), gvr("secrets")].map(|resource| factory.dynamic(resource));
+    factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
+    let late = [gvr("nodes"), gvr("secrets")]
+        .map(|resource| factory.informer_for(Source::dynamic(resource)));
     let waits = [
         SyncOptions::new(),
         SyncOptions::new().timeout(SOON),
-        SyncOptions::new().timeout(SOON).fail_fast(),
+        SyncOptions::new().timeout(SOON).fail_fast(true),
     ];
     for options in waits {
         let error = factory
-            .wait_for_cache_sync_with(options, &Stop::never())
+            .wait_for_cache_sync(options, &Stop::never())
             .unwrap_err();
         assert_eq!(
             error.to_string(),
             "call `start` first; not started: nodes, secrets"
         );
-        assert!(error.unsynced.iter().all(|one| one.not_started));
+        assert!(error.unsynced().iter().all(|one| one.not_started));
     }
     let error = late[0].wait_for_sync(Duration::from_millis(1), &Stop::never());
     let text = "timed out after 1ms; not synced: nodes (not started)";
@@ -161,31 +168,32 @@ fn fa4_informer_requested_after_start_fails_the_wait() {
     // A component that needs one informer waits for this one.
     late[0].wait_for_sync(SOON, &Stop::never()).unwrap();
     source.feed("secrets").list("10", &[]);
-    factory.wait_for_cache_sync(&Stop::never()).unwrap();
+    factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
     assert_eq!(late[0].lister().list().len(), 1);
-    assert!(factory.shutdown());
+    factory.shut_down(None).unwrap();
 }
 
 #[test]
 fn fa4_wait_includes_an_informer_that_the_program_runs() {
-    let source = Source::default();
-    let factory = builder(&source).build();
+    let source = Feeds::default();
+    let factory = factory(&source);
     factory.start(&Stop::never()).unwrap();
-    let informers = ["pods", "nodes"].map(|resource| factory.dynamic(gvr(resource)));
+    let informers =
+        ["pods", "nodes"].map(|resource| factory.informer_for(Source::dynamic(gvr(resource))));
     let _running = informers.each_ref().map(run);
     let is_running = |informer: &Informer| informer.status().state != ReflectorState::Created;
     until("both run", || informers.iter().all(is_running));
     source.feed("pods").list("10", &[("a", "1")]);
     informers[0].wait_for_sync(SOON, &Stop::never()).unwrap();
-    let error = factory.wait_for_cache_sync_with(Duration::from_millis(1), &Stop::never());
+    let error = factory.wait_for_cache_sync(Duration::from_millis(1), &Stop::never());
     let text = "timed out after 1ms; not synced: nodes";
     assert_eq!(error.unwrap_err().to_string(), text);
     source.feed("nodes").list("10", &[("b", "1")]);
-    let wait = || factory.wait_for_cache_sync_with(SOON, &Stop::never());
+    let wait = || factory.wait_for_cache_sync(SOON, &Stop::never());
     wait().unwrap();
     assert_eq!(informers[1].lister().list().len(), 1);
 
-    let secrets = factory.dynamic(gvr("secrets"));
+    let secrets = factory.informer_for(Source::dynamic(gvr("secrets")));
     let text = "call `start` first; not started: secrets";
     assert_eq!(wait().unwrap_err().to_string(), text);
     let stopped = Stopper::new();
@@ -197,10 +205,10 @@ fn fa4_wait_includes_an_informer_that_the_program_runs() {
 
 #[test]
 fn fa4_wt3_stopped_wait_reports_unsynced_informers_and_errors() {
-    let source = Source::default();
-    let factory = builder(&source).build();
+    let source = Feeds::default();
+    let factory = factory(&source);
     for resource in ["pods", "nodes", "secrets"] {
-        factory.dynamic(gvr(resource));
+        factory.informer_for(Source::dynamic(gvr(resource)));
     }
     factory.start(&Stop::never()).unwrap();
     source.feed("pods").list("10", &[]);
@@ -210,23 +218,23 @@ fn fa4_wt3_stopped_wait_reports_unsynced_informers_and_errors() {
         "secrets is forbidden: you can't list them",
     ));
     let (pods, secrets) = (
-        factory.dynamic(gvr("pods")),
-        factory.dynamic(gvr("secrets")),
+        factory.informer_for(Source::dynamic(gvr("pods"))),
+        factory.informer_for(Source::dynamic(gvr("secrets"))),
     );
     assert!(pods.synced().wait_timeout(SOON));
     until("failed", || secrets.status().last_error.is_some());
     let stop = Stopper::new();
     stop.stop();
-    let error = factory.wait_for_cache_sync(&stop).unwrap_err();
+    let error = factory.wait_for_cache_sync(None, &stop).unwrap_err();
     let names: Vec<_> = error
-        .unsynced
+        .unsynced()
         .iter()
         .map(|unsynced| unsynced.name.as_str())
         .collect();
     assert_eq!(names, ["nodes", "secrets"], "sorted");
-    assert!(error.unsynced[0].last_error.is_none());
+    assert!(error.unsynced()[0].last_error.is_none());
     assert_eq!(
-        error.unsynced[1]
+        error.unsynced()[1]
             .last_error
             .as_ref()
             .unwrap()
@@ -246,37 +254,40 @@ fn fa4_wt3_stopped_wait_reports_unsynced_informers_and_errors() {
     let waiter = std::thread::spawn({
         let factory = Arc::new(factory);
         let waits = Arc::clone(&factory);
-        let waiter = std::thread::spawn(move || waits.wait_for_cache_sync(&Stop::never()));
-        move || (factory.shutdown(), waiter.join().unwrap().is_err())
+        let waiter = std::thread::spawn(move || waits.wait_for_cache_sync(None, &Stop::never()));
+        move || (factory.shut_down(None), waiter.join().unwrap().is_err())
     });
     assert_eq!(
         soon("shutdown", move || waiter.join().unwrap()),
-        (true, true)
+        (Ok(()), true)
     );
 }
 
 #[test]
 fn wait_after_start_reports_no_informer_as_not_started() {
-    let source = Source::default();
-    let factory = builder(&source).build();
+    let source = Feeds::default();
+    let factory = factory(&source);
     for number in 0..50 {
-        factory.dynamic(gvr(&format!("kind{number}")));
+        factory.informer_for(Source::dynamic(gvr(&format!("kind{number}"))));
     }
     factory.start(&Stop::never()).unwrap();
     let stop = Stopper::new();
     stop.stop();
-    let error = factory.wait_for_cache_sync(&stop).unwrap_err();
-    assert_eq!(error.unsynced.len(), 50);
-    assert!(error.unsynced.iter().all(|one| !one.not_started), "{error}");
-    factory.shutdown();
+    let error = factory.wait_for_cache_sync(None, &stop).unwrap_err();
+    assert_eq!(error.unsynced().len(), 50);
+    assert!(
+        error.unsynced().iter().all(|one| !one.not_started),
+        "{error}"
+    );
+    factory.shut_down(None).unwrap();
 }
 
 #[test]
 fn fa4_wait_names_informers_that_decode_nothing() {
-    let source = Source::default();
-    let factory = builder(&source).build();
+    let source = Feeds::default();
+    let factory = factory(&source);
     for resource in ["pods", "nodes", "secrets"] {
-        factory.dynamic(gvr(resource));
+        factory.informer_for(Source::dynamic(gvr(resource)));
     }
     factory.start(&Stop::never()).unwrap();
     // Objects of the right type, but without names.
@@ -285,10 +296,19 @@ fn fa4_wait_names_informers_that_decode_nothing() {
         .feed("pods")
         .list_of("10", &[nameless("1"), nameless("2")]);
     source.feed("nodes").list("10", &[]);
-    let wait =
-        |millis| factory.wait_for_cache_sync_with(Duration::from_millis(millis), &Stop::never());
-    assert!(factory.dynamic(gvr("pods")).synced().wait_timeout(SOON));
-    assert!(factory.dynamic(gvr("nodes")).synced().wait_timeout(SOON));
+    let wait = |millis| factory.wait_for_cache_sync(Duration::from_millis(millis), &Stop::never());
+    assert!(
+        factory
+            .informer_for(Source::dynamic(gvr("pods")))
+            .synced()
+            .wait_timeout(SOON)
+    );
+    assert!(
+        factory
+            .informer_for(Source::dynamic(gvr("nodes")))
+            .synced()
+            .wait_timeout(SOON)
+    );
     let both = wait(1).unwrap_err();
     let what = "pods: none of the 2 objects in the list could be decoded as \
                 k8s_informer::object::dynamic::DynamicObject; the first error: item 0 of the list: unexpected response: the object has no name";
@@ -296,20 +316,22 @@ fn fa4_wait_names_informers_that_decode_nothing() {
         both.to_string(),
         format!("timed out after 1ms; not synced: secrets; {what}")
     );
-    assert!(both.timed_out());
+    assert!(both.is_timed_out());
     source.feed("secrets").list("10", &[]);
-    let error = factory.wait_for_cache_sync(&Stop::never()).unwrap_err();
+    let error = factory
+        .wait_for_cache_sync(None, &Stop::never())
+        .unwrap_err();
     assert_eq!(
-        (error.to_string(), error.timed_out()),
-        (what.to_owned(), false)
+        (error.to_string(), error.cause()),
+        (what.to_owned(), &WaitCause::Undecodable)
     );
 }
 
 #[test]
 fn wait_for_object_outside_one_namespace_is_an_error() {
-    let source = Source::default();
-    let factory = builder(&source).namespace("web").build();
-    let pods = factory.dynamic(gvr("pods"));
+    let source = Feeds::default();
+    let factory = factory_with(&source, FactoryOptions::new().namespace("web"));
+    let pods = factory.informer_for(Source::dynamic(gvr("pods")));
     let in_namespace = |namespace: &str| {
         let metadata = json!({"namespace": namespace, "name": "a", "resourceVersion": "1"});
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
@@ -319,41 +341,41 @@ fn wait_for_object_outside_one_namespace_is_an_error() {
         .unwrap_err();
     assert_eq!(
         outside.to_string(),
-        r#"the informer does not watch the namespace "db"; it watches: web"#
+        r#"failed waiting for db/a: the informer does not watch the namespace "db"; it watches: web"#
     );
     let stop = Stopper::new();
     stop.stop();
     let inside = pods
         .wait_for_object(&in_namespace("web"), SOON, &stop)
         .unwrap_err();
-    assert!(matches!(inside, WaitError::Stopped { .. }), "{inside}");
+    assert!(inside.is_stopped(), "{inside}");
 }
 
 #[test]
 fn fa5_shutdown_stops_and_joins_started_informers() {
-    let source = Source::default();
-    let factory = builder(&source).build();
-    let pods = factory.dynamic(gvr("pods"));
+    let source = Feeds::default();
+    let factory = factory(&source);
+    let pods = factory.informer_for(Source::dynamic(gvr("pods")));
     let (_handler, events) = record(&pods);
     source.feed("pods").list("10", &[("a", "1")]);
     let stop = Stopper::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync(&stop).unwrap();
+    factory.wait_for_cache_sync(None, &stop).unwrap();
     let factory = soon("shutdown", move || {
-        assert!(factory.shutdown());
+        factory.shut_down(None).unwrap();
         factory
     });
     assert!(pods.is_stopped() && !stop.is_stopped());
     events.rest();
     assert!(events.is_disconnected());
-    assert!(factory.shutdown(), "a second shutdown returns true");
+    assert_eq!(factory.shut_down(None), Ok(()), "a second shutdown");
 }
 
 /// A factory with one informer, whose callback is blocked at the door.
 fn factory_with_blocked_callback() -> (Arc<SharedInformerFactory>, Informer, Door) {
-    let source = Source::default();
-    let factory = builder(&source).build();
-    let pods = factory.dynamic(gvr("pods"));
+    let source = Feeds::default();
+    let factory = factory(&source);
+    let pods = factory.informer_for(Source::dynamic(gvr("pods")));
     let door = Door::new();
     let at = door.clone();
     pods.add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
@@ -372,7 +394,7 @@ fn fa5_shutdown_returns_when_all_threads_have_ended() {
         let (factory, pods, sender) = (Arc::clone(&factory), pods.clone(), sender.clone());
         std::thread::spawn(move || {
             sender
-                .send((factory.shutdown(), pods.is_stopped()))
+                .send((factory.shut_down(None), pods.is_stopped()))
                 .unwrap();
         });
     }
@@ -382,26 +404,36 @@ fn fa5_shutdown_returns_when_all_threads_have_ended() {
     assert!(results.recv_timeout(Duration::from_millis(200)).is_err());
     door.open();
     for _ in 0..4 {
-        assert_eq!(results.recv_timeout(SOON), Ok((true, true)));
+        assert_eq!(results.recv_timeout(SOON), Ok((Ok(()), true)));
     }
 }
 
 #[test]
 fn fa5_callback_shutting_factory_down_does_not_deadlock() {
-    let source = Source::default();
-    let factory = Arc::new(builder(&source).build());
-    let (pods, nodes) = (factory.dynamic(gvr("pods")), factory.dynamic(gvr("nodes")));
+    let source = Feeds::default();
+    let factory = Arc::new(factory(&source));
+    let (pods, nodes) = (
+        factory.informer_for(Source::dynamic(gvr("pods"))),
+        factory.informer_for(Source::dynamic(gvr("nodes"))),
+    );
     let (sender, results) = mpsc::channel();
     let inner = Arc::downgrade(&factory);
     pods.add_event_handler(|handler| {
-        handler.on_add(move |_, _| sender.send(inner.upgrade().unwrap().shutdown()).unwrap())
+        handler.on_add(move |_, _| {
+            sender
+                .send(inner.upgrade().unwrap().shut_down(None))
+                .unwrap();
+        })
     })
     .unwrap();
     source.feed("pods").list("10", &[("a", "1")]);
     factory.start(&Stop::never()).unwrap();
-    assert_eq!(results.recv_timeout(SOON), Ok(false));
+    assert_eq!(
+        results.recv_timeout(SOON),
+        Ok(Err(ShutdownError::FromWithin))
+    );
     // A shutdown from outside a callback waits for the threads.
-    assert!(soon("shutdown", move || factory.shutdown()));
+    soon("shutdown", move || factory.shut_down(None)).unwrap();
     assert!(pods.is_stopped() && nodes.is_stopped());
 }
 
@@ -415,18 +447,18 @@ fn dropped_factory_stops_its_informers() {
 
 #[test]
 fn fa8_factory_informer_has_the_namespace_index() {
-    let source = Source::default();
-    let factory = builder(&source).build();
-    let pods = factory.dynamic(gvr("pods"));
+    let source = Feeds::default();
+    let factory = factory(&source);
+    let pods = factory.informer_for(Source::dynamic(gvr("pods")));
     let metadata = |namespace: &str| json!({ "metadata": { "name": "a", "namespace": namespace, "resourceVersion": "1" } });
     source
         .feed("pods")
         .list_of("10", &[metadata("x"), metadata("y")]);
     factory.start(&Stop::never()).unwrap();
-    factory.wait_for_cache_sync(&Stop::never()).unwrap();
+    factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
     assert_eq!(pods.lister().by_index("namespace", "x").unwrap().len(), 1);
     assert_eq!(pods.lister().namespace("y").list()[0].namespace(), "y");
-    assert!(factory.shutdown());
+    factory.shut_down(None).unwrap();
 }
 
 #[test]
@@ -440,13 +472,15 @@ fn fa7_client_serves_typed_and_dynamic_informers() {
         )
         .unwrap();
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client)
-        .queue(queue_kind())
-        .one_thread(one_thread())
-        .build();
+    let factory = SharedInformerFactory::with_options(
+        client,
+        FactoryOptions::new()
+            .queue(queue_kind())
+            .one_thread(one_thread()),
+    );
     let (typed, dynamic) = (
         factory.informer::<ConfigMap>(),
-        factory.dynamic(gvr("configmaps")),
+        factory.informer_for(Source::dynamic(gvr("configmaps"))),
     );
     let (seen, names) = mpsc::channel();
     typed
@@ -459,7 +493,7 @@ fn fa7_client_serves_typed_and_dynamic_informers() {
         .unwrap();
     let (_handler, events) = record(&dynamic);
     factory.start(&Stop::never()).unwrap();
-    factory.wait_for_cache_sync(&Stop::never()).unwrap();
+    factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
     assert!(events.next().starts_with("add a@"));
     server
         .patch(&format!("{maps}/a"), json!({ "data": { "x": "2" } }))
@@ -468,7 +502,7 @@ fn fa7_client_serves_typed_and_dynamic_informers() {
     assert!(events.next().starts_with("update a@"));
     server.delete(&format!("{maps}/a")).unwrap();
     assert!(events.next().starts_with("delete a@"));
-    assert!(soon("shutdown", move || factory.shutdown()));
+    soon("shutdown", move || factory.shut_down(None)).unwrap();
     assert!(typed.is_stopped());
 }
 
@@ -486,15 +520,17 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
     let server = ApiServer::start().unwrap();
     let maps = "/api/v1/namespaces/default/configmaps";
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client)
-        .queue(queue_kind())
-        .one_thread(one_thread())
-        .reflector_options(options)
-        .build();
-    let informer = factory.dynamic(gvr("configmaps"));
+    let factory = SharedInformerFactory::with_options(
+        client,
+        FactoryOptions::new()
+            .queue(queue_kind())
+            .one_thread(one_thread())
+            .reflector(options),
+    );
+    let informer = factory.informer_for(Source::dynamic(gvr("configmaps")));
     let (_handler, events) = record(&informer);
     factory.start(&Stop::never()).unwrap();
-    factory.wait_for_cache_sync(&Stop::never()).unwrap();
+    factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
     // A new object gives the watch a version that the server still has in its history.
     server
         .create(maps, json!({ "metadata": { "name": "a" } }))
@@ -506,11 +542,9 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
                 .filter(|request| request.verb() == Verb::Watch)
                 .count()
         };
-        assert!(
-            server.wait_for_requests(|all| watch_count(all) >= count, SOON),
-            "{:?}",
-            server.requests()
-        );
+        server
+            .wait_for_requests(|all| watch_count(all) >= count, SOON)
+            .unwrap();
     };
     // The server closes the connections before it responds.
     server.fail_next(Fault::close().on(Verb::Watch).times(3));
@@ -530,5 +564,5 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
         .unwrap();
     assert!(events.next().starts_with("add c@"));
     assert_eq!(informer.status().lists, lists, "{:?}", server.requests());
-    assert!(soon("shutdown", move || factory.shutdown()));
+    soon("shutdown", move || factory.shut_down(None)).unwrap();
 }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
+use k8s_informer::object::ResourceVersion;
 use k8s_informer::reflector::{Body, ListOptions, ListerWatcher};
 use k8s_informer::{Error, SharedIndexInformer, Stop, Stopper};
 use k8s_informer_testing::{FakeClock, FakeControllerSource};
@@ -17,7 +18,7 @@ fn thing(name: &str) -> Value {
 
 fn after(version: &str) -> ListOptions {
     let mut options = ListOptions::default();
-    options.resource_version = Some(version.to_owned());
+    options.resource_version = ResourceVersion::new(version);
     options
 }
 

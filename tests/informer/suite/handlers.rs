@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, mpsc};
 
-use k8s_informer::__private::RingGrowing;
 use k8s_informer::handler::{HandlerOptions, ResourceEventHandler};
 use k8s_informer::{DynamicObject, Object, impl_object};
 use parking_lot::Mutex;
@@ -18,7 +17,7 @@ fn add_named(
     handler: impl ResourceEventHandler<DynamicObject> + 'static,
 ) -> k8s_informer::handler::HandlerRegistration {
     let mut options = HandlerOptions::default();
-    options.name = name.to_owned();
+    options.name = Some(name.to_owned());
     informer.add_handler_with_options(handler, options).unwrap()
 }
 
@@ -89,54 +88,6 @@ fn sp7_sp8_slow_handler_gets_everything_in_order() {
         assert_eq!(versions.recv_timeout(SOON), Ok(version));
     }
     assert!(handler.synced().wait_timeout(SOON));
-}
-
-#[test]
-fn sp7_ring_doubles_when_full_and_halves_at_a_quarter() {
-    let mut ring = RingGrowing::new(4);
-    for round in 0..3 {
-        for n in 0..100 {
-            ring.write(n);
-        }
-        assert_eq!((ring.len(), ring.capacity(), round), (100, 128, round));
-        for n in 0..100 {
-            assert_eq!(ring.read(), Some(n));
-            let capacity = ring.capacity();
-            assert!(
-                capacity == 4 || ring.len() > capacity / 4,
-                "{} of {capacity}",
-                ring.len()
-            );
-        }
-        assert_eq!(
-            (ring.read(), ring.capacity(), ring.is_empty()),
-            (None, 4, true)
-        );
-    }
-    // When each write is followed by a read, the capacity stays constant.
-    for n in 0..17 {
-        ring.write(n);
-    }
-    let capacities: Vec<_> = (0..100)
-        .map(|n| {
-            ring.write(n);
-            ring.read();
-            ring.capacity()
-        })
-        .collect();
-    assert_eq!(capacities, [32; 100]);
-}
-
-#[test]
-fn sp7_burst_memory_is_freed_while_events_still_wait() {
-    let mut ring = RingGrowing::new(1024);
-    for n in 0..1_000_000 {
-        ring.write(n);
-    }
-    while ring.len() > 10 {
-        ring.read();
-    }
-    assert_eq!((ring.capacity(), ring.read()), (1024, Some(999_990)));
 }
 
 #[test]

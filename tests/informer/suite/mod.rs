@@ -77,12 +77,10 @@ pub(crate) fn informer_with(feed: &Feed, reflector: ReflectorOptions) -> Informe
 
 /// Informer options of the variant under test.
 pub(crate) fn informer_options<T>(reflector: ReflectorOptions) -> SharedIndexInformerOptions<T> {
-    SharedIndexInformerOptions {
-        reflector,
-        queue: queue_kind(),
-        one_thread: one_thread(),
-        ..SharedIndexInformerOptions::default()
-    }
+    SharedIndexInformerOptions::new()
+        .reflector(reflector)
+        .queue(queue_kind())
+        .one_thread(one_thread())
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_informer::informer::{InformerScope, Source};
-use k8s_informer::object::{GroupVersionResource, ResourceVersion};
+use k8s_informer::informer::{FactoryOptions, InformerScope, Source};
+use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::{Client, Config, Object, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_informer_testing::{ApiServer, FakeClock, Fault, Verb};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{informer_options, one_thread, queue_kind};
 use crate::informer::support::{
-    Events, Feed, Informer, SECOND, SOON, options, record, run, soon, status, until,
+    Events, Feed, Informer, SECOND, SOON, options, record, run, soon, status, until, version,
 };
 
 fn object(namespace: &str, name: &str, version: &str) -> Value {
@@ -97,10 +97,10 @@ fn relist_deletes_only_in_its_own_namespace() {
     assert_eq!(events.next(), "update a@2-101");
     // The version of the informer is the lowest version of its namespaces.
     until("lowest version updated", || {
-        two.informer.last_sync_resource_version() == "30"
+        two.informer.last_sync_resource_version() == Some(version("30"))
     });
     until("status updated", || {
-        two.informer.statuses()[1].1.resource_version == ResourceVersion::new("101")
+        two.informer.statuses()[1].1.resource_version == Some(version("101"))
     });
     let statuses = two.informer.statuses();
     let versions = statuses.iter().map(|(namespace, status)| {
@@ -113,8 +113,8 @@ fn relist_deletes_only_in_its_own_namespace() {
     assert_eq!(
         versions.collect::<Vec<_>>(),
         [
-            ("blue", ResourceVersion::new("30"), 3),
-            ("green", ResourceVersion::new("101"), 1)
+            ("blue", Some(version("30")), 3),
+            ("green", Some(version("101")), 1)
         ]
     );
     assert_eq!(two.informer.name(), "blue things, green things");
@@ -142,7 +142,7 @@ fn informer_and_handlers_sync_after_all_namespaces() {
         !status.listed && status.state == ReflectorState::Listing,
         "{status:?}"
     );
-    assert_eq!(two.informer.last_sync_resource_version(), "");
+    assert_eq!(two.informer.last_sync_resource_version(), None);
     // `b` is not part of an initial list, because the list of its namespace is complete.
     two.blue.event_of("ADDED", object("blue", "b", "11"));
     assert_eq!(
@@ -187,7 +187,7 @@ fn failing_namespace_does_not_stop_updates_of_others() {
         .informer
         .wait_for_sync(Duration::from_millis(1), &Stop::never())
         .unwrap_err();
-    let [unsynced] = &*error.unsynced else {
+    let [unsynced] = error.unsynced() else {
         panic!("{error}")
     };
     assert!(
@@ -220,7 +220,7 @@ fn sp2_late_handler_and_resync_cover_all_namespaces_once() {
     );
     // The namespaces resync separately, but a handler sees each object only once per period.
     for tick in 1..=3 {
-        assert!(two.clock.until_waits(2 * tick, SOON));
+        two.clock.wait_for_waits(2 * tick, SOON).unwrap();
         two.clock.advance(SECOND);
         assert_eq!(
             sorted(&events, 3),
@@ -255,15 +255,21 @@ fn scope_of_two_namespaces_needs_no_cluster_wide_rights() {
     let all = |fault: Fault| fault.when(|request| request.path() == "/api/v1/configmaps");
     server.fail_next(all(Fault::status(403)).always());
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client)
-        .queue(queue_kind())
-        .one_thread(one_thread())
-        .reflector_options(options(&FakeClock::new()))
-        .namespace("green")
-        .namespace("blue")
-        .build();
-    let informer = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
-    let same = factory.informer_of(
+    let factory = SharedInformerFactory::with_options(
+        client,
+        FactoryOptions::new()
+            .queue(queue_kind())
+            .one_thread(one_thread())
+            .reflector(options(&FakeClock::new()))
+            .namespace("green")
+            .namespace("blue"),
+    );
+    let informer = factory.informer_for(Source::dynamic(GroupVersionResource::new(
+        "",
+        "v1",
+        "configmaps",
+    )));
+    let same = factory.informer_for(
         Source::dynamic(GroupVersionResource::new("", "v1", "configmaps")).scope(
             InformerScope::all()
                 .namespace("blue")
@@ -274,9 +280,7 @@ fn scope_of_two_namespaces_needs_no_cluster_wide_rights() {
     assert!(informer.is_same(&same));
     let (_handler, events) = record(&informer);
     factory.start(&Stop::never()).unwrap();
-    factory
-        .wait_for_cache_sync_with(SOON, &Stop::never())
-        .unwrap();
+    factory.wait_for_cache_sync(SOON, &Stop::never()).unwrap();
     assert_eq!(sorted(&events, 2).len(), 2);
     let mut namespaces: Vec<_> = informer
         .lister()
@@ -322,7 +326,7 @@ fn scope_of_two_namespaces_needs_no_cluster_wide_rights() {
         "{:?}",
         informer.lister().list_keys()
     );
-    assert!(soon("shutdown", move || factory.shutdown()));
+    soon("shutdown", move || factory.shut_down(None)).unwrap();
 }
 
 #[test]

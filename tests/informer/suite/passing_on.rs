@@ -120,7 +120,10 @@ fn removal_unblocks_handler_of_full_channel() {
         let running = run(&informer);
         assert_eq!(receive(&channel), "add a@1 initial");
         let inner = informer.clone();
-        assert!(soon("shut down", move || inner.shut_down_event_handler(&handler)));
+        soon("shut down", move || {
+            inner.shut_down_event_handler(&handler, None)
+        })
+        .unwrap();
         assert_disconnected(&channel);
         running.end().unwrap();
     }

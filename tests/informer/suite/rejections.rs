@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use k8s_informer::error::WaitCause;
 use k8s_informer::informer::{Controller, ControllerConfig, InformerError};
-use k8s_informer::object::Accessor;
-use k8s_informer::queue::{Delta, DeltaFifo, Deltas, ProcessError, WaitError};
+use k8s_informer::object::{Accessor, ResourceVersion};
+use k8s_informer::queue::{Delta, DeltaFifo, DeltaFifoOptions, Deltas, ProcessError};
 use k8s_informer::reflector::{ReflectorOptions, ReflectorStatus};
 use k8s_informer::store::Transform;
 use k8s_informer::{DynamicObject, Indexer, Object, SharedIndexInformer, Stop};
@@ -15,7 +16,7 @@ use k8s_informer_testing::FakeClock;
 
 use super::informer_options;
 use crate::informer::support::{
-    Feed, Running, SECOND, SOON, logged, logging, object, options, run_synced, until,
+    Feed, Running, SECOND, SOON, logged, logging, object, options, run_synced, until, version,
 };
 use crate::log_capture;
 
@@ -42,7 +43,8 @@ impl Picky {
         let fails = Arc::new(AtomicBool::new(true));
         let cache = Arc::new(Indexer::for_objects());
         let (known, store) = (Arc::clone(&cache), Arc::clone(&cache));
-        let queue = DeltaFifo::builder(Accessor::object()).known_objects(known);
+        let options = DeltaFifoOptions::new().known_objects(known);
+        let queue = DeltaFifo::with_options(Accessor::object(), options);
         let failing = Arc::clone(&fails);
         let process = move |deltas: &Deltas<DynamicObject>, _| -> Result<(), ProcessError> {
             for delta in deltas.iter() {
@@ -60,8 +62,7 @@ impl Picky {
             }
             Ok(())
         };
-        let queue = Arc::new(queue.build());
-        let mut config = ControllerConfig::new(queue, Arc::new(feed.clone()), process);
+        let mut config = ControllerConfig::new(Arc::new(queue), Arc::new(feed.clone()), process);
         config.reflector = reflector;
         Self {
             feed,
@@ -94,7 +95,7 @@ impl Picky {
         self.next_version.set(self.next_version.get() + 1);
         self.feed.event("BOOKMARK", "", &version);
         until("the bookmark", || {
-            self.controller.last_sync_resource_version() == version
+            self.controller.last_sync_resource_version() == ResourceVersion::new(&version)
         });
     }
 
@@ -132,7 +133,7 @@ fn rejected_list_object_is_in_the_status_at_sync() {
     let running = test.run_synced();
     assert_names(&test.status(), "bad");
     assert_eq!(test.status().unreadable, 2);
-    assert_eq!(test.cache.list_keys(), ["good".into()]);
+    assert_eq!(test.cache.list_keys(), ["good"]);
     running.end().unwrap();
 }
 
@@ -264,7 +265,7 @@ fn resync_does_not_hide_that_a_newer_state_was_rejected() {
     test.accept();
     test.feed.list("10", &[("bad", "1")]);
     let running = test.run_synced();
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     // The rest is too short for a relist that looks for the rejected object.
     let rest = SECOND / 10;
     clock.advance(SECOND - rest);
@@ -337,13 +338,16 @@ fn c7_wait_for_object_that_was_never_stored_is_an_error() {
         informer.wait_for_object(&object, SOON, &Stop::never())
     };
     let error = wait("worse", "12").unwrap_err();
-    assert!(matches!(error, WaitError::NotStored { .. }), "{error}");
-    let text =
-        "the resourceVersion \"12\" of worse was not stored; the cache does not have the object";
+    let cause = WaitCause::NotStored {
+        version: version("12"),
+        cached: None,
+    };
+    assert_eq!(error.cause(), &cause, "{error}");
+    let text = "failed waiting for worse: the resourceVersion \"12\" was not stored; the cache does not have the object";
     assert!(error.to_string().starts_with(text), "{error}");
     wait("absent", "13").unwrap();
     informer
-        .wait_for_resource_version("13", SOON, &Stop::never())
+        .wait_for_resource_version(&version("13"), SOON, &Stop::never())
         .unwrap();
     feed.event("DELETED", "worse", "15");
     // The transform rejects the deleted object as well, so its version does not count.
@@ -363,6 +367,7 @@ fn wait_times_out_while_a_change_is_not_processed() {
     let running = run_synced(&informer);
     let bad: DynamicObject = serde_json::from_value(object("bad", "11")).unwrap();
     let early = informer.wait_for_object(&bad, SHORT, &Stop::never());
-    assert!(matches!(early, Err(WaitError::Timeout { .. })), "{early:?}");
+    let early = early.unwrap_err();
+    assert_eq!(early.cause(), &WaitCause::TimedOut(SHORT), "{early}");
     running.end().unwrap();
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{informer, informer_options, informer_with, one_thread, queue_kind};
 use crate::informer::support::{
     Door, Events, Feed, Informer, SECOND, SOON, logged, logging, object, options, record,
-    record_with_resync, run, run_synced, until,
+    record_with_resync, run, run_synced, until, version,
 };
 
 #[test]
@@ -72,11 +72,11 @@ fn p4_bookmark_advances_version_without_notification() {
     let _running = run_synced(&informer);
     feed.event("BOOKMARK", "", "50");
     until("version updated", || {
-        informer.last_sync_resource_version() == "50"
+        informer.last_sync_resource_version() == Some(version("50"))
     });
     if queue_kind() == InformerQueue::RealFifo {
         until("version stored", || {
-            informer.lister().resource_version() == "50"
+            informer.lister().resource_version() == Some(version("50"))
         });
     }
     feed.event("ADDED", "b", "51");
@@ -94,7 +94,7 @@ fn p5_resync_redelivers_every_object_without_writes() {
     let (_handler, events) = record(&informer);
     let _running = run_synced(&informer);
     let before = informer.lister().get("", "a").unwrap();
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     clock.advance(SECOND);
     let mut received = events.take(4);
     received[2..].sort();
@@ -214,7 +214,7 @@ fn p11_i12_added_object_is_in_cache_when_delivered() {
     }
     feed.event("BOOKMARK", "", "1000");
     until("all events read", || {
-        informer.last_sync_resource_version() == "1000"
+        informer.last_sync_resource_version() == Some(version("1000"))
     });
     door.open();
     assert_eq!(
@@ -235,9 +235,9 @@ fn without_resyncs(feed: &Feed, clock: &FakeClock) -> (Informer, Events, impl Si
     let informer = informer_with(feed, options);
     let (handler, events) = record_with_resync(&informer, std::time::Duration::ZERO);
     let running = run_synced(&informer);
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     clock.advance(SECOND);
-    assert!(clock.until_waits(2, SOON));
+    clock.wait_for_waits(2, SOON).unwrap();
     (informer, events, (handler, running))
 }
 

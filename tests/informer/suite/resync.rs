@@ -35,14 +35,14 @@ impl ResyncTest {
         self.feed.list("10", objects);
         self.running = Some(run_synced(&self.informer));
         // The watch has begun, and with it the first period.
-        assert!(self.clock.until_waits(1, SOON));
+        self.clock.wait_for_waits(1, SOON).unwrap();
     }
 
     /// Advances the clock by one period, and waits until the resync is done: the next read waits.
     fn tick(&mut self, period: Duration) {
         let waits = self.clock.waits().len();
         self.clock.advance(period);
-        assert!(self.clock.until_waits(waits + 1, SOON));
+        self.clock.wait_for_waits(waits + 1, SOON).unwrap();
     }
 
     /// Adds a mark object. The returned function takes a handler's notifications up to the mark.

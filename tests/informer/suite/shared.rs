@@ -12,6 +12,7 @@ use serde_json::json;
 use super::{informer, informer_with, one_thread};
 use crate::informer::support::{
     Door, Feed, Running, SOON, object, options, record, recorder, run, run_synced, soon, until,
+    version,
 };
 
 #[test]
@@ -344,7 +345,7 @@ fn i19_relist_delivers_missing_objects_as_tombstones() {
 fn i21_cache_is_readable_before_run() {
     let informer = informer(&Feed::new("i21"));
     assert!(informer.lister().list().is_empty() && informer.lister().get("", "a").is_none());
-    assert_eq!(informer.last_sync_resource_version(), "");
+    assert_eq!(informer.last_sync_resource_version(), None);
     assert!(!informer.has_synced() && !informer.is_stopped());
     assert_eq!(informer.name(), "i21");
 }
@@ -353,12 +354,12 @@ fn i21_cache_is_readable_before_run() {
 fn wt2_wait_covers_all_informers_and_ends_at_stop() {
     let (one, two) = (Feed::new("one"), Feed::new("two"));
     let (first, second) = (informer(&one), informer(&two));
-    wait_for_cache_sync([], &Stop::never()).unwrap();
+    wait_for_cache_sync([], None, &Stop::never()).unwrap();
     let _running = (run(&first), run(&second));
     let (waits, stop) = (Stopper::new(), Stopper::new());
     let waiter = {
         let (first, second, waits) = (first.clone(), second.clone(), waits.clone());
-        thread::spawn(move || wait_for_cache_sync([first.synced(), second.synced()], &waits))
+        thread::spawn(move || wait_for_cache_sync([first.synced(), second.synced()], None, &waits))
     };
     two.list("10", &[]);
     assert!(second.synced().wait_timeout(SOON));
@@ -373,6 +374,7 @@ fn wt2_wait_covers_all_informers_and_ends_at_stop() {
             first.synced(),
             informer(&Feed::new("a")).synced(),
         ],
+        None,
         &stop,
     );
     let error = error.unwrap_err();
@@ -396,7 +398,7 @@ fn i11_informer_ignores_should_resync_of_the_reflector() {
     let informer = informer_with(&feed, options);
     let (_handler, events) = record(&informer);
     let _running = run_synced(&informer);
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     clock.advance(SOON);
     assert_eq!(events.take(2), ["add a@1 initial", "update a@1-1"]);
 }
@@ -438,12 +440,12 @@ fn i2_lone_change_is_processed_on_the_reflector_thread() {
     threads.recv_timeout(SOON).unwrap();
     // The pop of the initial list may still be in flight during the first change.
     let of_changes: Vec<_> = (11..14)
-        .map(|version| {
-            feed.event("MODIFIED", "a", &version.to_string());
+        .map(|number| {
+            let reached = version(&number.to_string());
+            feed.event("MODIFIED", "a", &reached.to_string());
             let thread = threads.recv_timeout(SOON).unwrap();
-            let (version, stop) = (version.to_string(), Stopper::new());
             informer
-                .wait_for_resource_version(&version, SOON, &stop)
+                .wait_for_resource_version(&reached, SOON, &Stop::never())
                 .unwrap();
             thread
         })

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use k8s_informer::handler::{HandlerBuffer, HandlerOptions, ResourceEventHandler};
+use k8s_informer::informer::{FactoryOptions, Source};
 use k8s_informer::{Client, Config, Deleted, DynamicObject, Object, SharedInformerFactory, Stop};
 use k8s_informer_testing::ApiServer;
 use parking_lot::Mutex;
@@ -189,20 +190,20 @@ fn handlers_follow_server_through_broken_watches_and_lists() {
     // Use the real clock, because the reflector waits between watches that end at once.
     options.clock = k8s_informer::reflector::ReflectorOptions::default().clock;
     options.page_size = Some(3);
-    let factory = SharedInformerFactory::builder(client)
-        .queue(super::queue_kind())
-        .one_thread(super::one_thread())
-        .reflector_options(options)
-        .build();
-    let informer = factory.dynamic(k8s_informer::object::GroupVersionResource::new(
-        "",
-        "v1",
-        "configmaps",
+    let factory = SharedInformerFactory::with_options(
+        client,
+        FactoryOptions::new()
+            .queue(super::queue_kind())
+            .one_thread(super::one_thread())
+            .reflector(options),
+    );
+    let informer = factory.informer_for(Source::dynamic(
+        k8s_informer::object::GroupVersionResource::new("", "v1", "configmaps"),
     ));
     let early = Replica::default();
     informer.add_handler(early.clone()).unwrap();
     factory.start(&Stop::never()).unwrap();
-    factory.wait_for_cache_sync(&Stop::never()).unwrap();
+    factory.wait_for_cache_sync(None, &Stop::never()).unwrap();
     let mut all = vec![early];
     for round in 0..30 {
         for n in 0..10 {
@@ -252,5 +253,5 @@ fn handlers_follow_server_through_broken_watches_and_lists() {
             thread::yield_now();
         }
     }
-    assert!(factory.shutdown());
+    factory.shut_down(None).unwrap();
 }

@@ -104,10 +104,7 @@ fn unindexed_object_is_cached_delivered_and_counted() {
     let lister = informer.lister();
     assert_eq!(lister.len(), 3);
     assert_eq!(["bad", "good"].map(|name| found(&lister, name)), [0, 1]);
-    assert_eq!(
-        lister.unindexed("picky").unwrap(),
-        ["bad".into(), "bad2".into()]
-    );
+    assert_eq!(lister.unindexed("picky").unwrap(), ["bad", "bad2"]);
     let incomplete = lister.by_complete_index("picky", "good").unwrap_err();
     assert!(
         matches!(incomplete, IndexError::Unindexed { .. }),
@@ -372,7 +369,7 @@ fn reflector_keeps_unindexed_objects_in_an_indexer() {
         Answer::open(format!("{event}\n")),
     ]);
     let mut options = ReflectorOptions::default();
-    options.name = "unindexed reflector".to_owned();
+    options.name = Some("unindexed reflector".to_owned());
     let reflector = Reflector::new(Arc::new(script), Arc::clone(&indexer) as _, options);
     let stop = Stopper::new();
     std::thread::scope(|scope| {

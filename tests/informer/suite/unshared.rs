@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::queue_kind;
 use crate::informer::support::{
-    Door, Feed, Running, SECOND, SOON, logged, logging, options, recorder, soon, until,
+    Door, Feed, Running, SECOND, SOON, logged, logging, options, recorder, soon, until, version,
 };
 
 type Unshared = (Arc<Indexer<DynamicObject>>, Arc<Controller<DynamicObject>>);
@@ -125,7 +125,7 @@ fn c11_unshared_handler_panic_loses_one_call() {
     feed.event("MODIFIED", "second", "12");
     feed.event("BOOKMARK", "", "13");
     until("all is queued", || {
-        controller.last_sync_resource_version() == "13"
+        controller.last_sync_resource_version() == Some(version("13"))
     });
     door.open();
     assert_eq!(updates.recv_timeout(SOON), Ok("12".to_owned()));
@@ -202,7 +202,7 @@ fn unshared_informer_has_all_options() {
     assert_eq!(events.next(), "add a@1 initial");
     let found = store.by_index("first", "a").unwrap();
     assert!(found[0].json().contains(r#""seen":true"#));
-    assert!(clock.until_waits(1, SOON), "a read waits until the resync");
+    clock.wait_for_waits(1, SOON).unwrap();
     clock.advance(60 * SECOND);
     assert_eq!(events.next(), "update a@1-1");
     running.end().unwrap();
@@ -298,7 +298,7 @@ fn unshared_informer_survives_panicking_destructors() {
     }
     feed.event("BOOKMARK", "", "13");
     until("all is queued", || {
-        controller.last_sync_resource_version() == "13"
+        controller.last_sync_resource_version() == Some(version("13"))
     });
     door.open();
     for version in ["11", "12"] {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::handler::{HandlerBuffer, HandlerFuncs, HandlerOptions};
-use k8s_informer::informer::Source;
+use k8s_informer::informer::{FactoryOptions, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource};
 use k8s_informer::store::{IndexFunc, Indexers};
@@ -22,7 +22,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{informer_options, one_thread, queue_kind};
-use crate::informer::support::{Door, Feed, Running, SOON, object, options, until};
+use crate::informer::support::{Door, Feed, Running, SOON, object, options, until, version};
 
 impl ListerWatcherSource for Feed {
     fn lister_watcher(&self, _: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {
@@ -37,14 +37,16 @@ fn failure() -> Value {
 /// Observes `feed` with an `on_error` that waits until the handler has received "b". Then sends
 /// `events`, which are read at once.
 fn on_error_waits(feed: &Feed, indexers: Indexers<DynamicObject>, events: &[(&str, Value)]) {
-    let factory = SharedInformerFactory::builder(feed.clone())
-        .reflector_options(options(&FakeClock::new()))
-        .queue(queue_kind())
-        .one_thread(one_thread())
-        .build();
+    let factory = SharedInformerFactory::with_options(
+        feed.clone(),
+        FactoryOptions::new()
+            .reflector(options(&FakeClock::new()))
+            .queue(queue_kind())
+            .one_thread(one_thread()),
+    );
     let pods = GroupVersionResource::new("", "v1", "pods");
     factory
-        .dynamic(pods.clone())
+        .informer_for(Source::dynamic(pods.clone()))
         .add_indexers(indexers)
         .unwrap();
     let (added, names) = mpsc::channel();
@@ -64,8 +66,8 @@ fn on_error_waits(feed: &Feed, indexers: Indexers<DynamicObject>, events: &[(&st
     feed.events(events);
     assert_eq!(results.recv_timeout(SOON), Ok(true));
     feed.list("20", &[("a", "1"), ("b", "11")]);
-    assert!(observation.stop());
-    factory.shutdown();
+    observation.shut_down(None).unwrap();
+    factory.shut_down(None).unwrap();
 }
 
 #[test]
@@ -219,20 +221,20 @@ fn destructor_of_a_merged_object_may_add_a_handler() {
     }
     // All but the first and the last state are dropped while the handler waits, with events that
     // follow.
-    let mut version = 11 + EVENTS;
+    let mut number = 11 + EVENTS;
     let mut merged = 0;
     while merged < EVENTS - 1 {
-        test.feed
-            .event_of("MODIFIED", test.object("b", &version.to_string()));
+        let text = number.to_string();
+        test.feed.event_of("MODIFIED", test.object("b", &text));
         until("stored", || {
-            test.informer.store_resource_version() == version.to_string()
+            test.informer.store_resource_version() == Some(version(&text))
         });
         merged += test
             .dropped
             .try_iter()
             .filter(|object| object.starts_with("a@"))
             .count();
-        version += 1;
+        number += 1;
     }
     door.open();
     running.end();

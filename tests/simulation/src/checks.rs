@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
+use simulation::error::{WaitCause, WaitError};
 use simulation::object::ResourceVersion;
-use simulation::queue::WaitError;
 use simulation::reflector::ReflectorState;
 use simulation::{Object, Stopper};
 
@@ -59,7 +58,7 @@ impl Run {
                 self.fail(format!("did not settle: {why}"));
             }
             (Ok(()), Phase::Settling) => {
-                let stored = informer.store_resource_version().parse().unwrap_or(0);
+                let stored = number(informer.store_resource_version().as_ref()).unwrap_or(0);
                 let is_undone = |wait: &Wait| wait.version > stored;
                 if now < begun + UNDONE_WITHIN && self.world().waits.iter().any(is_undone) {
                     return self.trace(|| "unsettled: a wait for an undone version".to_owned());
@@ -94,23 +93,21 @@ impl Run {
         };
         let stop = Stopper::new();
         let reached = informer.store_resource_version();
-        let wait =
-            |version: &str| informer.wait_for_resource_version(version, Duration::MAX, &stop);
-        let waited = wait(&version);
-        let is_reached = reached
-            .parse::<u64>()
-            .is_ok_and(|reached| reached >= version.parse().unwrap_or(0));
+        let version = ResourceVersion::new(&version).expect("a number is not empty");
+        let waited = informer.wait_for_resource_version(&version, None, &stop);
+        let reached_number = number(reached.as_ref());
+        let is_reached = reached_number >= number(Some(&version));
         let is_processed = informer.has_processed("ns", &version);
         // A namespace may be ahead of the other one.
         let is_right = is_processed == is_reached || self.world().plan.has_namespaces;
         if waited.is_ok() != is_reached || !is_right {
-            self.fail(format!("the wait for {version} at {reached}: {waited:?}"));
+            self.fail(format!("the wait for {version} at {reached:?}: {waited:?}"));
         }
         if informer
-            .wait_until_current(std::time::Instant::now(), &stop)
+            .wait_for_current_state(std::time::Instant::now(), None, &stop)
             .is_ok()
         {
-            self.fail("wait_until_current on the own thread".to_owned());
+            self.fail("wait_for_current_state on the own thread".to_owned());
         }
         let Some(state) = state else { return };
         let json = object(
@@ -125,24 +122,22 @@ impl Run {
         let Ok(thing) = serde_json::from_str::<Thing>(&json) else {
             return self.fail(format!("not an object: {json}"));
         };
-        let waited = informer.wait_for_object(&thing, Duration::MAX, &stop);
+        let waited = informer.wait_for_object(&thing, None, &stop);
         let cached = informer.lister().get_by_key(KEYS[state.key]);
         let cached = cached.and_then(|it| it.resource_version().parse::<u64>().ok());
         let is_complete = informer.status().complete;
-        let is_true = match &waited {
+        let is_true = match waited.as_ref().map_err(WaitError::cause) {
             Ok(()) => cached.is_none_or(|cached| cached >= state.version),
-            Err(WaitError::NotStored { .. }) => {
+            Err(WaitCause::NotStored { .. }) => {
                 cached.is_none_or(|cached| cached < state.version)
                     && (!is_complete || cached.is_some())
             }
-            Err(WaitError::OwnThread { .. }) => {
-                reached.parse::<u64>().is_ok_and(|it| it < state.version) || reached.is_empty()
-            }
+            Err(WaitCause::OwnThread) => reached_number.is_none_or(|it| it < state.version),
             Err(_) => false,
         };
         if !is_true {
             self.fail(format!(
-                "the wait for {state:?} at {reached}, cached {cached:?}: {waited:?}"
+                "the wait for {state:?} at {reached:?}, cached {cached:?}: {waited:?}"
             ));
         }
     }
@@ -167,7 +162,7 @@ impl Run {
             let was_deleted = || world.server.was_absent[state.uid as usize];
             if !cached.map_or_else(was_deleted, is_newer) && !world.has_hidden(key) {
                 return Some(format!(
-                    "wait_until_current at {at} returned without {state:?}"
+                    "wait_for_current_state at {at} returned without {state:?}"
                 ));
             }
         }
@@ -201,7 +196,7 @@ fn number(version: Option<&ResourceVersion>) -> Option<u64> {
 impl World {
     fn check(&mut self, informer: &Informer, is_idle: bool) -> Result<(), String> {
         let status = informer.status();
-        let reached = informer.store_resource_version().parse::<u64>().ok();
+        let reached = number(informer.store_resource_version().as_ref());
         let seen = number(status.resource_version.as_ref());
         if let (Some(old), Some(reached), Some(seen)) = (self.abandoned, reached, seen) {
             let is_new = |version: u64| match self.server.compacted > old {
@@ -340,7 +335,7 @@ impl World {
         if self.abandoned.is_some() || reached > self.server.version {
             return Err(format!("version {reached} of an abandoned history"));
         }
-        let stored: u64 = informer.store_resource_version().parse().unwrap_or(0);
+        let stored: u64 = number(informer.store_resource_version().as_ref()).unwrap_or(0);
         let is_reached = |wait: &Wait| wait.version <= stored || wait.epoch != self.server.epoch;
         if !self.waits.iter().all(is_reached) {
             return Err("a wait for a version".to_owned());

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use simulation::handler::HandlerRegistration;
-use simulation::handler::ResourceEventHandler;
+use simulation::handler::{HandlerRegistration, ResourceEventHandler};
 use simulation::{Deleted, Object};
 
 use crate::plan::Fault;

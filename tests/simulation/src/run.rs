@@ -159,21 +159,20 @@ impl Run {
                 },
             );
         options.indexers = Indexers::new().with(INDEX, index);
-        options.reflector = options.reflector.with(|reflector| {
-            reflector.clock = Arc::new(VirtualClock {
-                time: self.time.clone(),
-                run: Arc::downgrade(self),
-            });
-            reflector.limits.object_bytes = LIMIT;
-            reflector.watch_error_handler = callback;
-            reflector.resync_period = plan.resync;
-            reflector.page_size = plan.page_size;
-            reflector.watch_list = plan.watch_list;
-            reflector.watch_idle_timeout = plan.watch_idle_timeout;
-            reflector.expected_kind = plan
-                .expected_kind
-                .then(|| GroupVersionKind::new("example.com", "v1", "Thing"));
+        let reflector = &mut options.reflector;
+        reflector.clock = Arc::new(VirtualClock {
+            time: self.time.clone(),
+            run: Arc::downgrade(self),
         });
+        reflector.limits.object_bytes = LIMIT;
+        reflector.watch_error_handler = callback;
+        reflector.resync_period = plan.resync;
+        reflector.page_size = plan.page_size;
+        reflector.watch_list = plan.watch_list;
+        reflector.watch_idle_timeout = plan.watch_idle_timeout;
+        reflector.expected_kind = plan
+            .expected_kind
+            .then(|| GroupVersionKind::new("example.com", "v1", "Thing"));
         let source = |namespace| {
             let run = Arc::clone(self);
             Arc::new(Source { run, namespace })
@@ -262,7 +261,8 @@ impl Run {
                 informer.store_resource_version(),
                 informer.last_sync_resource_version(),
             ];
-            let versions = versions.iter().filter_map(|version| version.parse().ok());
+            let versions = versions.into_iter().flatten();
+            let versions = versions.filter_map(|version| version.to_string().parse().ok());
             versions.collect()
         });
         let action = {
@@ -298,7 +298,7 @@ impl Run {
                 if !self.world().has_faults() {
                     self.join_waits(now.saturating_sub(CURRENT_WITHIN));
                 }
-                self.wait_until_current(interrupt);
+                self.wait_for_current_state(interrupt);
             }
             Action::EndWaits => {
                 self.join_waits(u64::MAX);
@@ -382,7 +382,7 @@ impl Run {
     }
 
     /// Waits on another thread until the cache is current.
-    fn wait_until_current(self: &Arc<Self>, interrupt: Option<&Stop>) {
+    fn wait_for_current_state(self: &Arc<Self>, interrupt: Option<&Stop>) {
         let (Some(informer), Some(_)) = (self.informer(), interrupt) else {
             return;
         };
@@ -404,10 +404,10 @@ impl Run {
         thread::spawn(move || {
             simulation::seed(seed);
             simulation::on_wait(move || begins.send(()).unwrap_or(()));
-            let failure = match informer.wait_until_current(Instant::now(), &run.stop) {
+            let failure = match informer.wait_for_current_state(Instant::now(), None, &run.stop) {
                 Ok(()) => run.is_current(&informer, entries, epoch, now),
                 Err(error) if error.is_stopped() => None,
-                Err(error) => Some(format!("wait_until_current: {error}")),
+                Err(error) => Some(format!("wait_for_current_state: {error}")),
             };
             // The run may end with its last wait, and then nothing else holds its parts.
             drop((informer, run));
@@ -436,10 +436,10 @@ impl Run {
                 Ok(None) => {}
                 Ok(Some(failure)) => self.fail(failure),
                 Err(RecvTimeoutError::Timeout) => {
-                    return self.fail("wait_until_current does not return".to_owned());
+                    return self.fail("wait_for_current_state does not return".to_owned());
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    self.fail("wait_until_current panicked".to_owned());
+                    self.fail("wait_for_current_state panicked".to_owned());
                 }
             }
         }

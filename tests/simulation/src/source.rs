@@ -241,8 +241,8 @@ impl World {
                 }
                 (entries as usize, start as usize, limit)
             }
-            None => match options.resource_version.as_deref() {
-                None | Some("") => (self.server.timeline.len(), 0, limit),
+            None => match version_text(options).as_deref() {
+                None => (self.server.timeline.len(), 0, limit),
                 Some("0") => {
                     let visible = self.fresh(None, now, server)?;
                     (visible, 0, limit.filter(|_| self.plan.pages_at_zero))
@@ -305,7 +305,7 @@ impl World {
         now: u64,
         server: usize,
     ) -> Result<Answer, Error> {
-        let from = options.resource_version.as_deref().unwrap_or_default();
+        let from = version_text(options).unwrap_or_default();
         let from = from.parse().unwrap_or(0);
         if from < self.server.compacted {
             self.count(Fault::Expired);
@@ -363,17 +363,13 @@ impl World {
             }
             WatchLists::Ignored => {
                 self.count(Fault::WatchListIgnored);
-                let zero = options
-                    .resource_version
-                    .as_deref()
-                    .unwrap_or_default()
-                    .is_empty();
+                let zero = options.resource_version.is_none();
                 if !zero {
                     return self.watch(options, namespace, now, server);
                 }
             }
         }
-        let version = options.resource_version.as_deref().unwrap_or_default();
+        let version = version_text(options).unwrap_or_default();
         let entries = match version.parse() {
             Ok(version) => self.fresh(Some(version), now, server)?,
             Err(_) => self.server.timeline.len(),
@@ -407,4 +403,9 @@ fn error(status: (u16, &str, u32), cause: &str) -> Error {
         Ok(status) => Error::from_status(status),
         Err(error) => Error::other(error.to_string()),
     }
+}
+
+/// Returns the version that a request has.
+fn version_text(options: &ListOptions) -> Option<String> {
+    options.resource_version.as_ref().map(ToString::to_string)
 }

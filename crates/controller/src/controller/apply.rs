@@ -42,7 +42,7 @@ const MIGRATIONS: usize = 5;
 ///     let sender = sender.clone();
 ///     builder.owns(Source::of::<ConfigMap>()).by(move |cx, _| {
 ///         let map = json!({"metadata": {"name": cx.name()}, "data": {"size": "3"}});
-///         sender.send(cx.apply_with::<ConfigMap>(map, ApplyOptions::new().force())?)?;
+///         sender.send(cx.apply_with::<ConfigMap>(map, ApplyOptions::new().force(true))?)?;
 ///         Ok(Next::Done)
 ///     })
 /// })?;
@@ -108,7 +108,7 @@ impl ApplyOptions {
     /// let mut test = ControllerTest::new(Source::of::<Deployment>(), |builder| {
     ///     builder.owns(Source::of::<ConfigMap>()).by(|cx, _| {
     ///         let map = json!({"metadata": {"name": cx.name()}, "data": {"size": "3"}});
-    ///         cx.apply_with::<ConfigMap>(map, ApplyOptions::new().force().adopt())?;
+    ///         cx.apply_with::<ConfigMap>(map, ApplyOptions::new().force(true).adopt(true))?;
     ///         Ok(Next::Done)
     ///     })
     /// })?;
@@ -121,15 +121,15 @@ impl ApplyOptions {
     /// assert_eq!((&map["data"]["size"], &map["metadata"]["ownerReferences"][0]["kind"]), (&json!("3"), &json!("Deployment")));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn force(mut self) -> Self {
-        self.force = true;
+    pub fn force(mut self, force: bool) -> Self {
+        self.force = force;
         self
     }
 
     /// Takes over an object that has no controller. The garbage collector then deletes it after the
     /// object of the call. An object of another controller remains an error.
-    pub fn adopt(mut self) -> Self {
-        self.adopt = true;
+    pub fn adopt(mut self, adopt: bool) -> Self {
+        self.adopt = adopt;
         self
     }
 }
@@ -397,7 +397,7 @@ impl Apply<'_> {
         loop {
             let mut patch = Patch::apply(manager, &child);
             if self.options.force {
-                patch = patch.force();
+                patch = patch.force(true);
             }
             let sent = self.api.patch(name, &patch, stop);
             is_created |= sent.as_ref().is_ok_and(Fetched::is_created);

@@ -14,6 +14,7 @@ use super::status::SourceWait;
 use crate::log;
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::error::Error;
+use k8s_informer::error::WaitError;
 use k8s_informer::stop::{Done, DoneSetter, Stop};
 
 /// The time between two updates of the metric.
@@ -107,9 +108,9 @@ impl Barrier {
             let (ended, all) = (stop.clone(), Arc::clone(&all));
             let work = move || {
                 let _all = all;
-                let failed = |error| {
+                let failed = |error: WaitError| {
                     if let Some(wait) = this.waits.lock().get_mut(&at) {
-                        wait.last_error = Some(error);
+                        wait.last_error = error.last_error().cloned();
                         wait.failed_reads += 1;
                     }
                 };

@@ -97,7 +97,7 @@ use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, Wo
 /// let patience = Duration::from_secs(10);
 /// let creates_map = |requests: &[k8s_informer_testing::RequestRecord]| requests.iter()
 ///     .any(|request| request.method() == "POST" && request.resource() == Some("configmaps"));
-/// assert!(server.wait_for_requests(creates_map, patience));
+/// server.wait_for_requests(creates_map, patience).unwrap();
 /// assert_eq!(server.get(&format!("{path}/sky"))?["metadata"]["finalizers"], json!(["example.com/team"]));
 ///
 /// server.delete(&format!("{path}/sky"))?;
@@ -160,7 +160,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
         source: Source<T>,
         name: impl Into<String>,
     ) -> ControllerBuilder<T> {
-        let (base, most) = (Duration::from_millis(5), Duration::from_secs(1000));
+        let delays = Duration::from_millis(5)..=Duration::from_secs(1000);
         ControllerBuilder {
             name: name.into(),
             client: client.clone(),
@@ -181,7 +181,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             },
             sync_timeout: Duration::from_secs(120),
             clock: Arc::new(RealClock),
-            limiter: Box::new(ItemExponentialFailureRateLimiter::new(base, most)),
+            limiter: Box::new(ItemExponentialFailureRateLimiter::new(delays)),
             starvation_limit: 10,
             metrics: None,
             field_manager: None,
@@ -562,7 +562,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         let owns_factory = self.factory.is_none();
         let factory = self
             .factory
-            .unwrap_or_else(|| SharedInformerFactory::builder(self.client.clone()).build());
+            .unwrap_or_else(|| SharedInformerFactory::new(self.client.clone()));
         let mut primary = informer_source(&factory, self.source, false);
         (primary.role, primary.kind_scope) = (Role::Primary, self.kind_scope);
         let informer = primary.informer.clone();
@@ -678,7 +678,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             None => self.source.own_scope().cloned().unwrap_or_default(),
         };
         let selected = scope.list_options();
-        if selected.label_selector.is_empty() && selected.field_selector.is_empty() {
+        if selected.label_selector.is_none() && selected.field_selector.is_none() {
             return Ok(());
         }
         self.invalid(format!(
@@ -701,8 +701,7 @@ fn added_source<C: Object + DeserializeOwned>(
             keys: Box::new(keys),
             filter,
         };
-        let mut options = HandlerOptions::default();
-        options.name.clone_from(&reconcile_loop.calls.controller);
+        let options = HandlerOptions::new().name(&reconcile_loop.calls.controller);
         let registration = informer.add_handler_with_options(handler, options)?;
         let probe = reconcile_loop.probe.as_ref();
         probe.inspect(|probe| (probe.handler_added)(registration.clone()));
@@ -736,7 +735,7 @@ fn informer_source<C: Object + DeserializeOwned>(
     let (resource, kind) = (source.resource().clone(), source.kind().cloned());
     let kind_scope = source.kind_scope();
     let scope = factory.effective_scope(&source);
-    let mut source = InformerSource::new(factory.informer_of(source), resource, kind, scope);
+    let mut source = InformerSource::new(factory.informer_for(source), resource, kind, scope);
     if is_optional {
         source.informer.expect_missing_kind();
         source.presence = Some(Presence::default());

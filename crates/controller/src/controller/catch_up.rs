@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::source::AnySource;
 use k8s_informer::__private::{Owner, Threads};
-use k8s_informer::error::Error;
+use k8s_informer::error::{WaitCause, WaitError};
 use k8s_informer::informer::InformerError;
 use k8s_informer::stop::{Stop, Stopper};
 use k8s_informer::time::Backoff;
@@ -22,15 +22,18 @@ pub(super) fn wait_until_current(
     source: &dyn AnySource,
     since: Instant,
     stop: &Stop,
-    mut failed: impl FnMut(Error),
+    mut failed: impl FnMut(WaitError),
 ) -> Result<(), InformerError> {
-    let mut backoff = Backoff::new(FIRST_DELAY, 2.0, MAX_DELAY, JITTER);
+    let mut backoff = Backoff::new(FIRST_DELAY)
+        .factor(2.0)
+        .cap(MAX_DELAY)
+        .jitter(JITTER);
     while !stop.is_stopped() {
         match source.wait_until_current(since, stop) {
             Ok(()) => break,
             Err(_) if stop.is_stopped() => break,
             // The informer has ended.
-            Err(error) if error.is_stopped() => {
+            Err(error) if *error.cause() == WaitCause::Ended => {
                 return Err(InformerError::Stopped {
                     name: source.name().into(),
                     what: "the controller was not started",

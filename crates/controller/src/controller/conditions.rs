@@ -45,6 +45,22 @@ use k8s_informer::__private::UnixTime;
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 ///
+/// # Schemas
+///
+/// The type has no `JsonSchema`. In a status with a derived schema (schemars, kube's derive), name
+/// the type of the list in JSON, that of k8s-openapi with its feature `schemars`:
+///
+/// ```rs
+/// use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+///
+/// #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+/// struct TeamStatus {
+///     #[serde(default)]
+///     #[schemars(with = "Vec<Condition>")]
+///     conditions: Conditions,
+/// }
+/// ```
+///
 /// # Avoid writes at each retry
 ///
 /// A message that differs at each attempt, for example an error with a time or an address, makes

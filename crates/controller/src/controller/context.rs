@@ -17,7 +17,7 @@ use k8s_informer::client::api::{Api, WriteOutcome};
 use k8s_informer::error::Error;
 use k8s_informer::object::{
     DynamicObject, FullMetadata, GroupVersionResource, Key, Object, ObjectName, OwnerReference,
-    Resource, split_meta_namespace_key,
+    Resource,
 };
 use k8s_informer::stop::Stop;
 use k8s_informer::store::{IndexError, Lister};
@@ -96,12 +96,12 @@ impl Context {
 
     /// Returns the namespace of the object, empty for a cluster-scoped object.
     pub fn namespace(&self) -> &str {
-        split_meta_namespace_key(self.key()).map_or("", |(namespace, _)| namespace)
+        self.key().namespace()
     }
 
     /// Returns the name of the object.
     pub fn name(&self) -> &str {
-        split_meta_namespace_key(self.key()).map_or(self.key(), |(_, name)| name)
+        self.key().name()
     }
 
     /// Returns the name of the controller.

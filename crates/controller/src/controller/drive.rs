@@ -14,7 +14,7 @@ use super::reconcile_loop::ReconcileLoop;
 use super::source::AnySource;
 use crate::events::EventSink;
 use k8s_informer::handler::HandlerRegistration;
-use k8s_informer::object::Key;
+use k8s_informer::object::{Key, ResourceVersion};
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::stop::{Done, DoneSetter, Stop};
 use k8s_informer::time::Clock;
@@ -62,7 +62,8 @@ impl Drive {
     /// Passes all recorded events and counts to the sink of the test.
     pub fn flush_events(&self, timeout: Duration) {
         if let Some(recorder) = self.0.calls.recorder.get() {
-            recorder.flush(timeout);
+            // If this times out, the test misses events.
+            let _ = recorder.flush(timeout);
         }
     }
 
@@ -84,6 +85,9 @@ impl Drive {
         deadline: Instant,
     ) -> Result<bool, impl Display + use<>> {
         let mut is_exact = true;
+        let Some(wanted) = ResourceVersion::new(&version.to_string()) else {
+            unreachable!("the text of a number is not empty");
+        };
         for (at, source) in self.0.calls.sources.iter().enumerate() {
             if let Some(presence) = source.presence()
                 && !self.is_served(at, presence, deadline)
@@ -91,15 +95,13 @@ impl Drive {
                 continue;
             }
             let rest = deadline.saturating_duration_since(Instant::now());
-            let reached = source
-                .wait_for_version(&version.to_string(), rest)
-                .map_err(|error| {
-                    let (name, status) = (source.name(), source.status());
-                    StaleCache(format!(
-                        "the cache of {name} has not reached version {version} ({error}): {status}"
-                    ))
-                })?;
-            is_exact &= reached == version.to_string();
+            let reached = source.wait_for_version(&wanted, rest).map_err(|error| {
+                let (name, status) = (source.name(), source.status());
+                StaleCache(format!(
+                    "the cache of {name} has not reached version {version} ({error}): {status}"
+                ))
+            })?;
+            is_exact &= reached.as_ref() == Some(&wanted);
             if let Some(presence) = source.presence() {
                 self.check_until(at, deadline, || presence.exists());
             }
@@ -124,7 +126,7 @@ impl Drive {
         // The deletions that the server has sent.
         let rest = deadline.saturating_duration_since(Instant::now());
         if let Some(version) = source.status().resource_version {
-            let _ = source.wait_for_version(&version.to_string(), rest);
+            let _ = source.wait_for_version(&version, rest);
         }
         // A kind that has existed is gone after some time, which begins now.
         self.check_until(at, deadline, || {

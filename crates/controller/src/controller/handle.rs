@@ -89,13 +89,13 @@ impl<T: Object> Controller<T> {
     /// ```no_run
     /// use k8s_informer::informer::Source;
     /// use k8s_informer::{Client, Stop};
-    /// use k8s_informer_controller::leader_election::{LeaderElector, LeaseLock};
+    /// use k8s_informer_controller::leader_election::{LeaderElectionOptions, LeaderElector, LeaseLock};
     /// use k8s_informer_controller::{Controller, Next};
     /// use k8s_openapi::api::core::v1::ConfigMap;
     ///
     /// let client = Client::try_default()?;
     /// let maps = Controller::builder(&client, Source::of::<ConfigMap>(), "maps").by(|_, _| Ok(Next::Done))?;
-    /// let elector = LeaderElector::builder(LeaseLock::new(&client, "default", "maps")).build()?;
+    /// let elector = LeaderElector::new(LeaseLock::new(&client, "default", "maps"), LeaderElectionOptions::new())?;
     /// let ended = elector.run(move |leading| maps.run_as_leader(&leading), &Stop::on_signals()?)?;
     /// println!("{ended:?}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -10,13 +10,13 @@ use serde::de::DeserializeOwned;
 
 use super::builder::ControllerBuilder;
 use super::division::ShardBy;
-use super::error::ControllerError;
+use super::error::{ControllerError, ControllerErrorKind};
 use super::handle::Controller;
 use super::runner::Runner;
 use super::sharding::{ShardOptions, Shards, divisions};
 use super::source::AnySource;
 use crate::leader_election::{
-    Ended, LeaderElector, LeaderElectorBuilder, Leading, LeaseLock, Lock,
+    Ended, LeaderElectionOptions, LeaderElector, Leading, LeaseLock, Lock,
 };
 use crate::log;
 use crate::serve::MetricsRegistry;
@@ -28,7 +28,7 @@ use crate::serve::status_page::{
 };
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::client::Client;
-use k8s_informer::informer::{SharedInformerFactory, SharedInformerFactoryBuilder, Source};
+use k8s_informer::informer::{FactoryOptions, SharedInformerFactory, Source};
 use k8s_informer::object::{Object, Resource};
 use k8s_informer::reflector::Shard;
 use k8s_informer::stop::Stop;
@@ -113,8 +113,8 @@ impl Manager {
             lease: None,
             shards: None,
             identity: None,
-            configure_elector: Box::new(|elector| elector),
-            configure_factory: Box::new(|factory| factory),
+            election_options: LeaderElectionOptions::new(),
+            informers: FactoryOptions::new(),
             address: None,
             metrics: MetricsRegistry::new(),
             healthz: Checks::new("healthz"),
@@ -223,20 +223,19 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// Returns [`ControllerError::LeadershipLost`] if the leadership was lost: exit, so that the
+    /// Returns [`ControllerErrorKind::LeadershipLost`] if the leadership was lost: exit, so that the
     /// program restarts. Returns the first error of a controller; the others are then stopped.
-    /// After [`ControllerError::Stuck`], also if the leadership was lost, a call still runs: end
+    /// After [`ControllerErrorKind::Stuck`], also if the leadership was lost, a call still runs: end
     /// the process. Returns an error if the informers cannot be started, or if the manager has run
     /// before.
     pub fn run(&self, stop: &Stop) -> Result<(), ControllerError> {
         let shared = &self.shared;
         if shared.has_run.swap(true, Ordering::Relaxed) {
-            return Err(ControllerError::AlreadyRan {
-                controller: "manager".to_owned(),
-            });
+            return Err(ControllerError::of_manager(ControllerErrorKind::AlreadyRan));
         }
         let result = shared.run(stop);
-        shared.factory.shutdown();
+        // Without a timeout, the only error is a call from within a callback, which is logged.
+        let _ = shared.factory.shut_down(None);
         if let Some(endpoints) = shared.endpoints.get() {
             endpoints.shutdown();
         }
@@ -263,13 +262,13 @@ impl Shared {
             Election::Leadership(elector) => Some(elector.grace_period()),
             Election::Shard(shards) => {
                 divisions(runner, &controllers, shards.options.by)?;
-                Some(shards.elector.grace)
+                Some(shards.election.grace())
             }
         };
         if grace.is_some_and(|grace| grace <= max_stop) {
             return invalid(&format!(
                 "a stop can take {max_stop:?}, but the leader election gives up before: set a longer `grace_period` with \
-                 `configure_leader_election`"
+                 `leader_election_options`"
             ));
         }
         controllers.push(Arc::clone(runner));
@@ -291,7 +290,7 @@ impl Shared {
                     this.run_controllers(Instant::now(), leading.stop(), Some(&leading))
                 };
                 let ended = elector.run(work, stop);
-                ended.map_err(ControllerError::LeaderElection)?
+                ended.map_err(ControllerError::election)?
             }
             Election::Shard(shards) => {
                 let by = shards.options.by;
@@ -306,10 +305,12 @@ impl Shared {
         match ended {
             Ended::Stopped(result) => result.unwrap_or(Ok(())),
             Ended::Finished(result) => result,
-            Ended::Lost(Err(error @ ControllerError::Stuck { .. })) => Err(error),
-            Ended::Lost(_) => Err(ControllerError::LeadershipLost {
-                last_error: self.elector().and_then(LeaderElector::last_error),
-            }),
+            Ended::Lost(Err(error)) if error.is_stuck() => Err(error),
+            Ended::Lost(_) => Err(ControllerError::of_manager(
+                ControllerErrorKind::LeadershipLost {
+                    last_error: self.elector().and_then(LeaderElector::last_error),
+                },
+            )),
         }
     }
 
@@ -323,7 +324,7 @@ impl Shared {
 
     fn start_informers(&self) -> Result<(), ControllerError> {
         let started = self.factory.start(&Stop::never());
-        started.map_err(|source| ControllerError::informer("manager", source))
+        started.map_err(|source| ControllerError::of_manager(ControllerErrorKind::Informer(source)))
     }
 
     /// Restricts the informers of all controllers to a shard.
@@ -502,8 +503,9 @@ impl Display for NotSynced {
 /// Builds a [`Manager`].
 ///
 /// ```
-/// use k8s_informer::informer::InformerScope;
+/// use k8s_informer::informer::{FactoryOptions, InformerScope};
 /// use k8s_informer::{Client, Config};
+/// use k8s_informer_controller::leader_election::LeaderElectionOptions;
 /// use k8s_informer_controller::{Manager, MetricsRegistry};
 /// use k8s_informer_testing::ApiServer;
 /// use std::time::Duration;
@@ -514,8 +516,8 @@ impl Display for NotSynced {
 /// let manager = Manager::builder(Client::new(config)?)
 ///     .metrics(registry)
 ///     .leader_election("teams", "team-controller")
-///     .configure_leader_election(|elector| elector.lease_duration(Duration::from_secs(30)))
-///     .configure_informers(|factory| factory.scope(InformerScope::all().namespace("teams")))
+///     .leader_election_options(LeaderElectionOptions::new().lease_duration(Duration::from_secs(30)))
+///     .informers(FactoryOptions::new().scope(InformerScope::all().namespace("teams")))
 ///     .health(":0")
 ///     .health_check("disk", || std::fs::metadata("/").map(drop))
 ///     .build()?;
@@ -529,9 +531,8 @@ pub struct ManagerBuilder {
     lease: Option<(String, String)>,
     shards: Option<ShardOptions>,
     identity: Option<String>,
-    configure_elector: Box<dyn FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder + Send>,
-    configure_factory:
-        Box<dyn FnOnce(SharedInformerFactoryBuilder) -> SharedInformerFactoryBuilder + Send>,
+    election_options: LeaderElectionOptions,
+    informers: FactoryOptions,
     address: Option<String>,
     metrics: MetricsRegistry,
     healthz: Checks,
@@ -635,26 +636,22 @@ impl ManagerBuilder {
         self
     }
 
-    /// Changes the settings of the leader election, for example its durations. Its grace period is a
-    /// minute by default. It must be longer than the stop of each controller can take: its
+    /// Sets the options of the leader election, for example its durations.
+    ///
+    /// The grace period of the election is a minute if the options do not set it. It must be longer
+    /// than the stop of each controller can take: its
     /// [grace period](ControllerBuilder::grace_period) plus the same time again, but at least one
-    /// second more.
-    pub fn configure_leader_election(
-        mut self,
-        configure: impl FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder + Send + 'static,
-    ) -> Self {
-        self.configure_elector = Box::new(configure);
+    /// second more. Metrics go to the [registry](Self::metrics) of the manager if the options do not
+    /// set where.
+    pub fn leader_election_options(mut self, options: LeaderElectionOptions) -> Self {
+        self.election_options = options;
         self
     }
 
-    /// Changes the settings of the informers, for example their scope or resync period.
-    pub fn configure_informers(
-        mut self,
-        configure: impl FnOnce(SharedInformerFactoryBuilder) -> SharedInformerFactoryBuilder
-        + Send
-        + 'static,
-    ) -> Self {
-        self.configure_factory = Box::new(configure);
+    /// Sets the options of the informers, for example their scope or resync period. Unless the
+    /// options have metrics, the manager publishes those of the informers.
+    pub fn informers(mut self, options: FactoryOptions) -> Self {
+        self.informers = options;
         self
     }
 
@@ -720,7 +717,7 @@ impl ManagerBuilder {
         let of_shards = of_shards.map(|of| (of.namespace.clone(), of.name.clone()));
         if self.lease.is_some() && of_shards.is_some() {
             let problem = "`one_shard_of` replaces `leader_election`: call one of them";
-            return Err(ControllerError::invalid("manager", problem));
+            return Err(ControllerError::invalid_manager(problem));
         }
         let election = match self.lease.or(of_shards) {
             Some((namespace, name)) => {
@@ -729,29 +726,30 @@ impl ManagerBuilder {
                     lock = lock.identity(identity);
                 }
                 let identity = Lock::identity(&lock).to_owned();
-                let elector = LeaderElector::builder(lock)
-                    .metrics(self.metrics.leader_election_metrics(&name))
-                    .grace_period(ELECTOR_GRACE);
-                let elector = (self.configure_elector)(elector);
+                let metrics = self.metrics.leader_election_metrics(&name);
+                let options = self.election_options.or(ELECTOR_GRACE, metrics);
                 match self.shards {
                     Some(shards) => {
                         let metrics = self.metrics.clone();
-                        let shards = Shards::new(&self.client, shards, identity, elector, metrics)?;
+                        let shards = Shards::new(&self.client, shards, identity, options, metrics)?;
                         Election::Shard(Arc::new(shards))
                     }
                     None => {
-                        let elector = elector.build();
-                        Election::Leadership(elector.map_err(ControllerError::LeaderElection)?)
+                        let elector = LeaderElector::new(lock, options);
+                        Election::Leadership(elector.map_err(ControllerError::election)?)
                     }
                 }
             }
             None => Election::Nothing,
         };
-        let factory = SharedInformerFactory::builder(self.client.clone())
-            .metrics("manager", Arc::new(self.metrics.clone()));
+        let mut informers = self.informers;
+        if informers.metrics.is_none() {
+            informers = informers.metrics("manager", Arc::new(self.metrics.clone()));
+        }
+        let factory = SharedInformerFactory::with_options(self.client.clone(), informers);
         let shared = Arc::new(Shared {
             client: self.client,
-            factory: (self.configure_factory)(factory).build(),
+            factory,
             metrics: self.metrics.clone(),
             election,
             controllers: Mutex::default(),
@@ -764,7 +762,7 @@ impl ManagerBuilder {
         ] {
             if checks.contains(name) {
                 let problem = format!("the manager has a check {name:?} itself: use another name");
-                return Err(ControllerError::invalid("manager", problem));
+                return Err(ControllerError::invalid_manager(problem));
             }
         }
         if let Some(address) = self.address {
@@ -790,9 +788,9 @@ impl ManagerBuilder {
                 ..Endpoints::new(self.metrics, status)
             };
             let server = HttpServer::start(&*http::with_host(&address), Arc::new(endpoints));
-            let server = server.map_err(|source| ControllerError::Endpoints {
-                address,
-                source: Arc::new(source),
+            let server = server.map_err(|source| {
+                let source = Arc::new(source);
+                ControllerError::of_manager(ControllerErrorKind::Endpoints { address, source })
             })?;
             let _ = shared.endpoints.set(server);
         }

@@ -42,11 +42,13 @@ pub use context::Context;
 pub use division::ShardBy;
 #[doc(hidden)]
 pub use drive::Drive;
-pub use error::ControllerError;
+pub use error::{ControllerError, ControllerErrorKind};
 pub use handle::Controller;
 pub use manager::{Manager, ManagerBuilder};
 pub use outcome::{Failure, Next};
 pub use owner::OwnerError;
 pub use predicate::{Predicate, annotations_changed, generation_changed, labels_changed};
-pub use remove_finalizers::{RemoveFinalizersError, RemovedFinalizers, remove_finalizers};
+pub use remove_finalizers::{
+    RemovalOutcome, RemoveFinalizersError, RemovedFinalizers, remove_finalizers,
+};
 pub use status::{AwaitedWrite, ControllerStatus, LastFailure, SourceWait};

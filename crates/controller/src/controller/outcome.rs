@@ -3,6 +3,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::error_type::ErrorType;
 use k8s_informer::error;
 
 /// The outcome of a successful reconcile call.
@@ -23,6 +24,9 @@ pub enum Next {
 /// Every error type converts to a `Failure`, so `?` works in a reconcile function. The key of a
 /// failed call is retried with back-off, unless the failure is [terminal](Self::terminal).
 ///
+/// A `Box<dyn Error + Send + Sync>` is not an error type itself. Convert it with
+/// `.map_err(Failure::new)?`.
+///
 /// `Failure` does not implement [`Error`], because the conversion from all error types rules this
 /// out.
 ///
@@ -40,6 +44,16 @@ pub enum Next {
 /// let failure = replicas("x").unwrap_err();
 /// assert!(failure.downcast_ref::<std::num::ParseIntError>().is_some() && !failure.is_terminal());
 /// assert!(replicas("101").unwrap_err().is_terminal());
+///
+/// fn read() -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+///     Err("no file".into())
+/// }
+///
+/// fn reconcile() -> Result<(), Failure> {
+///     read().map_err(Failure::new)?; // a box
+///     Ok(())
+/// }
+/// assert_eq!(reconcile().unwrap_err().to_string(), "no file");
 /// ```
 #[derive(Clone)]
 pub struct Failure {
@@ -93,10 +107,27 @@ impl Failure {
     }
 }
 
-impl<E: Error + Send + Sync + 'static> From<E> for Failure {
+/// Every type that implements [`Error`] and is `Send + Sync + 'static` converts.
+impl<E: ErrorType> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::new(error)
     }
+}
+
+mod error_type {
+    use std::error::Error;
+
+    /// An error type. A bound of its own, so that the compiler names the remedy for a box and for a
+    /// text, which are none: it shows the label at the `?`.
+    #[allow(unnameable_types, reason = "only a bound of `From` for `Failure`")]
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` does not implement `std::error::Error`, so it is no `Failure`",
+        label = "not an error type; use `Failure::new`, here as `.map_err(Failure::new)`"
+    )]
+    pub trait ErrorType: Into<Box<dyn Error + Send + Sync>> {}
+
+    #[diagnostic::do_not_recommend]
+    impl<E: Error + Send + Sync + 'static> ErrorType for E {}
 }
 
 impl fmt::Display for Failure {

@@ -21,9 +21,7 @@ use std::time::{Duration, Instant};
 use super::source::{AnySource, Coverage};
 use k8s_informer::__private::Comparable;
 use k8s_informer::client::api::WriteOutcome;
-use k8s_informer::object::{
-    GroupVersionResource, Key, ObjectName, ResourceVersion, compare_resource_versions,
-};
+use k8s_informer::object::{GroupVersionResource, Key, ObjectName, ResourceVersion};
 use k8s_informer::reflector::ReflectorState;
 
 /// A deletion is awaited for this multiple of the timeout of own writes. A server can respond that
@@ -439,7 +437,7 @@ impl Write {
         match change {
             Observed::Gone { uid, .. } if uid == before_uid => true,
             Observed::Version(version) | Observed::Gone { version, .. } => {
-                compare_resource_versions(version, before).is_none_or(Ordering::is_gt)
+                compare(version, before).is_none_or(Ordering::is_gt)
             }
         }
     }
@@ -496,8 +494,14 @@ impl fmt::Display for Written {
 
 /// Versions that cannot be compared count as reached: waiting would not end.
 fn is_at_least(version: &str, wanted: &str) -> bool {
-    compare_resource_versions(version, wanted).is_none_or(Ordering::is_ge)
+    compare(version, wanted).is_none_or(Ordering::is_ge)
 }
 
 #[cfg(test)]
 pub(super) mod tests;
+
+/// Compares two versions. `None` if one of them has no order.
+fn compare(a: &str, b: &str) -> Option<Ordering> {
+    let comparable = |text| ResourceVersion::new(text).and_then(Comparable::new);
+    Some(comparable(a)?.cmp(&comparable(b)?))
+}

@@ -16,7 +16,7 @@ use super::timers::{TimerId, Timers};
 use crate::log;
 use k8s_informer::client::api::{WriteObserver, WriteOutcome};
 use k8s_informer::object::{GroupVersionResource, Key, ObjectName};
-use k8s_informer::workqueue::{AddOptions, PriorityQueue};
+use k8s_informer::workqueue::{AddOptions, AnyWorkQueue, PriorityQueue};
 
 /// The time between two checks of a write that the watch has not delivered is at least this long.
 const MIN_CHECK: Duration = Duration::from_secs(1);
@@ -358,7 +358,7 @@ impl PostponedKeys {
     /// Records writes of a key.
     fn record(self: &Arc<Self>, key: &Key, writes: Vec<Write>) {
         // After the end of the controller, nothing would remove the record.
-        if writes.is_empty() || self.queue.shutting_down() {
+        if writes.is_empty() || self.queue.is_stopped() {
             return;
         }
         let has_sweep = {

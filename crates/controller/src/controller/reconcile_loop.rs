@@ -10,7 +10,7 @@ use super::barrier::Barrier;
 use super::calls::{Call, Calls};
 use super::catch_up::CatchUps;
 use super::context::Context;
-use super::error::ControllerError;
+use super::error::{ControllerError, ControllerErrorKind};
 use super::failure_log::Topic;
 use super::outcome::{Failure, Next};
 use super::postponed::{KeyWrites, PostponedKeys};
@@ -24,7 +24,7 @@ use k8s_informer::__private::catch;
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::object::Key;
 use k8s_informer::stop::{Stop, Stopper};
-use k8s_informer::workqueue::{AddOptions, PriorityQueue};
+use k8s_informer::workqueue::{AddOptions, AnyWorkQueue, PriorityQueue};
 
 /// The priority of keys from initial lists and resyncs, as in controller-runtime. Changes have the
 /// priority 0.
@@ -159,7 +159,7 @@ impl ReconcileLoop {
         self.optional_stop.stop();
         self.catch_ups.stop();
         workers_stop.stop();
-        self.queue.shut_down();
+        self.queue.stop();
         let clock = &*self.calls.clock;
         let began = clock.now();
         if !abort.is_stopped() && clock.wait(self.settings.grace_period, &workers_ended) {
@@ -178,11 +178,11 @@ impl ReconcileLoop {
         timers_stop.stop();
         if !workers_ended.is_stopped() {
             let running = self.calls.running().into_iter();
-            return Err(ControllerError::Stuck {
-                controller: name.clone(),
+            let stuck = ControllerErrorKind::Stuck {
                 keys: running.map(|(key, _)| key.to_string()).collect(),
                 after: clock.now().saturating_duration_since(began),
-            });
+            };
+            return Err(ControllerError::of(name, stuck));
         }
         self.threads.join();
         self.catch_ups.join();
@@ -367,7 +367,7 @@ impl ReconcileLoop {
                 self.queue.forget(key);
                 options.after(*delay)
             }
-            Err(failure) if !failure.is_terminal() => options.rate_limited(),
+            Err(failure) if !failure.is_terminal() => options.rate_limited(true),
             Ok(Next::Done) | Err(_) => return self.queue.forget(key),
         };
         self.queue.add_with(Key::clone(key), options);

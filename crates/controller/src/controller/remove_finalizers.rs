@@ -46,7 +46,7 @@ const MOST_NAMED: usize = 10;
 /// ```
 /// use k8s_informer::informer::Source;
 /// use k8s_informer::{Client, Config, Stop};
-/// use k8s_informer_controller::remove_finalizers;
+/// use k8s_informer_controller::{RemovalOutcome, remove_finalizers};
 /// use k8s_informer_testing::{ApiServer, Fault, Verb};
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use serde_json::json;
@@ -62,7 +62,8 @@ const MOST_NAMED: usize = 10;
 ///
 /// server.fail_next(Fault::status(500).on(Verb::Patch));
 /// let error = remove_finalizers(&client, &source, ["example.com/bucket"], &stop).unwrap_err();
-/// assert_eq!((error.removed.changed, error.failed, error.objects), (1, 1, vec!["default/a".into()]));
+/// assert_eq!((error.removed().changed, error.failed(), error.objects()), (1, 1, &["default/a".into()][..]));
+/// assert_eq!(error.outcome(), RemovalOutcome::Partial); // `b` was tried all the same.
 ///
 /// let removed = remove_finalizers(&client, &source, ["example.com/bucket"], &stop)?;
 /// assert_eq!((removed.listed, removed.changed), (2, 1));
@@ -88,10 +89,10 @@ pub fn remove_finalizers<T>(
     };
     let result = removal.run();
     let (removed, failures) = (removal.removed, removal.failures);
-    let (error, is_complete) = match (result, failures.first) {
+    let (error, outcome) = match (result, failures.first) {
         (Ok(()), None) => return Ok(removed),
-        (Ok(()), Some(first)) => (first, true),
-        (Err(error), _) => (error, false),
+        (Ok(()), Some(first)) => (first, RemovalOutcome::Partial),
+        (Err(error), _) => (error, RemovalOutcome::Aborted),
     };
     Err(RemoveFinalizersError {
         resource: source.resource().to_string(),
@@ -100,7 +101,7 @@ pub fn remove_finalizers<T>(
         failed: failures.count,
         objects: failures.objects,
         error,
-        is_complete,
+        outcome,
     })
 }
 
@@ -120,23 +121,51 @@ pub struct RemovedFinalizers {
 ///
 /// `Display` names the resource, the objects that have kept their finalizers, and the cause.
 #[derive(Clone)]
-#[non_exhaustive]
 pub struct RemoveFinalizersError {
-    /// The resource, such as `configmaps.v1`.
-    pub resource: String,
-    /// The names of the finalizers.
-    pub finalizers: Vec<String>,
-    /// What was done before the error and in spite of it.
-    pub removed: RemovedFinalizers,
-    /// The number of objects from which the finalizers could not be removed.
-    pub failed: usize,
-    /// The keys of the first 10 of these objects.
-    pub objects: Vec<Key>,
-    /// The error that has ended the function, or else the error of the first object.
-    pub error: Error,
-    /// Whether the function has tried all objects. Otherwise `error` has ended it, and more objects
-    /// can have the finalizers.
-    pub is_complete: bool,
+    resource: String,
+    finalizers: Vec<String>,
+    removed: RemovedFinalizers,
+    failed: usize,
+    objects: Vec<Key>,
+    error: Error,
+    outcome: RemovalOutcome,
+}
+
+/// How far [`remove_finalizers`] got before it returned an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RemovalOutcome {
+    /// It has tried all objects, and some of them have kept their finalizers.
+    Partial,
+    /// An error has ended it, so more objects can have the finalizers.
+    Aborted,
+}
+
+impl RemoveFinalizersError {
+    /// Returns whether all objects were tried.
+    pub fn outcome(&self) -> RemovalOutcome {
+        self.outcome
+    }
+
+    /// Returns the error that has ended the function, or else the error of the first object.
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// Returns what was done before the error and in spite of it.
+    pub fn removed(&self) -> RemovedFinalizers {
+        self.removed
+    }
+
+    /// Returns the number of objects from which the finalizers could not be removed.
+    pub fn failed(&self) -> usize {
+        self.failed
+    }
+
+    /// Returns the keys of the first 10 of these objects.
+    pub fn objects(&self) -> &[Key] {
+        &self.objects
+    }
 }
 
 /// The objects that may have kept their finalizers.
@@ -258,7 +287,7 @@ impl fmt::Display for RemoveFinalizersError {
             failed,
             objects,
             error,
-            is_complete,
+            outcome,
         } = self;
         let finalizers = finalizers.join(", ");
         write!(
@@ -272,9 +301,9 @@ impl fmt::Display for RemoveFinalizersError {
         if *failed > objects.len() {
             write!(f, " and {} more", failed - objects.len())?;
         }
-        let ended = match is_complete {
-            true => "",
-            false => ", the rest was not tried",
+        let ended = match outcome {
+            RemovalOutcome::Partial => "",
+            RemovalOutcome::Aborted => ", the rest was not tried",
         };
         write!(
             f,
@@ -283,6 +312,10 @@ impl fmt::Display for RemoveFinalizersError {
     }
 }
 
-impl std::error::Error for RemoveFinalizersError {}
+impl std::error::Error for RemoveFinalizersError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
 
 debug_as_display!(RemoveFinalizersError);

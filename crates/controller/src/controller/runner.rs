@@ -7,15 +7,17 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::apply::check_kinds;
-use super::error::ControllerError;
+use super::error::{ControllerError, ControllerErrorKind};
 use super::presence::CHECK;
 use super::reconcile_loop::ReconcileLoop;
 use super::source::AnySource;
 use crate::leader_election::Leading;
 use crate::log;
 use k8s_informer::__private::{Owner, Threads};
-use k8s_informer::informer::{InformerError, SharedInformerFactory, SyncError, SyncOptions};
+use k8s_informer::error::WaitError;
+use k8s_informer::informer::{InformerError, SharedInformerFactory, SyncOptions};
 use k8s_informer::stop::{Stop, Stopper};
+use k8s_informer::workqueue::AnyWorkQueue;
 
 /// The maximum time to write the last events of a controller that has ended.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
@@ -54,24 +56,27 @@ impl Runner {
         leading: Option<&Leading>,
     ) -> Result<(), ControllerError> {
         if self.has_run.swap(true, Ordering::Relaxed) {
-            return Err(ControllerError::AlreadyRan {
-                controller: self.name().to_owned(),
-            });
+            let again = ControllerErrorKind::AlreadyRan;
+            return Err(ControllerError::of(self.name(), again));
         }
         let mut remove_handlers = Vec::new();
         let result = self
             .add_handlers(&mut remove_handlers)
             .and_then(|()| self.run_once(since, stop, leading));
-        self.reconcile_loop.queue.shut_down();
+        self.reconcile_loop.queue.stop();
         remove_handlers.into_iter().for_each(|remove| remove());
         self.reconcile_loop.calls.applied.clear();
         if let Some(recorder) = self.reconcile_loop.calls.recorder.get() {
-            recorder.shutdown(LAST_EVENTS);
+            // The events that are lost are logged.
+            let _ = recorder.shut_down(LAST_EVENTS);
         }
         if self.owns_factory {
-            self.factory.shutdown();
+            // Without a timeout, the only error is a call from within a callback, which is logged.
+            let _ = self.factory.shut_down(None);
         }
-        if let (Err(ControllerError::Stuck { .. }), Some(leading)) = (&result, leading) {
+        if let (Err(error), Some(leading)) = (&result, leading)
+            && error.is_stuck()
+        {
             leading.keep_lease();
         }
         result
@@ -152,13 +157,11 @@ impl Runner {
             Ok(()) => {}
             Err(error) if error.is_stopped() => return Ok(Caches::Stopped),
             Err(source) => {
-                return Err(ControllerError::Sync {
-                    controller: self.name().to_owned(),
-                    source: Arc::new(source),
-                });
+                let unsynced = ControllerErrorKind::Sync(source);
+                return Err(ControllerError::of(self.name(), unsynced));
             }
         }
-        // `stop_informer` removes an informer from its factory.
+        // `shut_down_informer` removes an informer from its factory.
         let mut required = sources.iter().filter(required);
         if let Some(removed) = required.find(|source| !source.synced().is_done()) {
             let source = InformerError::Stopped {
@@ -175,7 +178,7 @@ impl Runner {
     }
 
     /// Waits until each optional kind has its first list, or turns out to be missing.
-    fn wait_for_optional(&self, stop: &Stop) -> Result<(), SyncError> {
+    fn wait_for_optional(&self, stop: &Stop) -> Result<(), WaitError> {
         let start = Instant::now();
         for source in &self.reconcile_loop.calls.sources {
             let Some(presence) = source.presence() else {

@@ -8,12 +8,12 @@ use serde::de::DeserializeOwned;
 
 use super::division::{Division, Indivisible, Role, ShardBy};
 use super::presence::Presence;
-use k8s_informer::error::Error;
+
+use k8s_informer::error::WaitError;
 use k8s_informer::informer::{InformerError, InformerScope, SharedIndexInformer};
 use k8s_informer::object::{
     GroupVersionKind, GroupVersionResource, Key, Object, ResourceVersion, Scope, meta_namespace_key,
 };
-use k8s_informer::queue::WaitError;
 use k8s_informer::reflector::{ReflectorState, ReflectorStatus, Shard};
 use k8s_informer::selector::Selector;
 use k8s_informer::stop::Done;
@@ -49,10 +49,14 @@ pub(super) trait AnySource: Send + Sync {
     fn status_of(&self, namespace: &str) -> ReflectorStatus;
 
     /// Waits until the cache has this version, and returns the version that it has then.
-    fn wait_for_version(&self, version: &str, timeout: Duration) -> Result<String, WaitError>;
+    fn wait_for_version(
+        &self,
+        version: &ResourceVersion,
+        timeout: Duration,
+    ) -> Result<Option<ResourceVersion>, WaitError>;
 
     /// Waits until the cache contains everything that was committed before `since`.
-    fn wait_until_current(&self, since: Instant, stop: &Stop) -> Result<(), Error>;
+    fn wait_until_current(&self, since: Instant, stop: &Stop) -> Result<(), WaitError>;
 
     /// The number of cached objects.
     fn len(&self) -> usize;
@@ -122,8 +126,8 @@ impl<T: Object + DeserializeOwned> InformerSource<T> {
         let labels = scope
             .list_options()
             .label_selector
-            .parse()
-            .unwrap_or_else(|_| Selector::everything());
+            .and_then(|selector| selector.parse().ok())
+            .unwrap_or_else(Selector::everything);
         Self {
             informer,
             resource,
@@ -175,7 +179,7 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
         {
             return Coverage::No;
         }
-        let has_fields = !self.scope.list_options().field_selector.is_empty();
+        let has_fields = self.scope.list_options().field_selector.is_some();
         match has_fields || self.scope.selected_shard().is_some() {
             true => Coverage::Unknown,
             false => Coverage::Yes,
@@ -204,7 +208,8 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
     }
 
     fn has_processed(&self, namespace: &str, version: &str) -> bool {
-        self.informer.has_processed(namespace, version)
+        ResourceVersion::new(version)
+            .is_some_and(|version| self.informer.has_processed(namespace, &version))
     }
 
     fn name(&self) -> &str {
@@ -219,14 +224,18 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
         self.informer.status_of(namespace)
     }
 
-    fn wait_for_version(&self, version: &str, timeout: Duration) -> Result<String, WaitError> {
+    fn wait_for_version(
+        &self,
+        version: &ResourceVersion,
+        timeout: Duration,
+    ) -> Result<Option<ResourceVersion>, WaitError> {
         let informer = &self.informer;
         informer.wait_for_resource_version(version, timeout, &Stop::never())?;
         Ok(informer.store_resource_version())
     }
 
-    fn wait_until_current(&self, since: Instant, stop: &Stop) -> Result<(), Error> {
-        self.informer.wait_until_current(since, stop)
+    fn wait_until_current(&self, since: Instant, stop: &Stop) -> Result<(), WaitError> {
+        self.informer.wait_for_current_state(since, None, stop)
     }
 
     fn len(&self) -> usize {
@@ -246,10 +255,8 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
         !parts.is_empty()
             && parts.iter().all(|(namespace, status)| {
                 let namespace = namespace.as_deref().unwrap_or_default();
-                let has_processed = |version: &ResourceVersion| {
-                    let version = version.to_string();
-                    self.informer.has_processed(namespace, &version)
-                };
+                let has_processed =
+                    |version: &ResourceVersion| self.informer.has_processed(namespace, version);
                 status.state == ReflectorState::Watching
                     && status.resource_version.as_ref().is_some_and(has_processed)
             })
@@ -279,9 +286,7 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
     fn may_have(&self, key: &Key) -> bool {
         match self.division.get() {
             None => true,
-            Some((Division::Namespace, shard)) => {
-                shard.contains(key.split_once('/').map_or("", |(namespace, _)| namespace))
-            }
+            Some((Division::Namespace, shard)) => shard.contains(key.namespace()),
             Some(_) => self.cached(key).is_some(),
         }
     }

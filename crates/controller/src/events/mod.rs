@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | [`EventRecorder`] | records events, and writes them on a thread | `events.EventRecorder` and its broadcaster |
 //! | [`EventDraft`] | an event with an action, a related object or annotations | |
-//! | [`ObjectReference`], [`Referable`] | the object that an event is about | `corev1.ObjectReference`, `reference.GetReference` |
-//! | [`EventStats`], [`ShutdownReport`] | what happened to the events | |
+//! | [`ObjectReference`](k8s_informer::object::ObjectReference), [`Referable`](k8s_informer::object::Referable) | the object that an event is about | `corev1.ObjectReference`, `reference.GetReference` |
+//! | [`EventStats`] | what happened to the events | |
 //! | [`EventSink`] | replaces the API server, for tests | `EventSink` |
 //!
 //! [`EventRecorder`] has an example. The guide has [a page about events](crate::guide::events).
@@ -28,5 +28,4 @@ pub use self::recorder::builder::EventRecorderBuilder;
 pub(crate) use self::recorder::builder::host_name;
 pub use self::recorder::draft::{EventDraft, EventType};
 pub use self::sink::EventSink;
-pub use self::stats::{EventStats, ShutdownReport};
-pub use k8s_informer::object::{ObjectReference, Referable};
+pub use self::stats::EventStats;

@@ -10,8 +10,10 @@ use self::draft::{EventDraft, EventType};
 use super::core::event::Event;
 use super::validation::cut;
 use super::writer::Shared;
-use super::{EventError, EventSink, EventStats, Referable, ShutdownReport};
-use k8s_informer::error::Error;
+use super::{EventError, EventSink, EventStats};
+use k8s_informer::error::WaitError;
+use k8s_informer::error::{Error, ShutdownError};
+use k8s_informer::object::Referable;
 
 /// The maximum length of a note in bytes.
 const NOTE: usize = 1024;
@@ -32,7 +34,7 @@ const DROP: Duration = Duration::from_secs(2);
 /// Your program needs the permissions `create` and `patch` for `events` in the group
 /// `events.k8s.io`.
 ///
-/// **Shutdown.** [`shutdown`](Self::shutdown) writes the waiting events, within a time limit. When
+/// **Shutdown.** [`shut_down`](Self::shut_down) writes the waiting events, within a time limit. When
 /// the last clone is dropped, the drop does the same, for at most two seconds.
 ///
 /// ```
@@ -63,8 +65,8 @@ const DROP: Duration = Duration::from_secs(2);
 /// let pod: Pod = serde_json::from_str(r#"{"metadata": {"name": "web-0", "namespace": "shop"}}"#)?;
 /// recorder.event(&pod, EventType::Warning, "FailedMount", "no such volume")?;
 ///
-/// let report = recorder.shutdown(Duration::from_secs(2));
-/// assert!(report.is_complete() && report.stats.written == 1);
+/// recorder.shut_down(Duration::from_secs(2))?;
+/// assert_eq!(recorder.stats().written, 1);
 /// let events = sink.0.lock().unwrap();
 /// assert_eq!(events[0]["regarding"]["name"], "web-0");
 /// assert_eq!(events[0]["reason"], "FailedMount");
@@ -134,7 +136,8 @@ impl EventRecorder {
     ///
     /// ```
     /// # use k8s_informer::{Error, Stop};
-    /// # use k8s_informer_controller::events::{EventRecorder, EventSink, EventType, ObjectReference};
+    /// # use k8s_informer_controller::events::{EventRecorder, EventSink, EventType};
+    /// # use k8s_informer::object::ObjectReference;
     /// # use serde_json::Value;
     /// # struct Sink;
     /// # impl EventSink for Sink {
@@ -154,7 +157,8 @@ impl EventRecorder {
     ///     .related(&node)
     ///     .annotation("example.com/volume", "data")
     ///     .send()?;
-    /// # assert_eq!(recorder.shutdown(std::time::Duration::from_secs(9)).stats.written, 1);
+    /// # recorder.shut_down(std::time::Duration::from_secs(9))?;
+    /// # assert_eq!(recorder.stats().written, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new_event(
@@ -187,12 +191,19 @@ impl EventRecorder {
     }
 
     /// Blocks until everything that was recorded before has been written, dropped or refused, for
-    /// at most `timeout` in real time. Returns whether that is so. Ends a pause after a failed
-    /// request. client-go has no counterpart.
+    /// at most `timeout` in real time. Ends a pause after a failed request. client-go has no
+    /// counterpart.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the number of waiting events if the timeout elapses, or if the recorder has been
+    /// stopped or shut down before they were written
+    /// ([`is_stopped`](k8s_informer::error::WaitError::is_stopped)).
     ///
     /// ```
     /// # use k8s_informer::{Error, Stop};
-    /// # use k8s_informer_controller::events::{EventRecorder, EventSink, EventType, ObjectReference};
+    /// # use k8s_informer_controller::events::{EventRecorder, EventSink, EventType};
+    /// # use k8s_informer::object::ObjectReference;
     /// # use serde_json::Value;
     /// # struct Full;
     /// # impl EventSink for Full {
@@ -209,23 +220,35 @@ impl EventRecorder {
     /// // This sink refuses everything.
     /// let recorder = EventRecorder::with_sink(full, "example.com/mounter").build()?;
     /// recorder.event(&pod, EventType::Normal, "Mounted", "the volume is mounted")?;
-    /// assert!(recorder.flush(Duration::from_secs(9)));
+    /// recorder.flush(Duration::from_secs(9))?;
     /// assert_eq!(recorder.stats().failed, 1);
     /// assert_eq!(recorder.last_error().unwrap().to_string(), "the disk is full");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn flush(&self, timeout: Duration) -> bool {
-        self.handle.shared.flush(timeout)
+    pub fn flush(&self, timeout: impl Into<Option<Duration>>) -> Result<(), WaitError> {
+        self.handle.shared.flush(timeout.into())
     }
 
     /// Writes the waiting events, for at most `timeout` in real time, and ends the recorder and its
     /// clones. Later calls return [`EventError::Stopped`].
     ///
     /// What could not be written is logged and lost. Returns in time even if the server hangs. A
-    /// custom sink that ignores its stop delays the return by up to one second. client-go's
-    /// `Shutdown` does not write the waiting events.
-    pub fn shutdown(&self, timeout: Duration) -> ShutdownReport {
-        self.handle.shared.shutdown(timeout)
+    /// custom sink that ignores its stop delays the return by up to one second. Without a timeout,
+    /// it waits as long as the server is unreachable. client-go's `Shutdown` does not write the
+    /// waiting events. [`stats`](Self::stats) has the numbers afterwards.
+    ///
+    /// # Errors
+    ///
+    /// The recorder has ended in any case.
+    ///
+    /// - [`TimedOut`](ShutdownError::TimedOut): `stuck` has the number of events that are lost, such
+    ///   as `3 events unsent`. If a custom [`EventSink`] has not returned after its stop, it has the
+    ///   name of the recorder, whose thread still runs.
+    /// - [`Interrupted`](ShutdownError::Interrupted): the stop of the recorder was set before.
+    /// - [`FromWithin`](ShutdownError::FromWithin): the sink called it. The waiting events are lost.
+    #[doc(alias = "Shutdown")]
+    pub fn shut_down(&self, timeout: impl Into<Option<Duration>>) -> Result<(), ShutdownError> {
+        self.handle.shared.shut_down(timeout.into())
     }
 
     /// Returns what happened to the events so far. [`flush`](Self::flush) has an example.
@@ -249,7 +272,8 @@ impl Drop for Handle {
             true => Duration::ZERO,
             false => DROP,
         };
-        self.shared.shutdown(timeout);
+        // The events that are lost are logged.
+        let _ = self.shared.shut_down(Some(timeout));
     }
 }
 

@@ -20,22 +20,3 @@ pub struct EventStats {
     /// The calls that returned an error. They are not part of `recorded`.
     pub refused: u64,
 }
-
-/// The result of [`EventRecorder::shutdown`](super::EventRecorder::shutdown).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ShutdownReport {
-    /// What happened to the events. [`pending`](EventStats::pending) is what could not be written
-    /// in time, and is lost.
-    pub stats: EventStats,
-    /// Whether the thread of the recorder has ended. It is `false` only if a custom
-    /// [`EventSink`](super::EventSink) does not return after its stop.
-    pub thread_ended: bool,
-}
-
-impl ShutdownReport {
-    /// Whether nothing waited any more when the recorder ended.
-    pub fn is_complete(&self) -> bool {
-        self.stats.pending == 0
-    }
-}

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant, SystemTime};
 use super::core::delivery::{Answer, Next, Verb, next};
 use super::core::event::Event;
 use super::state::{Outcome, Sending, State};
-use super::{EventError, EventSink, EventStats, ShutdownReport};
+use super::{EventError, EventSink, EventStats};
 use crate::log;
-use k8s_informer::__private::catch;
-use k8s_informer::__private::named;
 use k8s_informer::__private::sync::{Condvar, Mutex};
-use k8s_informer::error::Error;
+use k8s_informer::__private::{Owner, catch, named};
+use k8s_informer::error::{Error, ShutdownError};
+use k8s_informer::error::{WaitCause, WaitError};
 use k8s_informer::stop::{DoneSetter, Stopper};
 use k8s_informer::time::{Backoff, Clock};
 
@@ -45,6 +45,8 @@ pub(super) struct Shared {
     sink: Arc<dyn EventSink>,
     clock: Arc<dyn Clock>,
     stop: Stopper,
+    /// The owner of the thread.
+    owner: Owner,
     /// Set when the thread has ended.
     ended: DoneSetter,
 }
@@ -93,7 +95,10 @@ impl Shared {
                 wait: None,
                 kicked: false,
                 paused_until: None,
-                backoff: Backoff::new(FIRST_PAUSE, 2.0, LONG_PAUSE, 0.5),
+                backoff: Backoff::new(FIRST_PAUSE)
+                    .factor(2.0)
+                    .cap(LONG_PAUSE)
+                    .jitter(0.5),
                 last_error: None,
                 logged: (None, 0),
             }),
@@ -101,6 +106,7 @@ impl Shared {
             sink,
             clock,
             stop,
+            owner: Owner::new(),
             ended: DoneSetter::new("event recorder"),
         }
     }
@@ -131,8 +137,9 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn flush(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now().checked_add(timeout);
+    pub(super) fn flush(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        // Queue what has only been counted, and end the pause of the thread.
         let (target, wait) = {
             let mut inner = self.inner.lock();
             inner.state.queue_all();
@@ -143,46 +150,69 @@ impl Shared {
             wait.wake.stop();
         }
         let mut inner = self.inner.lock();
-        loop {
-            if inner.state.is_settled(target) {
-                return true;
-            }
+        while !inner.state.is_settled(target) {
+            let pending = inner.state.stats().pending;
+            let failed = |cause| WaitError::new(cause, format!("writing {}", counted(pending)));
             if self.ended.is_done() {
-                return false;
+                return Err(failed(WaitCause::Stopped));
             }
             match deadline {
                 None => self.settled.wait(&mut inner),
                 Some(deadline) => {
-                    if self.settled.wait_until(&mut inner, deadline).timed_out() {
-                        return inner.state.is_settled(target);
+                    let timed_out = self.settled.wait_until(&mut inner, deadline).timed_out();
+                    // The last event may have been written at the deadline.
+                    if timed_out && !inner.state.is_settled(target) {
+                        return Err(failed(WaitCause::TimedOut(timeout.unwrap_or_default())));
                     }
                 }
             }
         }
+        Ok(())
     }
 
-    pub(super) fn shutdown(&self, timeout: Duration) -> ShutdownReport {
+    pub(super) fn shut_down(&self, timeout: Option<Duration>) -> Result<(), ShutdownError> {
         let was_closed = std::mem::replace(&mut self.inner.lock().state.closed, true);
-        self.flush(timeout);
+        // The sink runs on the thread that would write the events.
+        let is_within = self.owner.is_current();
+        let flushed = if is_within {
+            Ok(())
+        } else {
+            self.flush(timeout)
+        };
         self.stop.stop();
-        self.ended.wait_timeout(GRACE);
+        if !is_within {
+            self.ended.wait_timeout(GRACE);
+        }
         let now = self.clock.now();
-        let (stats, dropped) = {
+        let (pending, dropped) = {
             let mut inner = self.inner.lock();
             let dropped = inner.newly_dropped(now, Duration::ZERO);
-            (inner.state.stats(), dropped)
+            (inner.state.stats().pending, dropped)
         };
         self.log_dropped(dropped);
-        if !was_closed && stats.pending > 0 {
+        if !was_closed && pending > 0 {
             log::warn!(
-                "{}: events lost because they could not be written before the recorder ended: {}",
-                self.name,
-                stats.pending
+                "{}: events lost because they could not be written before the recorder ended: {pending}",
+                self.name
             );
         }
-        ShutdownReport {
-            stats,
-            thread_ended: self.ended.is_done(),
+        if is_within {
+            return Err(ShutdownError::FromWithin);
+        }
+        let mut stuck = Vec::new();
+        if pending > 0 {
+            stuck.push(format!("{} unsent", counted(pending)));
+        }
+        if !self.ended.is_done() {
+            stuck.push(self.name.clone());
+        }
+        match (stuck.is_empty(), flushed) {
+            (true, _) => Ok(()),
+            (false, Err(error)) if error.is_stopped() => Err(ShutdownError::Interrupted { stuck }),
+            (false, _) => Err(ShutdownError::TimedOut {
+                after: timeout.unwrap_or(GRACE),
+                stuck,
+            }),
         }
     }
 
@@ -297,7 +327,7 @@ impl Inner {
 pub(super) fn spawn(shared: &Arc<Shared>) -> io::Result<()> {
     let shared = Arc::clone(shared);
     named("event recorder".to_owned(), None)
-        .spawn(move || run(&shared))
+        .spawn(move || shared.owner.adopt(|| run(&shared)))
         .map(drop)
 }
 
@@ -395,6 +425,14 @@ fn answer(error: &Error) -> Answer {
         Answer::Later
     } else {
         Answer::Refused
+    }
+}
+
+/// Returns a number of events as text.
+fn counted(events: u64) -> String {
+    match events {
+        1 => "1 event".to_owned(),
+        _ => format!("{events} events"),
     }
 }
 

@@ -7,16 +7,14 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use self::leader::Run;
 pub use self::leader::{Leading, Token};
 use super::error::{Kind, LeaderElectionError};
-use super::lease::{Lock, random};
-use super::steps::{Now, Policy, Steps, Times};
-use crate::events::EventRecorder;
-use crate::metrics::LeaderElectionMetrics;
-use k8s_informer::__private::Meter;
+use super::lease::Lock;
+use super::options::LeaderElectionOptions;
+use super::steps::{Now, Steps};
 use k8s_informer::__private::catch;
 use k8s_informer::__private::sync::{Condvar, Mutex};
 use k8s_informer::error::Error;
+use k8s_informer::error::{WaitCause, WaitError};
 use k8s_informer::stop::Stop;
-use k8s_informer::time::{Clock, RealClock};
 
 /// A candidate in a leader election. client-go's `LeaderElector`.
 ///
@@ -27,6 +25,7 @@ use k8s_informer::time::{Clock, RealClock};
 /// The [module](super) has an example, and states when there is at most one leader.
 #[derive(Clone)]
 #[doc(alias = "RunOrDie")]
+#[doc(alias = "NewLeaderElector")]
 pub struct LeaderElector {
     shared: Arc<Shared>,
 }
@@ -36,7 +35,8 @@ pub(super) struct Shared {
     pub(super) name: String,
     /// The identity of this candidate, also from user code.
     pub(super) identity: String,
-    pub(super) options: LeaderElectorBuilder,
+    pub(super) lock: Box<dyn Lock>,
+    pub(super) options: LeaderElectionOptions,
     /// The origin of the elapsed time.
     origin: Instant,
     /// An innermost lock: while it is held, no other lock is taken and no user code runs.
@@ -52,7 +52,7 @@ pub(super) struct Status {
     /// The state of the run, with its term. Without a run, there is no term.
     pub(super) steps: Steps,
     /// The last known holder.
-    pub(super) leader: String,
+    pub(super) leader: Option<String>,
     pub(super) last_error: Option<Error>,
 }
 
@@ -68,24 +68,67 @@ pub enum Ended<R> {
 }
 
 impl LeaderElector {
-    /// Starts to configure an elector with client-go's defaults: a lease duration of 15 s, a renew
-    /// deadline of 10 s, and a retry period of 2 s.
-    pub fn builder(lock: impl Lock) -> LeaderElectorBuilder {
-        LeaderElectorBuilder {
-            lock: Arc::new(lock),
-            times: Times {
-                lease_duration: Duration::from_secs(15),
-                renew_deadline: Duration::from_secs(10),
-                retry_period: Duration::from_secs(2),
-            },
-            grace: Duration::from_secs(30),
-            releases: true,
-            watches: true,
-            clock: Arc::new(RealClock),
-            on_new_leader: None,
-            meter: Arc::new(Meter::new(None)),
-            recorder: None,
+    /// Creates an elector. It sends no request before [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the problem if the durations can't work together:
+    ///
+    /// - The lease duration is not a whole number of seconds from 1 to `i32::MAX`.
+    /// - The retry period is less than a second.
+    /// - The renew deadline is not more than 1.2 retry periods.
+    /// - The lease duration is not more than the renew deadline and the retry period together.
+    ///
+    /// Also if the identity is empty, or if the lock panics.
+    ///
+    /// ```
+    /// # use k8s_informer::{Client, Config};
+    /// use k8s_informer_controller::leader_election::{LeaderElectionOptions, LeaderElector, LeaseLock};
+    /// use std::time::Duration;
+    ///
+    /// # let client = Client::new(Config::new("http://127.0.0.1:8001"))?;
+    /// let lock = LeaseLock::new(&client, "default", "a");
+    /// let short = LeaderElectionOptions::new().lease_duration(Duration::from_secs(11));
+    /// assert_eq!(
+    ///     LeaderElector::new(lock, short).unwrap_err().to_string(),
+    ///     "leader election default/a: the lease duration (11s) must be more than the renew deadline (10s) \
+    ///      and the retry period (2s) together",
+    /// );
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new(
+        lock: impl Lock,
+        options: LeaderElectionOptions,
+    ) -> Result<Self, LeaderElectionError> {
+        let invalid =
+            |name: &str, problem| LeaderElectionError::new(name, Kind::Options(problem), None);
+        let name = catch(|| lock.name().to_owned())
+            .map_err(|panic| invalid("without a name", format!("the lock {panic}")))?;
+        let identity = catch(|| lock.identity().to_owned())
+            .map_err(|panic| invalid(&name, format!("the lock {panic}")))?;
+        if let Some(problem) = options.problem(&identity) {
+            return Err(invalid(&name, problem));
         }
+        let status = Status {
+            is_running: false,
+            is_stuck: false,
+            steps: options.steps(&identity),
+            leader: None,
+            last_error: None,
+        };
+        options.event(|metrics| metrics.is_leader(false));
+        let shared = Shared {
+            name,
+            identity,
+            lock: Box::new(lock),
+            origin: options.clock.now(),
+            options,
+            status: Mutex::new(status),
+            changed: Condvar::new(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
     }
 
     /// Waits until this candidate leads, runs `work` once, and returns when it has ended.
@@ -112,7 +155,7 @@ impl LeaderElector {
     /// requests are retried until `stop` is set; see [`last_error`](Self::last_error).
     ///
     /// Returns an [`is_stuck`](LeaderElectionError::is_stuck) error if `work` has not ended within
-    /// the [grace period](LeaderElectorBuilder::grace_period). It still runs then, and the Lease
+    /// the [grace period](LeaderElectionOptions::grace_period). It still runs then, and the Lease
     /// expires. You should exit the process.
     pub fn run<R: Send + 'static>(
         &self,
@@ -132,14 +175,13 @@ impl LeaderElector {
 
     /// Returns how long [`run`](Self::run) waits for the work after its stop.
     pub(crate) fn grace_period(&self) -> Duration {
-        self.shared.options.grace
+        self.shared.options.grace()
     }
 
     /// Returns the identity of the last known holder, or `None` if there is none. client-go's
     /// `GetLeader`.
     pub fn leader(&self) -> Option<String> {
-        let leader = self.shared.status.lock().leader.clone();
-        Some(leader).filter(|leader| !leader.is_empty())
+        self.shared.status.lock().leader.clone()
     }
 
     /// Returns this candidate's identity.
@@ -161,13 +203,13 @@ impl LeaderElector {
     ///
     /// # Errors
     ///
-    /// Returns an error if the time is over or `stop` is set. The error contains the
-    /// [`last_error`](Self::last_error).
-    pub fn wait_until_leading(
+    /// Fails if the timeout elapses or `stop` is set. The error has the
+    /// [`last_error`](Self::last_error), and the leader that was seen last.
+    pub fn wait_for_leadership(
         &self,
         timeout: impl Into<Option<Duration>>,
         stop: &Stop,
-    ) -> Result<(), LeaderElectionError> {
+    ) -> Result<(), WaitError> {
         let timeout = timeout.into();
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let shared = Arc::clone(&self.shared);
@@ -177,24 +219,26 @@ impl LeaderElector {
             let _status = shared.status.lock();
             shared.changed.notify_all();
         });
-        let kind = loop {
+        let cause = loop {
             let now = self.shared.now();
             let mut status = self.shared.status.lock();
             if status.leads(now) {
                 return Ok(());
             }
             if stop.is_stopped() {
-                break Kind::Stopped;
+                break WaitCause::Stopped;
             }
             match deadline {
                 None => self.shared.changed.wait(&mut status),
                 Some(deadline) if Instant::now() < deadline => {
                     self.shared.changed.wait_until(&mut status, deadline);
                 }
-                Some(_) => break Kind::TimedOut(timeout.unwrap_or_default()),
+                Some(_) => break WaitCause::TimedOut(timeout.unwrap_or_default()),
             }
         };
-        Err(self.shared.error(kind, self.last_error()))
+        let error = WaitError::new(cause, format!("waiting to lead {}", self.shared.name));
+        let leader = self.leader().map(|leader| format!("the leader {leader:?}"));
+        Err(error.seen(leader).caused_by(self.last_error()))
     }
 
     /// Checks whether this candidate works: it does not lead, or has renewed the Lease within the
@@ -215,7 +259,7 @@ impl LeaderElector {
         let limit = options.times.lease_duration.saturating_add(tolerance);
         let age = status.steps.term().map(|term| term.age(now));
         let kind = match age.filter(|age| *age > limit) {
-            _ if status.is_stuck => Kind::Stuck(options.grace),
+            _ if status.is_stuck => Kind::Stuck(options.grace()),
             Some(age) => Kind::NotRenewed(age),
             None => return Ok(()),
         };
@@ -270,218 +314,5 @@ impl Status {
 
     fn leads(&mut self, now: Now) -> bool {
         self.steps.term().is_some_and(|term| term.is_valid(now))
-    }
-}
-
-type OnNewLeader = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// The options of a [`LeaderElector`]. client-go's `LeaderElectionConfig`.
-///
-/// All candidates for a Lease should have the same durations.
-#[derive(Clone)]
-#[must_use]
-pub struct LeaderElectorBuilder {
-    pub(crate) lock: Arc<dyn Lock>,
-    pub(crate) times: Times,
-    pub(crate) grace: Duration,
-    pub(super) releases: bool,
-    pub(super) watches: bool,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(super) on_new_leader: Option<OnNewLeader>,
-    pub(super) meter: Arc<Meter<dyn LeaderElectionMetrics>>,
-    pub(super) recorder: Option<EventRecorder>,
-}
-
-impl LeaderElectorBuilder {
-    /// Sets how long other candidates wait after the last renewal that they have seen, before one
-    /// of them takes over. Whole seconds; the default is 15 s.
-    pub fn lease_duration(mut self, duration: Duration) -> Self {
-        self.times.lease_duration = duration;
-        self
-    }
-
-    /// Sets for how long a renewal makes the leader certain of its leadership. After another
-    /// [retry period](Self::retry_period) without a renewal, the Lease is lost. The default is
-    /// 10 s.
-    pub fn renew_deadline(mut self, deadline: Duration) -> Self {
-        self.times.renew_deadline = deadline;
-        self
-    }
-
-    /// Sets the time between renewals. Other candidates read the Lease every 1 to 2.2 retry
-    /// periods. At least 1 s, because times in a Lease have whole seconds for client-go; the
-    /// default is 2 s.
-    pub fn retry_period(mut self, period: Duration) -> Self {
-        self.times.retry_period = period;
-        self
-    }
-
-    /// Sets how long the work may take to end after its stop. The default is 30 s.
-    pub fn grace_period(mut self, period: Duration) -> Self {
-        self.grace = period;
-        self
-    }
-
-    /// Sets whether the Lease is released after the work has ended, so that another candidate can
-    /// take over at once. Otherwise it expires. The default is `true`; in client-go it is `false`.
-    pub fn release(mut self, release: bool) -> Self {
-        self.releases = release;
-        self
-    }
-
-    /// Sets whether a waiting candidate watches the Lease, so that it takes over as soon as the
-    /// Lease is released. The default is `true`. Without the permission to watch it, the candidate
-    /// only polls.
-    pub fn watch(mut self, watch: bool) -> Self {
-        self.watches = watch;
-        self
-    }
-
-    /// Sets a callback for each change of the leader that this candidate sees after an attempt,
-    /// with the identity of the leader. The identity is empty if the Lease was free and this
-    /// candidate failed to take it. Its own release is not reported.
-    ///
-    /// Calls are in order, on a separate thread. A panic is caught and logged. client-go's
-    /// `OnNewLeader`.
-    pub fn on_new_leader(mut self, callback: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.on_new_leader = Some(Arc::new(callback));
-        self
-    }
-
-    /// Sets where metrics go.
-    pub fn metrics(mut self, metrics: Arc<dyn LeaderElectionMetrics>) -> Self {
-        self.meter = Arc::new(Meter::new(Some(metrics)));
-        self
-    }
-
-    /// Records an event about the Lease when a term begins and when it has ended, after the
-    /// release. client-go's `EventRecorder` of a lock.
-    pub fn recorder(mut self, recorder: EventRecorder) -> Self {
-        self.recorder = Some(recorder);
-        self
-    }
-
-    /// Sets the clock, for tests. The deadline of a term is measured with it, so no method of it may
-    /// block for longer than requested. [`wait_until_leading`](LeaderElector::wait_until_leading) always
-    /// times out in real time.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Creates the elector. It sends no request before [`run`](LeaderElector::run).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error that names the problem if the durations can't work together:
-    ///
-    /// - The lease duration is not a whole number of seconds from 1 to `i32::MAX`.
-    /// - The retry period is less than a second.
-    /// - The renew deadline is not more than 1.2 retry periods.
-    /// - The lease duration is not more than the renew deadline and the retry period together.
-    ///
-    /// Also if the identity is empty, or if the lock panics.
-    ///
-    /// ```
-    /// # use k8s_informer::{Client, Config};
-    /// # use k8s_informer_testing::ApiServer;
-    /// use k8s_informer_controller::leader_election::{LeaderElector, LeaseLock};
-    /// use std::time::Duration;
-    ///
-    /// # let server = ApiServer::start()?;
-    /// # let client = Client::new(Config::new(server.url()))?;
-    /// // A small cluster with a slow API server, as in OpenShift.
-    /// let slow = LeaderElector::builder(LeaseLock::new(&client, "default", "a"))
-    ///     .lease_duration(Duration::from_secs(137))
-    ///     .renew_deadline(Duration::from_secs(107))
-    ///     .retry_period(Duration::from_secs(26));
-    /// assert!(slow.build().is_ok());
-    ///
-    /// let short = LeaderElector::builder(LeaseLock::new(&client, "default", "a"))
-    ///     .lease_duration(Duration::from_secs(11));
-    /// assert_eq!(
-    ///     short.build().unwrap_err().to_string(),
-    ///     "leader election default/a: the lease duration (11s) must be more than the renew deadline (10s) \
-    ///      and the retry period (2s) together",
-    /// );
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn build(self) -> Result<LeaderElector, LeaderElectionError> {
-        let invalid =
-            |name: &str, problem| LeaderElectionError::new(name, Kind::Options(problem), None);
-        let name = catch(|| self.lock.name().to_owned())
-            .map_err(|panic| invalid("without a name", format!("the lock {panic}")))?;
-        let identity = catch(|| self.lock.identity().to_owned())
-            .map_err(|panic| invalid(&name, format!("the lock {panic}")))?;
-        if let Some(problem) = self.problem(&identity) {
-            return Err(invalid(&name, problem));
-        }
-        let status = Status {
-            is_running: false,
-            is_stuck: false,
-            steps: self.steps(&identity),
-            leader: String::new(),
-            last_error: None,
-        };
-        let shared = Shared {
-            name,
-            identity,
-            origin: self.clock.now(),
-            options: self,
-            status: Mutex::new(status),
-            changed: Condvar::new(),
-        };
-        let meter = &shared.options.meter;
-        meter.event(|metrics| metrics.is_leader(false));
-        Ok(LeaderElector {
-            shared: Arc::new(shared),
-        })
-    }
-
-    /// Returns the steps of a candidate that knows nothing of the Lease.
-    pub(super) fn steps(&self, identity: &str) -> Steps {
-        let random = || (random() >> 11) as f64 / (1u64 << 53) as f64;
-        let identity = identity.to_owned();
-        Steps::new(identity, self.times, Policy::SAFE, Box::new(random))
-    }
-
-    /// What is wrong with the options. client-go's `NewLeaderElector` checks less.
-    fn problem(&self, identity: &str) -> Option<String> {
-        let Times {
-            lease_duration: lease,
-            renew_deadline: renew,
-            retry_period: retry,
-        } = self.times;
-        let second = Duration::from_secs(1);
-        let most = Duration::from_secs(u64::from(i32::MAX.unsigned_abs()));
-        if lease.subsec_nanos() != 0 || lease < second || lease > most {
-            Some(format!(
-                "the lease duration ({lease:?}) must be a whole number of seconds from 1 to {}",
-                i32::MAX
-            ))
-        } else if retry < second {
-            Some(format!("the retry period ({retry:?}) must be at least 1s"))
-        } else if renew.saturating_mul(5) <= retry.saturating_mul(6) {
-            Some(format!(
-                "the renew deadline ({renew:?}) must be more than 1.2 retry periods ({retry:?})"
-            ))
-        } else if lease <= renew.saturating_add(retry) {
-            Some(format!(
-                "the lease duration ({lease:?}) must be more than the renew deadline ({renew:?}) and the retry \
-                 period ({retry:?}) together"
-            ))
-        } else {
-            let problem = "the identity of the lock is empty";
-            identity.is_empty().then(|| problem.to_owned())
-        }
-    }
-}
-
-impl fmt::Debug for LeaderElectorBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaderElectorBuilder")
-            .field("lock", &self.lock.name())
-            .field("times", &self.times)
-            .finish_non_exhaustive()
     }
 }

@@ -31,8 +31,6 @@ pub(super) enum Kind {
     TermEnded,
     /// The leader has not renewed the Lease for this time.
     NotRenewed(Duration),
-    TimedOut(Duration),
-    Stopped,
 }
 
 impl LeaderElectionError {
@@ -64,16 +62,6 @@ impl LeaderElectionError {
     pub fn is_term_ended(&self) -> bool {
         matches!(self.kind, Kind::TermEnded)
     }
-
-    /// Whether a wait has timed out.
-    pub fn is_timeout(&self) -> bool {
-        matches!(self.kind, Kind::TimedOut(_))
-    }
-
-    /// Whether a wait was stopped.
-    pub fn is_stopped(&self) -> bool {
-        matches!(self.kind, Kind::Stopped)
-    }
 }
 
 impl fmt::Display for LeaderElectionError {
@@ -94,8 +82,6 @@ impl fmt::Display for LeaderElectionError {
             )?,
             Kind::TermEnded => f.write_str("not the leader: the term has ended")?,
             Kind::NotRenewed(age) => write!(f, "the leader has not renewed its Lease for {age:?}")?,
-            Kind::TimedOut(timeout) => write!(f, "not the leader after {timeout:?}")?,
-            Kind::Stopped => f.write_str("stopped before leading")?,
         }
         match &self.last_error {
             Some(error) => write!(f, "; last error: {error}"),

@@ -7,7 +7,6 @@ use std::hash::{BuildHasher, RandomState};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::events::ObjectReference;
 use crate::events::host_name;
 use crate::log;
 use crate::rfc3339;
@@ -15,6 +14,7 @@ use k8s_informer::__private::UnixTime;
 use k8s_informer::client::Client;
 use k8s_informer::client::api::{Api, Fetched, WatchEvent};
 use k8s_informer::error::Error;
+use k8s_informer::object::ObjectReference;
 use k8s_informer::object::{DynamicObject, GroupVersionKind, GroupVersionResource, Object};
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::stop::Stop;
@@ -24,8 +24,9 @@ use k8s_informer::time::{Backoff, Clock, RealClock};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Record {
-    /// The identity of the candidate that holds the Lease. It is empty after a release.
-    pub holder: String,
+    /// The identity of the candidate that holds the Lease, or `None` if the Lease is free. In the
+    /// Lease itself, an empty text means the same.
+    pub holder: Option<String>,
     /// How long other candidates must wait after the last change of the record, in seconds.
     pub lease_duration_seconds: i32,
     /// When the holder acquired the Lease, in microseconds since the Unix epoch. It identifies the
@@ -37,9 +38,9 @@ pub struct Record {
     /// How many terms there were before this one.
     pub transitions: i32,
     /// The strategy of a coordinated election, in which this crate does not take part.
-    pub strategy: String,
+    pub strategy: Option<String>,
     /// The holder that a coordinated election prefers.
-    pub preferred_holder: String,
+    pub preferred_holder: Option<String>,
 }
 
 /// A Lease as a [`Lock`] returned it.
@@ -65,13 +66,15 @@ pub struct Lease {
 ///
 /// Each method blocks until the backend has responded, or until `stop` is set; then it returns
 /// promptly. A write whose result is unknown returns an error. A panic is caught, and is an error:
-/// of [`build`](super::LeaderElectorBuilder::build) if `name` or `identity` panics, which are called
+/// of [`LeaderElector::new`](super::LeaderElector::new) if `name` or `identity` panics, which are called
 /// only there. A panic of `reference` is logged, and there is no event.
 ///
 /// ```
 /// use k8s_informer::Stop;
 /// use k8s_informer::error::{Error, Status};
-/// use k8s_informer_controller::leader_election::{Ended, LeaderElector, Lease, Lock, Record};
+/// use k8s_informer_controller::leader_election::{
+///     Ended, LeaderElectionOptions, LeaderElector, Lease, Lock, Record,
+/// };
 /// use std::sync::Mutex;
 ///
 /// /// An election between the threads of a process.
@@ -121,7 +124,7 @@ pub struct Lease {
 ///     }
 /// }
 ///
-/// let elector = LeaderElector::builder(Local::default()).build()?;
+/// let elector = LeaderElector::new(Local::default(), LeaderElectionOptions::new())?;
 /// assert!(matches!(elector.run(|_| 7, &Stop::never())?, Ended::Finished(7)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -155,7 +158,7 @@ pub trait Lock: Send + Sync + 'static {
     /// Returns an error if the Lease is not the one of `last`, or has another resource version.
     fn update(&self, record: &Record, last: &Lease, stop: &Stop) -> Result<Lease, Error>;
 
-    /// Returns the object that the [events](super::LeaderElectorBuilder::recorder) of the election
+    /// Returns the object that the [events](super::LeaderElectionOptions::recorder) of the election
     /// are about. The default is `None`: no events.
     fn reference(&self, lease: &Lease) -> Option<ObjectReference> {
         let _ = lease;
@@ -236,14 +239,13 @@ impl LeaseLock {
 
     /// Watches until the server ends the watch.
     fn watch_once(&self, stop: &Stop, on_free: &mut dyn FnMut()) -> Result<(), Error> {
-        let options = ListOptions::default().with(|options| {
-            options.field_selector = format!("metadata.name={}", self.lease_name);
-            options.timeout_seconds = Some(300);
-        });
+        let options = ListOptions::new()
+            .field_selector(format!("metadata.name={}", self.lease_name))
+            .timeout_seconds(300);
         for event in self.api.watch(&options, stop)? {
             let is_free = match event? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    read_lease(&object)?.record.holder.is_empty()
+                    read_lease(&object)?.record.holder.is_none()
                 }
                 WatchEvent::Deleted(_) => true,
                 _ => false,
@@ -337,7 +339,7 @@ impl fmt::Debug for LeaseLock {
     }
 }
 
-/// Reads a Lease. Absent fields are empty, as in client-go.
+/// Reads a Lease. An empty text is the same as an absent one, as in client-go.
 pub(crate) fn read_lease(object: &DynamicObject) -> Result<Lease, Error> {
     let invalid = |problem: String| {
         Error::invalid(format!(
@@ -350,6 +352,7 @@ pub(crate) fn read_lease(object: &DynamicObject) -> Result<Lease, Error> {
         .read("/spec")
         .map_err(|error| invalid(error.to_string()))?
         .unwrap_or_default();
+    let text = |text: Option<String>| text.filter(|text| !text.is_empty());
     let time = |field: &str, time: Option<String>| -> Result<Option<i64>, Error> {
         let time = time.map_or(Ok(None), |time| UnixTime::parse(&time));
         let time = time.map_err(|problem| invalid(format!("spec.{field} is {problem}")))?;
@@ -359,13 +362,13 @@ pub(crate) fn read_lease(object: &DynamicObject) -> Result<Lease, Error> {
         uid: object.uid().to_owned(),
         resource_version: object.resource_version().to_owned(),
         record: Record {
-            holder: spec.holder_identity.unwrap_or_default(),
+            holder: text(spec.holder_identity),
             lease_duration_seconds: spec.lease_duration_seconds.unwrap_or_default(),
             acquire_time: time("acquireTime", spec.acquire_time)?,
             renew_time: time("renewTime", spec.renew_time)?,
             transitions: spec.lease_transitions.unwrap_or_default(),
-            strategy: spec.strategy.unwrap_or_default(),
-            preferred_holder: spec.preferred_holder.unwrap_or_default(),
+            strategy: text(spec.strategy),
+            preferred_holder: text(spec.preferred_holder),
         },
         object: object.json().to_owned(),
     })
@@ -377,9 +380,10 @@ fn spec(record: &Record) -> Value {
         // The server requires exactly six digits.
         rfc3339::microseconds(time.seconds, time.nanoseconds)
     };
-    // client-go always sends both times, as null if they are not set.
+    // client-go always sends both times, as null if they are not set, and a free Lease has an empty
+    // holder.
     json!({
-        "holderIdentity": record.holder,
+        "holderIdentity": record.holder.as_deref().unwrap_or_default(),
         "leaseDurationSeconds": record.lease_duration_seconds,
         "acquireTime": record.acquire_time.map(time),
         "renewTime": record.renew_time.map(time),

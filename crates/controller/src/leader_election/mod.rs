@@ -7,6 +7,7 @@
 //! | type | purpose | client-go |
 //! |---|---|---|
 //! | [`LeaderElector`] | acquires, renews and releases; runs the work of the leader | `LeaderElector` |
+//! | [`LeaderElectionOptions`] | durations, callbacks, metrics | `LeaderElectionConfig` |
 //! | [`Leading`] | the term of a leader: its stop, `ensure` and its token | – |
 //! | [`Ended`] | how a term has ended | – |
 //! | [`LeaseLock`] | the Lease on an API server | `resourcelock.LeaseLock` |
@@ -14,13 +15,15 @@
 //!
 //! ```
 //! use k8s_informer::{Client, Config, Stop};
-//! use k8s_informer_controller::leader_election::{Ended, LeaderElector, LeaseLock};
+//! use k8s_informer_controller::leader_election::{
+//!     Ended, LeaderElectionOptions, LeaderElector, LeaseLock,
+//! };
 //! use k8s_informer_testing::ApiServer;
 //!
 //! let server = ApiServer::start()?;
 //! let client = Client::new(Config::new(server.url()))?;
 //! let lock = LeaseLock::new(&client, "default", "my-controller");
-//! let elector = LeaderElector::builder(lock).build()?;
+//! let elector = LeaderElector::new(lock, LeaderElectionOptions::new())?;
 //!
 //! // Blocks until this process leads, and then until the work has ended.
 //! let ended = elector.run(|leading| {
@@ -77,13 +80,15 @@
 mod elector;
 mod error;
 mod lease;
+mod options;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
 #[allow(missing_docs, reason = "tests use the steps through a hidden module")]
 pub(crate) mod steps;
 
-pub use elector::{Ended, LeaderElector, LeaderElectorBuilder, Leading, Token};
+pub use elector::{Ended, LeaderElector, Leading, Token};
 pub use error::LeaderElectionError;
 pub use lease::LeaseLock;
 pub use lease::{Lease, Lock, Record};
 pub(crate) use lease::{random, read_lease};
+pub use options::LeaderElectionOptions;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::{Ended, LeaderElector, LeaderElectorBuilder, Leading, Lease, Lock, Record};
+use super::{Ended, LeaderElectionOptions, LeaderElector, Leading, Lease, Lock, Record};
 use k8s_informer::__private::sync::{Condvar, Mutex, any, check, join_all, thread};
 use k8s_informer::error::{Error, Status};
 use k8s_informer::stop::{DoneSetter, Stop, Stopper};
@@ -106,7 +106,7 @@ impl Server {
         mut state: k8s_informer::__private::sync::MutexGuard<'_, State>,
         record: &Record,
     ) -> Lease {
-        if record.holder.is_empty() {
+        if record.holder.is_none() {
             assert_eq!(state.working, 0, "released before the work was joined");
         }
         state.version += 1;
@@ -126,18 +126,14 @@ impl Server {
         let state = self.state.lock();
         let record = state.lease.as_ref().map(|lease| lease.record.clone());
         let mut record = record.unwrap_or_default();
-        record.holder = holder.to_owned();
+        record.holder = Some(holder.to_owned());
         self.write(state, &record);
     }
 
-    /// Returns the holder, which is empty if there is no Lease.
-    fn holder(&self) -> String {
+    /// Returns the holder, `None` also if there is no Lease.
+    fn holder(&self) -> Option<String> {
         let state = self.state.lock();
-        let holder = state
-            .lease
-            .as_ref()
-            .map(|lease| lease.record.holder.clone());
-        holder.unwrap_or_default()
+        state.lease.as_ref()?.record.holder.clone()
     }
 
     /// Runs the work of a leader.
@@ -221,27 +217,27 @@ impl Lock for MemoryLock {
             }
             seen = state.version;
             drop(state);
-            if self.server.holder().is_empty() {
+            if self.server.holder().is_none() {
                 on_free();
             }
         }
     }
 }
 
-fn candidate(
-    server: &Arc<Server>,
-    clock: &TestClock,
-    identity: &'static str,
-) -> LeaderElectorBuilder {
-    let server = Arc::clone(server);
-    let elector = LeaderElector::builder(MemoryLock { server, identity });
-    // The tests advance the clock by any time before a stopped work sees its stop.
-    let elector = elector.grace_period(Duration::from_secs(3600));
-    elector.clock(Arc::new(clock.clone()))
+fn options(clock: &TestClock) -> LeaderElectionOptions {
+    LeaderElectionOptions::new()
+        // The tests advance the clock by any time before a stopped work sees its stop.
+        .grace_period(Duration::from_secs(3600))
+        .clock(Arc::new(clock.clone()))
 }
 
-fn build(builder: LeaderElectorBuilder) -> LeaderElector {
-    let Ok(elector) = builder.build() else {
+fn build(
+    server: &Arc<Server>,
+    identity: &'static str,
+    options: LeaderElectionOptions,
+) -> LeaderElector {
+    let server = Arc::clone(server);
+    let Ok(elector) = LeaderElector::new(MemoryLock { server, identity }, options) else {
         panic!("no elector");
     };
     elector
@@ -261,12 +257,12 @@ fn stop_races_with_end_of_work_and_renewals() {
         let (clock, leaders) = (TestClock::new(&threads), Arc::new(Mutex::new(Vec::new())));
         let callback = {
             let (leaders, calls) = (Arc::clone(&leaders), SetOnDrop(calls.clone()));
-            move |leader: &str| {
+            move |leader: Option<&str>| {
                 let _ = &calls;
-                leaders.lock().push(leader.to_owned());
+                leaders.lock().push(leader.map(str::to_owned));
             }
         };
-        let elector = build(candidate(&server, &clock, "me").on_new_leader(callback));
+        let elector = build(&server, "me", options(&clock).on_new_leader(callback));
         let others = [
             thread::spawn({
                 let stop = stop.clone();
@@ -275,7 +271,7 @@ fn stop_races_with_end_of_work_and_renewals() {
             thread::spawn(move || (0..2).for_each(|_| clock.advance(RETRY))),
             thread::spawn({
                 let (elector, stop) = (elector.clone(), stop.clone());
-                move || match elector.wait_until_leading(None, &stop) {
+                move || match elector.wait_for_leadership(None, &stop) {
                     Ok(()) => {}
                     Err(error) => assert!(error.is_stopped() && stop.is_stopped()),
                 }
@@ -311,13 +307,13 @@ fn stop_races_with_end_of_work_and_renewals() {
         };
         assert!(leading.iter().all(has_ended));
         assert!(!elector.is_leader());
-        assert_eq!(server.holder(), "");
+        assert_eq!(server.holder(), None);
         join_all(others);
         drop((elector, leading));
         threads.wait();
         calls.wait();
         let leaders = leaders.lock();
-        assert!(*leaders == ["me"] || (leaders.is_empty() && !has_worked));
+        assert!(*leaders == [Some("me".to_owned())] || (leaders.is_empty() && !has_worked));
     });
 }
 
@@ -331,14 +327,14 @@ fn stop_races_with_the_response_to_an_acquisition() {
             loses_responses: true,
             ..Server::default()
         });
-        let elector = build(candidate(&server, &TestClock::new(&threads), "me"));
+        let elector = build(&server, "me", options(&TestClock::new(&threads)));
         let other = thread::spawn({
             let stop = stop.clone();
             move || stop.stop()
         });
         let result = elector.run(|leading| leading.stop().wait(), &stop);
         assert!(matches!(result, Ok(Ended::Stopped(_))));
-        assert_eq!(server.holder(), "");
+        assert_eq!(server.holder(), None);
         join_all([other]);
         drop(elector);
         threads.wait();
@@ -352,7 +348,7 @@ fn ensure_fails_for_good_once_the_lease_is_lost() {
     check(|| {
         let (server, threads) = (Arc::new(Server::default()), DoneSetter::new("threads"));
         let clock = TestClock::new(&threads);
-        let elector = build(candidate(&server, &clock, "me"));
+        let elector = build(&server, "me", options(&clock));
         let is_taken = any(2) == 0;
         let result = elector.run(
             {
@@ -389,7 +385,7 @@ fn ensure_fails_for_good_once_the_lease_is_lost() {
         };
         assert!(has_ended(&leading));
         // The Lease of another holder is left alone.
-        assert_eq!(server.holder(), if is_taken { "other" } else { "" });
+        assert_eq!(server.holder().as_deref(), is_taken.then_some("other"));
         join_all([guard]);
         drop((elector, leading));
         threads.wait();
@@ -407,7 +403,7 @@ fn watchdog_ends_the_work_while_a_renewal_blocks() {
             ..Server::default()
         });
         let clock = TestClock::new(&threads);
-        let elector = build(candidate(&server, &clock, "me"));
+        let elector = build(&server, "me", options(&clock));
         let step = if any(2) == 0 { RETRY } else { LOST };
         let result = elector.run(
             move |leading| {
@@ -436,7 +432,7 @@ fn watchdog_ends_the_work_while_a_renewal_blocks() {
             panic!("the Lease was lost");
         };
         assert!(has_ended(&leading));
-        assert_eq!(server.holder(), "");
+        assert_eq!(server.holder(), None);
         drop((elector, leading));
         threads.wait();
     });
@@ -452,7 +448,7 @@ fn watchdog_ends_a_request_at_its_deadline() {
             ..Server::default()
         });
         let (clock, stop) = (TestClock::new(&threads), Stopper::new());
-        let elector = build(candidate(&server, &clock, "me"));
+        let elector = build(&server, "me", options(&clock));
         let step = if any(2) == 0 { RETRY } else { LOST };
         let time = thread::spawn({
             let stop = stop.clone();
@@ -466,7 +462,7 @@ fn watchdog_ends_a_request_at_its_deadline() {
         });
         let result = elector.run(|leading| leading.stop().wait(), &stop);
         assert!(matches!(result, Ok(Ended::Stopped(_) | Ended::Lost(()))));
-        assert_eq!(server.holder(), "");
+        assert_eq!(server.holder(), None);
         join_all([time]);
         drop(elector);
         threads.wait();
@@ -483,10 +479,10 @@ fn two_electors_never_lead_at_the_same_time() {
         let clock = TestClock::new(&threads);
         let terms = Arc::new(Mutex::new(Vec::<Leading>::new()));
         let runs = ["a", "b"].map(|identity| {
-            let elector = build(candidate(&server, &clock, identity));
+            let elector = build(&server, identity, options(&clock));
             let waiter = thread::spawn({
                 let elector = elector.clone();
-                move || assert!(elector.wait_until_leading(None, &Stop::never()).is_ok())
+                move || assert!(elector.wait_for_leadership(None, &Stop::never()).is_ok())
             });
             let (server, terms) = (Arc::clone(&server), Arc::clone(&terms));
             thread::spawn(move || {
@@ -513,7 +509,7 @@ fn two_electors_never_lead_at_the_same_time() {
         });
         drop(clock);
         join_all(runs);
-        assert_eq!(server.holder(), "");
+        assert_eq!(server.holder(), None);
         let terms = std::mem::take(&mut *terms.lock());
         assert!(terms.iter().all(has_ended));
         let transitions = terms.iter().map(|term| term.token().transitions);

@@ -100,6 +100,14 @@ pub enum Event {
     Released,
 }
 
+/// Whether there is a new leader.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Report {
+    Nothing,
+    /// The candidate with this identity leads, or `None` if the Lease is free.
+    Leader(Option<String>),
+}
+
 /// Identifies a term: no two terms of a Lease have the same values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TermId {
@@ -253,7 +261,7 @@ pub struct Steps {
     holds: bool,
     /// The attempts to release that are left, and the end of the last one.
     release: (u32, Duration),
-    reported: String,
+    reported: Option<String>,
 }
 
 /// How often a release is tried, for example after a conflict with a change of metadata.
@@ -288,7 +296,7 @@ impl Steps {
             term: None,
             holds: false,
             release: (0, Duration::ZERO),
-            reported: String::new(),
+            reported: None,
         }
     }
 
@@ -326,7 +334,7 @@ impl Steps {
         self.began = now;
         let lease_duration = self.times.lease_duration.as_secs();
         self.record = Record {
-            holder: self.identity.clone(),
+            holder: Some(self.identity.clone()),
             lease_duration_seconds: i32::try_from(lease_duration).unwrap_or(i32::MAX),
             acquire_time: Some(now.wall),
             renew_time: Some(now.wall),
@@ -437,7 +445,7 @@ impl Steps {
 
     /// Whether the last known record names this candidate. client-go's `IsLeader`.
     pub fn is_holder(&self) -> bool {
-        self.observed.holder == self.identity
+        self.names_self(&self.observed)
     }
 
     /// The last known record, and when it was read or written.
@@ -452,13 +460,13 @@ impl Steps {
 
     /// Returns the holder after an attempt, if it differs from the one that was returned before
     /// (EL10).
-    pub fn new_leader(&mut self) -> Option<String> {
+    pub fn report(&mut self) -> Report {
         let is_settled = matches!(self.state, State::Waiting(_) | State::Idle);
         if !is_settled || self.reported == self.observed.holder {
-            return None;
+            return Report::Nothing;
         }
         self.reported.clone_from(&self.observed.holder);
-        Some(self.reported.clone())
+        Report::Leader(self.reported.clone())
     }
 
     /// Whether an attempt renews the Lease instead of acquiring it.
@@ -621,11 +629,15 @@ impl Steps {
 
     fn is_own_term(&self, lease: &Lease) -> bool {
         let id = self.term.as_ref().map(|term| &term.id);
-        self.holds && lease.record.holder == self.identity && id == Some(&TermId::of(lease))
+        self.holds && self.names_self(&lease.record) && id == Some(&TermId::of(lease))
+    }
+
+    fn names_self(&self, record: &Record) -> bool {
+        record.holder.as_deref() == Some(&*self.identity)
     }
 
     fn is_held_by_another(&self) -> bool {
-        !self.observed.holder.is_empty() && !self.is_holder()
+        self.observed.holder.is_some() && !self.is_holder()
     }
 
     /// Whether the observed record is younger than the duration that it states (EL4).

@@ -5,7 +5,7 @@
 ///
 /// ```
 /// use k8s_informer::{Client, Config, Stop};
-/// use k8s_informer_controller::leader_election::{LeaderElector, LeaseLock};
+/// use k8s_informer_controller::leader_election::{LeaderElectionOptions, LeaderElector, LeaseLock};
 /// use k8s_informer_controller::metrics::LeaderElectionMetrics;
 /// use k8s_informer_testing::ApiServer;
 /// use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@
 /// let client = Client::new(Config::new(server.url()))?;
 /// let leads = Arc::new(Leads::default());
 /// let lock = LeaseLock::new(&client, "default", "my-controller");
-/// let elector = LeaderElector::builder(lock).metrics(leads.clone()).build()?;
+/// let elector = LeaderElector::new(lock, LeaderElectionOptions::new().metrics(leads.clone()))?;
 /// elector.run(|_| (), &Stop::never())?;
 /// assert_eq!(*leads.0.lock().unwrap(), [false, true, false]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

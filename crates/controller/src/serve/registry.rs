@@ -34,33 +34,32 @@ use k8s_informer::object::GroupVersionResource;
 /// of a client also takes a short lock, because its labels depend on the response.
 ///
 /// ```
+/// use k8s_informer::informer::FactoryOptions;
 /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
 /// use k8s_informer_controller::MetricsRegistry;
 /// use k8s_informer_testing::ApiServer;
-/// use k8s_informer::workqueue::WorkQueue;
+/// use k8s_informer::workqueue::{AnyWorkQueue, WorkQueue};
 /// use k8s_openapi::api::core::v1::Pod;
 /// use std::sync::Arc;
 ///
 /// let registry = MetricsRegistry::new();
 /// let server = ApiServer::start()?;
 /// let config = Config::new(server.url()).metrics(registry.client_metrics());
-/// let factory = SharedInformerFactory::builder(Client::new(config)?)
-///     .metrics("team-controller", Arc::new(registry.clone()))
-///     .build();
+/// let factory = SharedInformerFactory::with_options(Client::new(config)?, FactoryOptions::new().metrics("team-controller", Arc::new(registry.clone())));
 /// factory.informer::<Pod>();
 /// let queue = WorkQueue::builder().name("team").metrics_provider(Arc::new(registry.clone())).build()?;
 /// queue.add("a");
 ///
 /// let stop = Stop::never();
 /// factory.start(&stop)?;
-/// factory.wait_for_cache_sync(&stop)?;
+/// factory.wait_for_cache_sync(None, &stop)?;
 /// let text = registry.render();
 /// assert!(text.contains("# TYPE workqueue_depth gauge\n"));
 /// assert!(text.contains("workqueue_depth{name=\"team\",controller=\"team\"} 1\n"));
 /// assert!(text.contains("rest_client_requests_total{code=\"200\",method=\"GET\",host="));
 /// assert!(text.contains("informer_queued_items{name=\"team-controller\",group=\"\",version=\"v1\",resource=\"pods\"} 0\n"));
 ///
-/// factory.shutdown();
+/// factory.shut_down(None)?;
 /// assert!(!registry.render().contains("informer_queued_items"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -191,15 +191,14 @@ mod tests {
 
     #[test]
     fn status_is_json_with_all_fields() {
-        let reflector = ReflectorStatus::default().with(|status| {
-            status.state = ReflectorState::BackingOff;
-            status.listed = true;
-            status.resource_version = ResourceVersion::new("41");
-            status.unreadable = 2;
-            status.unindexed = 1;
-            status.failures = 3;
-            status.last_error = Some(Error::other("the server is \"down\""));
-        });
+        let mut reflector = ReflectorStatus::default();
+        reflector.state = ReflectorState::BackingOff;
+        reflector.listed = true;
+        reflector.resource_version = ResourceVersion::new("41");
+        reflector.unreadable = 2;
+        reflector.unindexed = 1;
+        reflector.failures = 3;
+        reflector.last_error = Some(Error::other("the server is \"down\""));
         let team = ControllerStatus {
             name: "team".to_owned(),
             workers: 4,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_informer::object::ObjectReference;
 use k8s_informer_controller::__private::events::delivery::{Answer, Next, Verb, next};
 use k8s_informer_controller::__private::events::event::{Event, plain_name};
 use k8s_informer_controller::__private::events::series::SeriesCache;
-use k8s_informer_controller::events::ObjectReference;
 use serde_json::{Value, json};
 
 use super::Replay;

@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use k8s_informer::error::Status;
 use k8s_informer::{Error, Stop};
-use k8s_informer_controller::__private::steps::{Event, Next, Now, Policy, Request, Steps, Times};
-use k8s_informer_controller::leader_election::{LeaderElector, Lease, Lock, Record};
+use k8s_informer_controller::__private::steps::{
+    Event, Next, Now, Policy, Report, Request, Steps, Times,
+};
+use k8s_informer_controller::leader_election::{
+    LeaderElectionOptions, LeaderElector, Lease, Lock, Record,
+};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -225,9 +229,10 @@ impl Elector {
         json!({
             "is_leader": self.steps.is_holder(),
             "observed": {
-                "holder": record.holder, "lease_s": record.lease_duration_seconds,
+                "holder": record.holder.as_deref().unwrap_or_default(), "lease_s": record.lease_duration_seconds,
                 "acquire": record.acquire_time.map(micro_time), "renew": record.renew_time.map(micro_time),
-                "transitions": record.transitions, "strategy": record.strategy, "preferred": record.preferred_holder,
+                "transitions": record.transitions, "strategy": record.strategy.as_deref().unwrap_or_default(),
+                "preferred": record.preferred_holder.as_deref().unwrap_or_default(),
             },
             "observed_ns": at,
         })
@@ -269,9 +274,9 @@ impl Replay for Subject {
                 shown["requests"] = requests.into();
                 shown
             }
-            ("report", Some(elector)) => match elector.steps.new_leader() {
-                Some(leader) => json!({"new_leader": leader}),
-                None => json!({}),
+            ("report", Some(elector)) => match elector.steps.report() {
+                Report::Leader(leader) => json!({"new_leader": leader.unwrap_or_default()}),
+                Report::Nothing => json!({}),
             },
             ("check", Some(elector)) => {
                 let tolerance = Duration::from_millis(step["tolerate_ms"].as_u64().unwrap());
@@ -349,16 +354,19 @@ impl Lock for Identity {
 fn is_rejected_by_the_elector(candidate: &Value) -> bool {
     let times = times(candidate);
     let lock = Identity(candidate["id"].as_str().unwrap().to_owned());
-    let elector = LeaderElector::builder(lock)
+    let options = LeaderElectionOptions::new()
         .lease_duration(times.lease_duration)
         .renew_deadline(times.renew_deadline)
         .retry_period(times.retry_period);
-    elector.build().is_err()
+    LeaderElector::new(lock, options).is_err()
 }
 
 fn lease(object: Value) -> Lease {
     let spec = &object["spec"];
-    let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
+    let some = |field: &str| {
+        let text = spec[field].as_str().filter(|text| !text.is_empty());
+        text.map(str::to_owned)
+    };
     let number = |field: &str| i32::try_from(spec[field].as_i64().unwrap_or(0)).unwrap();
     let time = |field: &str| {
         let time: Timestamp = spec[field].as_str()?.parse().unwrap();
@@ -369,19 +377,22 @@ fn lease(object: Value) -> Lease {
     lease.resource_version = object["rv"].as_str().unwrap().to_owned();
     lease.object = object.to_string();
     let record = &mut lease.record;
-    record.holder = text("holderIdentity");
+    record.holder = some("holderIdentity");
     record.lease_duration_seconds = number("leaseDurationSeconds");
     record.acquire_time = time("acquireTime");
     record.renew_time = time("renewTime");
     record.transitions = number("leaseTransitions");
-    record.strategy = text("strategy");
-    record.preferred_holder = text("preferredHolder");
+    record.strategy = some("strategy");
+    record.preferred_holder = some("preferredHolder");
     lease
 }
 
 fn spec(record: &Record) -> Value {
     let mut spec = Map::new();
-    spec.insert("holderIdentity".to_owned(), record.holder.clone().into());
+    spec.insert(
+        "holderIdentity".to_owned(),
+        record.holder.clone().unwrap_or_default().into(),
+    );
     spec.insert(
         "leaseDurationSeconds".to_owned(),
         record.lease_duration_seconds.into(),

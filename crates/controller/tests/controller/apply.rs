@@ -2,7 +2,7 @@
 
 use k8s_informer::client::api::Patch;
 use k8s_informer::object::{DynamicObject, FullMetadata, GroupVersionResource};
-use k8s_informer_controller::{Applied, ApplyOptions};
+use k8s_informer_controller::{Applied, ApplyOptions, ControllerErrorKind};
 use k8s_informer_testing::{ApiResource, ControllerTest, RequestRecord, Verb};
 use serde::Serialize;
 
@@ -44,7 +44,7 @@ fn map() -> Value {
 
 /// Applies the map, also if another program has changed it.
 fn forced(cx: &Context) -> Result<Applied, Failure> {
-    cx.apply_with::<ConfigMap>(map(), ApplyOptions::new().force())
+    cx.apply_with::<ConfigMap>(map(), ApplyOptions::new().force(true))
 }
 
 /// Runs the controller until it is idle. Returns what its calls have done, but no `NotSent`.
@@ -174,7 +174,14 @@ fn other_content_or_options_are_sent() {
             _ => json!({"metadata": {"name": "m"}, "data": {"a": "1", "b": null}}),
         };
         let options = ApplyOptions::new();
-        cx.apply_with::<ConfigMap>(child, if turn == 1 { options } else { options.force() })
+        cx.apply_with::<ConfigMap>(
+            child,
+            if turn == 1 {
+                options
+            } else {
+                options.force(true)
+            },
+        )
     });
     for expected in [Applied::Created, Applied::Unchanged] {
         assert_eq!(test.step().unwrap().as_deref(), Some("default/web"));
@@ -253,7 +260,7 @@ fn fight_is_logged_once_with_the_other_managers() {
     log_capture::start();
     let (mut test, results) = run(
         |builder| maps(builder).field_manager("keeper"),
-        |cx| cx.apply_with::<ConfigMap>(map(), ApplyOptions::new().force()),
+        |cx| cx.apply_with::<ConfigMap>(map(), ApplyOptions::new().force(true)),
     );
     assert_eq!(applied(&mut test, &results), [Applied::Created]);
     let api = Client::new(Config::new(test.server().url()))
@@ -261,8 +268,12 @@ fn fight_is_logged_once_with_the_other_managers() {
         .api::<ConfigMap>(Some("default"));
     let rival = |manager, data| {
         let child = json!({"metadata": {"name": "m"}, "data": data});
-        api.patch("m", &Patch::apply(manager, child).force(), &Stop::never())
-            .unwrap();
+        api.patch(
+            "m",
+            &Patch::apply(manager, child).force(true),
+            &Stop::never(),
+        )
+        .unwrap();
     };
     rival("bystander", json!({"b": "1"}));
     let lines = || log_capture::lines_with(&["default/web", "after each of 10 applies"]);
@@ -317,7 +328,7 @@ fn conflict_of_managers_is_a_warning_in_the_log() {
     assert_eq!(applied(&mut test, &results), [Applied::Created]);
     let client = Client::new(Config::new(test.server().url())).unwrap();
     let rival = json!({"metadata": {"name": "m"}, "data": {"a": "2"}});
-    let rival = Patch::apply("log-rival", rival).force();
+    let rival = Patch::apply("log-rival", rival).force(true);
     let api = client.api::<ConfigMap>(Some("default"));
     api.patch("m", &rival, &Stop::never()).unwrap();
     test.step().unwrap();
@@ -468,7 +479,7 @@ fn created_child_can_be_applied_and_loses_dropped_fields() {
         // Without a conflict, the answer to the first apply has the managers.
         for (data, options) in [
             (json!({"a": "1"}), plain),
-            (json!({"a": "2"}), plain.force()),
+            (json!({"a": "2"}), plain.force(true)),
         ] {
             let mut program = create();
             let next = program.next(Version::Applies(data.clone(), options));
@@ -647,7 +658,10 @@ fn two_resources_of_one_kind_are_refused_at_the_start() {
         .owns(dynamic("processedtemplates"));
     let controller = builder.by(|_, _| Ok(Next::Done)).unwrap();
     let error = controller.run(&Stop::never()).unwrap_err();
-    assert!(matches!(error, ControllerError::Invalid { .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ControllerErrorKind::Invalid { .. }),
+        "{error}"
+    );
     let text = error.to_string();
     for expected in [
         "templates.v1",

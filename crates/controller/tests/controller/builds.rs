@@ -1,10 +1,11 @@
 //! Descriptions that the build step rejects, and dynamic resources.
 
 use k8s_informer::DynamicObject;
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::informer::InformerScope;
 use k8s_informer::object::{GroupVersionResource, Scope};
 use k8s_informer::selector::Selector;
-use k8s_informer_controller::ControllerError;
+use k8s_informer_controller::ControllerErrorKind;
 use k8s_openapi::api::core::v1::Node;
 
 use super::*;
@@ -15,7 +16,10 @@ where
     T: Object + DeserializeOwned,
 {
     let error = builder.by(|_, _| Ok(Next::Done)).unwrap_err();
-    assert!(matches!(error, ControllerError::Invalid { .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ControllerErrorKind::Invalid { .. }),
+        "{error}"
+    );
     assert!(error.to_string().contains(message), "{error}");
 }
 
@@ -33,9 +37,10 @@ fn contradictory_descriptions_are_rejected() {
     let scoped = finalizer("example.com/x").scope(InformerScope::all().label_selector(labels));
     assert_invalid(scoped, "needs a scope without selectors");
     let fields = InformerScope::all().field_selector("metadata.name=x");
-    let factory = SharedInformerFactory::builder(cluster.client.clone())
-        .scope(fields)
-        .build();
+    let factory = SharedInformerFactory::with_options(
+        cluster.client.clone(),
+        FactoryOptions::new().scope(fields),
+    );
     assert_invalid(
         finalizer("example.com/x").factory(&factory),
         "needs a scope without selectors",
@@ -153,7 +158,7 @@ impl Drop for Dropped {
 #[test]
 fn dropped_controller_leaves_no_handler_in_its_factory() {
     let cluster = Cluster::new();
-    let factory = SharedInformerFactory::builder(cluster.client.clone()).build();
+    let factory = SharedInformerFactory::new(cluster.client.clone());
     let dropped = Stopper::new();
     let guard = Dropped(dropped.clone());
     let controller = cluster

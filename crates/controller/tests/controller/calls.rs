@@ -296,7 +296,7 @@ fn time_limit_ends_the_call_and_is_reported_at_once() {
             .metrics(Arc::new(metrics.clone()))
     });
     let call = calls.next();
-    cluster.until_waits(30 * SECOND, 1);
+    cluster.wait_for_waits(30 * SECOND, 1);
     cluster.advance(&running, 29 * SECOND);
     assert!(!call.stop.is_stopped());
     cluster.advance(&running, SECOND);
@@ -531,7 +531,7 @@ fn time_limit_is_logged_at_growing_intervals() {
     let (running, calls) = start(&cluster, "slow", |builder| builder.time_limit(30 * SECOND));
     let mut call = calls.next();
     for attempt in 1..=4 {
-        cluster.until_waits(30 * SECOND, attempt);
+        cluster.wait_for_waits(30 * SECOND, attempt);
         cluster.advance(&running, 30 * SECOND);
         assert!(call.stop.wait_timeout(LIMIT));
         log_capture::wait_for(&["\"slow\"", &format!("attempt {attempt}: the call exceeds")]);
@@ -572,7 +572,7 @@ fn blocked_stop_callback_does_not_stop_time_limits() {
     });
     let [first, second] = [calls.next(), calls.next()];
     let blocked = BlockedCallback::new(&first.stop);
-    cluster.until_waits(30 * SECOND, 1);
+    cluster.wait_for_waits(30 * SECOND, 1);
     cluster.advance(&running, 30 * SECOND);
     assert!(blocked.is_running.wait_timeout(LIMIT));
     assert!(
@@ -585,7 +585,7 @@ fn blocked_stop_callback_does_not_stop_time_limits() {
     // Time limits of later calls as well.
     running.enqueue("default/a");
     let third = calls.next();
-    cluster.until_waits(30 * SECOND, 2);
+    cluster.wait_for_waits(30 * SECOND, 2);
     cluster.advance(&running, 30 * SECOND);
     assert!(
         third.stop.wait_timeout(LIMIT),

@@ -279,7 +279,7 @@ fn deletion_that_does_not_come_is_awaited_for_a_limited_time() {
         );
         // Two checks say that the deletion is late, and the third one ends the wait.
         for count in 1..4 {
-            cluster.until_waits(TIMEOUT, count);
+            cluster.wait_for_waits(TIMEOUT, count);
             cluster.advance(&running, TIMEOUT);
         }
         calls.next().is("default/a").done();

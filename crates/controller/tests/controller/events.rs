@@ -24,7 +24,7 @@ fn last_counts_are_written_before_the_run_returns() {
         for _ in 0..2 {
             cx.events()?.event(&*map, Normal, "Seen", "it exists")?;
         }
-        assert!(cx.events()?.flush(LIMIT));
+        cx.events()?.flush(LIMIT).unwrap();
         // Only counted, until the clock advances.
         cx.events()?.event(&*map, Normal, "Seen", "it exists")?;
         Ok(Next::Done)

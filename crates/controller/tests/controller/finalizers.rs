@@ -35,7 +35,7 @@ fn start_with(
     until("the cache has synced", || {
         running.controller.informer().has_synced()
     });
-    assert!(cluster.server.wait_for_watches(1, LIMIT));
+    cluster.server.wait_for_watches(1, LIMIT).unwrap();
     (running, calls, cleanups, keys)
 }
 
@@ -335,7 +335,7 @@ fn lost_response_of_the_removal_causes_no_second_cleanup() {
     until("the object is gone", || is_postponed() || !gone.is_empty());
     // The deletion arrived before the error of the patch, so nothing but the timeout follows.
     if is_postponed() {
-        cluster.until_waits(10 * SECOND, 1);
+        cluster.wait_for_waits(10 * SECOND, 1);
         cluster.advance(&running, 10 * SECOND);
     }
     gone.recv_timeout(LIMIT).unwrap();

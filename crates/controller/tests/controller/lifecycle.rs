@@ -1,7 +1,7 @@
 //! Starting and stopping controllers.
 
 use k8s_informer::metrics::MetricsProvider;
-use k8s_informer_controller::ControllerError;
+use k8s_informer_controller::ControllerErrorKind;
 use k8s_informer_controller::metrics::{ControllerMetrics, ControllerMetricsProvider};
 use k8s_informer_testing::Verb;
 use k8s_openapi::api::core::v1::Secret;
@@ -55,7 +55,7 @@ fn grace_period_ends_calls() {
     let (running, calls) = start(&cluster, "grace");
     let call = calls.next();
     running.stop.stop();
-    cluster.until_waits(GRACE, 1);
+    cluster.wait_for_waits(GRACE, 1);
     assert!(!call.stop.is_stopped());
     cluster.advance(&running, GRACE);
     assert!(call.stop.wait_timeout(LIMIT));
@@ -71,11 +71,14 @@ fn blocked_stop_callback_does_not_hide_a_stuck_call() {
     let blocked = BlockedCallback::new(&call.stop);
     running.stop.stop();
     for count in [1, 2] {
-        cluster.until_waits(GRACE, count);
+        cluster.wait_for_waits(GRACE, count);
         cluster.advance(&running, GRACE);
     }
     let error = running.join().unwrap_err();
-    assert!(matches!(error, ControllerError::Stuck { .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ControllerErrorKind::Stuck { .. }),
+        "{error}"
+    );
     assert!(blocked.is_running.wait_timeout(LIMIT));
     drop(blocked);
     call.done();
@@ -126,7 +129,7 @@ fn call_does_not_start_after_its_end() {
     assert!(entered.wait_timeout(LIMIT));
     running.stop.stop();
     // The calls have been ended, and have a second to return.
-    cluster.until_waits(SECOND, 1);
+    cluster.wait_for_waits(SECOND, 1);
     open.stop();
     running.join().unwrap();
     assert!(calls.try_recv().is_err());
@@ -139,7 +142,7 @@ fn stuck_call_is_named() {
     let call = calls.next();
     running.stop.stop();
     for count in [1, 2] {
-        cluster.until_waits(GRACE, count);
+        cluster.wait_for_waits(GRACE, count);
         cluster.advance(&running, GRACE);
     }
     let controller = running.controller.clone();
@@ -148,7 +151,9 @@ fn stuck_call_is_named() {
         error.to_string(),
         r#"controller "stuck": reconcile calls have not returned 14s after the stop: default/a"#
     );
-    assert!(matches!(&error, ControllerError::Stuck { keys, .. } if keys == &["default/a"]));
+    assert!(
+        matches!(error.kind(), ControllerErrorKind::Stuck { keys, .. } if keys == &["default/a"])
+    );
     call.done();
     until("the call has ended", || {
         controller.status().running.is_empty()
@@ -185,7 +190,7 @@ fn longest_grace_period_is_accepted() {
     let running = Running::new(controller.by(reconcile).unwrap());
     let call = calls.next();
     running.stop.stop();
-    cluster.until_waits(Duration::MAX, 1);
+    cluster.wait_for_waits(Duration::MAX, 1);
     cluster.advance(&running, 3600 * SECOND);
     assert!(!call.stop.is_stopped());
     call.done();
@@ -211,11 +216,13 @@ fn sync_error_has_the_cause_and_the_deadline() {
     // The last error is that of a list or of a watch-list.
     let start = r#"controller "denied": timed out after 50ms; not synced: configmaps ("#;
     assert!(error.to_string().starts_with(start), "{error}");
-    let ControllerError::Sync { source, .. } = &error else {
+    assert_eq!(error.controller(), Some("denied"));
+    assert!(std::error::Error::source(&error).is_some());
+    let ControllerErrorKind::Sync(source) = error.kind() else {
         panic!("{error}")
     };
     assert!(
-        source.unsynced[0]
+        source.unsynced()[0]
             .last_error
             .as_ref()
             .unwrap()
@@ -230,10 +237,10 @@ fn stop_during_the_sync_is_no_error() {
     cluster.server.fail_next(Fault::stall().always());
     let (reconcile, calls) = answered::<ConfigMap>();
     let running = Running::new(cluster.controller("early").by(reconcile).unwrap());
-    let sent = cluster
+    cluster
         .server
-        .wait_for_requests(|requests| !requests.is_empty(), LIMIT);
-    assert!(sent);
+        .wait_for_requests(|requests| !requests.is_empty(), LIMIT)
+        .unwrap();
     running.stop.stop();
     running.join().unwrap();
     calls.assert_none();
@@ -247,7 +254,7 @@ fn controller_runs_once() {
     let again = |controller: &Controller<ConfigMap>| controller.run(&Stop::never()).unwrap_err();
     let error = again(&running.controller);
     assert!(
-        matches!(error, ControllerError::AlreadyRan { .. }),
+        matches!(error.kind(), ControllerErrorKind::AlreadyRan),
         "{error}"
     );
     call.done();
@@ -258,15 +265,15 @@ fn controller_runs_once() {
     let controller = running.controller.clone();
     running.end(calls);
     assert!(matches!(
-        again(&controller),
-        ControllerError::AlreadyRan { .. }
+        again(&controller).kind(),
+        ControllerErrorKind::AlreadyRan
     ));
 }
 
 #[test]
 fn shared_factory_runs_on_after_the_controller() {
     let cluster = Cluster::new();
-    let factory = SharedInformerFactory::builder(cluster.client.clone()).build();
+    let factory = SharedInformerFactory::new(cluster.client.clone());
     let (reconcile, calls) = answered::<ConfigMap>();
     let controller = cluster
         .controller("first")
@@ -297,7 +304,7 @@ fn shared_factory_runs_on_after_the_controller() {
         calls.next().done();
     }
     running.end(calls);
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
     assert!(informer.is_stopped());
 }
 
@@ -307,7 +314,7 @@ fn sync_waits_only_for_informers_of_the_controller() {
     cluster
         .server
         .fail_next(Fault::status(403).resource("secrets").always());
-    let factory = SharedInformerFactory::builder(cluster.client.clone()).build();
+    let factory = SharedInformerFactory::new(cluster.client.clone());
     let secrets = factory.informer::<Secret>();
     let (reconcile, calls) = answered::<ConfigMap>();
     let controller = cluster
@@ -320,7 +327,7 @@ fn sync_waits_only_for_informers_of_the_controller() {
     calls.next().done();
     assert!(!secrets.has_synced());
     running.end(calls);
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
 }
 
 #[test]

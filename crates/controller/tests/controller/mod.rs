@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use k8s_informer::informer::{SharedInformerFactoryBuilder, Source};
+use k8s_informer::informer::{FactoryOptions, Source};
 use k8s_informer::object::Key;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::stop::Subscription;
@@ -62,15 +62,15 @@ impl Cluster {
 
     fn with_factory(
         server: ApiServer,
-        configure: impl FnOnce(SharedInformerFactoryBuilder) -> SharedInformerFactoryBuilder,
+        configure: impl FnOnce(FactoryOptions) -> FactoryOptions,
     ) -> Self {
         let client = Client::new(Config::new(server.url())).unwrap();
         let mut options = ReflectorOptions::default();
         let pause = Duration::from_millis(20);
-        options.backoff = Backoff::new(pause, 1.0, pause, 0.0);
-        let factory = SharedInformerFactory::builder(client.clone()).reflector_options(options);
+        options.backoff = Backoff::new(pause);
+        let options = configure(FactoryOptions::new().reflector(options));
         Self {
-            factory: configure(factory).build(),
+            factory: SharedInformerFactory::with_options(client.clone(), options),
             clock: FakeClock::new(),
             client,
             server,
@@ -145,7 +145,7 @@ impl Cluster {
     /// Waits until the controller has begun this number of waits of this duration. A wait that
     /// begins after an advance of the clock would last too long.
     #[track_caller]
-    fn until_waits(&self, duration: Duration, count: usize) {
+    fn wait_for_waits(&self, duration: Duration, count: usize) {
         let waits = || {
             self.clock
                 .waits()
@@ -166,7 +166,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.factory.shutdown();
+        self.factory.shut_down(None).unwrap();
     }
 }
 

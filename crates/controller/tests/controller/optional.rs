@@ -29,7 +29,7 @@ fn until_checks(cluster: &Cluster, count: usize) {
         request.path() == "/apis" && request.header("user-agent") == Some(AGENT)
     };
     let checks = |requests: &[RequestRecord]| requests.iter().filter(is_check).count() >= count;
-    assert!(cluster.server.wait_for_requests(checks, LIMIT));
+    cluster.server.wait_for_requests(checks, LIMIT).unwrap();
 }
 
 /// Runs a controller of ConfigMaps that watches widgets. The ConfigMap `a` exists.
@@ -98,7 +98,7 @@ fn new_kind_is_seen_with_its_complete_first_list() {
         request.resource() == Some("widgets") && request.method() == "GET"
     };
     let lists = |requests: &[RequestRecord]| requests.iter().any(is_list);
-    assert!(cluster.server.wait_for_requests(lists, LIMIT));
+    cluster.server.wait_for_requests(lists, LIMIT).unwrap();
     running.enqueue("default/a");
     assert_eq!(answer(calls.next()), None);
 
@@ -129,7 +129,7 @@ fn stop_is_immediate_while_discovery_hangs() {
     let (running, calls) = start(&cluster);
     let requested =
         |requests: &[RequestRecord]| requests.iter().any(|request| request.path() == "/apis");
-    assert!(cluster.server.wait_for_requests(requested, LIMIT));
+    cluster.server.wait_for_requests(requested, LIMIT).unwrap();
     let began = Instant::now();
     running.end(calls);
     assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
@@ -384,7 +384,7 @@ fn kind_that_one_discovery_lacks_is_awaited() {
 fn sync_before_the_start(cluster: &Cluster) {
     widgets::install(&cluster.server);
     widgets::create(&cluster.server, "a");
-    let informer = cluster.factory.informer_of(widgets::source());
+    let informer = cluster.factory.informer_for(widgets::source());
     cluster.factory.start(&Stop::never()).unwrap();
     assert!(informer.synced().wait_timeout(LIMIT));
 }
@@ -405,7 +405,7 @@ fn kind_that_goes_while_its_cache_is_behind_is_missing() {
         request.resource() == Some("widgets") && request.param("limit") == Some("1")
     };
     let was_read = |requests: &[RequestRecord]| requests.iter().any(is_read);
-    assert!(cluster.server.wait_for_requests(was_read, LIMIT));
+    cluster.server.wait_for_requests(was_read, LIMIT).unwrap();
     running.until("the cache is old", |status| !status.old_caches.is_empty());
     calls.assert_none();
     widgets::uninstall(&cluster.server);

@@ -119,7 +119,7 @@ impl World {
         }
         // The informer of a standby has listed before.
         if self.random.one_of(2) {
-            let informer = self.cluster.factory.informer_of(widgets::source());
+            let informer = self.cluster.factory.informer_for(widgets::source());
             self.cluster.factory.start(&Stop::never()).unwrap();
             if self.truth.is_some() {
                 assert!(informer.synced().wait_timeout(LIMIT));
@@ -139,7 +139,7 @@ impl World {
             // Some requests later, or after a pause.
             let server = &self.cluster.server;
             let count = server.requests().len() + 4 + self.random.below(20) as usize;
-            server.wait_for_requests(|requests| requests.len() >= count, STEP);
+            let _ = server.wait_for_requests(|requests| requests.len() >= count, STEP);
             match is_steady {
                 true => self.disturb(),
                 false => self.toggle(),

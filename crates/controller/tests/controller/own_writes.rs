@@ -81,10 +81,10 @@ fn stalled_watch_delays_the_key_but_no_other_key() {
     running.enqueue("default/a");
     // The watch may be stalled for any time. The checks after 77 and 154 seconds say so.
     for count in 1..4 {
-        cluster.until_waits(TIMEOUT, count);
+        cluster.wait_for_waits(TIMEOUT, count);
         cluster.advance(&running, TIMEOUT);
     }
-    cluster.until_waits(TIMEOUT, 4);
+    cluster.wait_for_waits(TIMEOUT, 4);
     for _ in 0..3 {
         running.enqueue("default/a");
         running.until_postponed();
@@ -130,10 +130,10 @@ fn wait_for_own_writes_is_measured_once_with_its_length() {
     calls.next().run(ensure_child);
     running.until_idle();
     running.enqueue("default/a");
-    cluster.until_waits(TIMEOUT, 1);
+    cluster.wait_for_waits(TIMEOUT, 1);
     // After this time the write is checked, and the key waits again.
     cluster.advance(&running, TIMEOUT);
-    cluster.until_waits(TIMEOUT, 2);
+    cluster.wait_for_waits(TIMEOUT, 2);
     running.until_postponed();
     assert_eq!(samples(), (0.0, 0.0));
     cluster.reconnect();
@@ -152,7 +152,7 @@ fn late_write_does_not_hide_the_first_failure() {
     calls.next().run(ensure_child);
     running.until_idle();
     running.enqueue("default/a");
-    cluster.until_waits(TIMEOUT, 1);
+    cluster.wait_for_waits(TIMEOUT, 1);
     cluster.advance(&running, TIMEOUT);
     log_capture::wait_for(&["WARN", r#""late""#, "still lacks a write"]);
     cluster.reconnect();
@@ -439,7 +439,7 @@ fn write_lost_by_a_restore_ends_by_the_second_check() {
     });
     assert!(cluster.names(MAPS).is_empty());
     // The first check. If the clock advances further before it, a sweep makes the first check.
-    cluster.until_waits(TIMEOUT, 1);
+    cluster.wait_for_waits(TIMEOUT, 1);
     cluster.advance(&running, TIMEOUT);
     log_capture::wait_for(&["WARN", r#""restored""#, "still lacks a write"]);
     let call = cluster.advance_until_call(&running, &calls);
@@ -576,7 +576,7 @@ fn longest_and_shortest_timeouts_do_not_spin() {
         running.enqueue("default/a");
         running.until_postponed();
         let year = 365 * 24 * 3600 * SECOND;
-        cluster.until_waits(timeout.clamp(SECOND, year), 1);
+        cluster.wait_for_waits(timeout.clamp(SECOND, year), 1);
         running.until_postponed();
         cluster.reconnect();
         calls.next().run(ensure_child);
@@ -632,7 +632,7 @@ fn write_that_a_field_selector_excludes_is_proven_by_a_read() {
     cluster.server.clear_requests();
     running.enqueue("default/a");
     running.until_postponed();
-    cluster.until_waits(SECOND, 1);
+    cluster.wait_for_waits(SECOND, 1);
     cluster.advance(&running, SECOND);
     calls.next().is("default/a").done();
     running.drain(&calls);

@@ -1,6 +1,7 @@
 //! The order of calls: changes before the initial list and resyncs.
 
 use super::*;
+use k8s_informer::informer::FactoryOptions;
 
 const LISTED: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -71,10 +72,12 @@ fn resync_does_not_delay_a_change() {
     let clock = FakeClock::new();
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(clock.clone());
-    let factory = SharedInformerFactory::builder(cluster.client.clone())
-        .reflector_options(options)
-        .resync(SECOND)
-        .build();
+    let factory = SharedInformerFactory::with_options(
+        cluster.client.clone(),
+        FactoryOptions::new()
+            .reflector(options)
+            .resync_period(SECOND),
+    );
     let (running, calls, first) = start(&cluster, |builder| builder.factory(&factory));
     names(&running, &calls, first, 3);
     running.enqueue("default/b");
@@ -87,7 +90,7 @@ fn resync_does_not_delay_a_change() {
     let names = names(&running, &calls, first, 5);
     assert_eq!(names[..2], ["d", "new"]);
     running.end(calls);
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
 }
 
 #[test]

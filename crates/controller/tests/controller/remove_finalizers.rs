@@ -3,7 +3,9 @@
 use k8s_informer::informer::InformerScope;
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::Shard;
-use k8s_informer_controller::{RemoveFinalizersError, RemovedFinalizers, remove_finalizers};
+use k8s_informer_controller::{
+    RemovalOutcome, RemoveFinalizersError, RemovedFinalizers, remove_finalizers,
+};
 use k8s_informer_testing::{RequestRecord, Verb};
 use k8s_openapi::api::core::v1::Node;
 
@@ -185,7 +187,10 @@ fn expired_list_without_progress_is_an_error() {
     create(&cluster, "default", "a", &[NAME]);
     cluster.server.fail_next(Fault::status(410).on(Verb::List));
     let error = remove(&cluster).unwrap_err();
-    assert!(error.error.is_gone() && !error.is_complete, "{error}");
+    assert!(
+        error.error().is_gone() && error.outcome() == RemovalOutcome::Aborted,
+        "{error}"
+    );
     assert_eq!(requests(&cluster, Verb::List), 1);
 }
 
@@ -199,9 +204,9 @@ fn failing_object_does_not_end_the_others() {
         .server
         .fail_next(Fault::status(500).on(Verb::Patch).times(12));
     let error = remove(&cluster).unwrap_err();
-    assert!(error.is_complete && error.error.is_internal_error());
-    assert_eq!((error.removed.listed, error.removed.changed), (15, 3));
-    assert_eq!((error.failed, error.objects.len()), (12, 10));
+    assert!(error.outcome() == RemovalOutcome::Partial && error.error().is_internal_error());
+    assert_eq!((error.removed().listed, error.removed().changed), (15, 3));
+    assert_eq!((error.failed(), error.objects().len()), (12, 10));
     let message = error.to_string();
     for part in [
         "can't remove the finalizers example.com/test from configmaps.v1 \"default/m00\", \"default/m01\"",
@@ -221,8 +226,8 @@ fn missing_credentials_end_the_removal() {
     let denied = Fault::status(401).on(Verb::Patch).always();
     cluster.server.fail_next(denied);
     let error = remove(&cluster).unwrap_err();
-    assert!(!error.is_complete);
-    let failed = (error.failed, &error.objects[..]);
+    assert!(error.outcome() == RemovalOutcome::Aborted);
+    let failed = (error.failed(), error.objects());
     assert_eq!(failed, (1, &["default/a".into()][..]));
     let message = error.to_string();
     assert!(message.contains("the rest was not tried"), "{message}");
@@ -236,8 +241,8 @@ fn denied_list_ends_the_removal() {
         let denied = Fault::status(code).on(Verb::List).always();
         cluster.server.fail_next(denied);
         let error = remove(&cluster).unwrap_err();
-        assert_eq!((error.failed, error.removed.listed), (0, 0));
-        assert!(error.error.is_forbidden() || error.error.is_unauthorized());
+        assert_eq!((error.failed(), error.removed().listed), (0, 0));
+        assert!(error.error().is_forbidden() || error.error().is_unauthorized());
     }
 }
 
@@ -250,8 +255,8 @@ fn object_denied_by_admission_does_not_end_the_others() {
     let denied = Fault::status(403).on(Verb::Patch);
     cluster.server.fail_next(denied);
     let error = remove(&cluster).unwrap_err();
-    assert!(error.is_complete && error.error.is_forbidden());
-    assert_eq!((error.failed, error.removed.changed), (1, 1));
+    assert!(error.outcome() == RemovalOutcome::Partial && error.error().is_forbidden());
+    assert_eq!((error.failed(), error.removed().changed), (1, 1));
     assert_eq!(finalizers(&cluster, "default", "a"), json!([NAME]));
 }
 
@@ -262,7 +267,7 @@ fn invalid_object_is_patched_and_read_once() {
     let invalid = Fault::status(422).on(Verb::Patch).always();
     cluster.server.fail_next(invalid);
     let error = remove(&cluster).unwrap_err();
-    assert!(error.error.is_invalid(), "{error}");
+    assert!(error.error().is_invalid(), "{error}");
     let sent = (
         requests(&cluster, Verb::Patch),
         requests(&cluster, Verb::Get),
@@ -356,7 +361,7 @@ fn conflicts_are_retried() {
     cluster
         .server
         .fail_next(Fault::status(409).on(Verb::Patch).times(5));
-    assert_eq!(remove(&cluster).unwrap_err().failed, 1);
+    assert_eq!(remove(&cluster).unwrap_err().failed(), 1);
 }
 
 #[test]
@@ -391,8 +396,11 @@ fn unreachable_server_ends_the_removal() {
         cluster.server.fail_next(Fault::close().on(verb).always());
     }
     let error = remove(&cluster).unwrap_err();
-    assert!(error.error.is_connection(), "{error}");
-    assert_eq!((error.failed, error.is_complete), (1, false));
+    assert!(error.error().is_connection(), "{error}");
+    assert_eq!(
+        (error.failed(), error.outcome()),
+        (1, RemovalOutcome::Aborted)
+    );
 }
 
 #[test]
@@ -409,14 +417,17 @@ fn stop_ends_the_removal_at_once() {
     cluster.server.fail_next(hangs);
     let maps = Source::of::<ConfigMap>();
     let error = remove_finalizers(&cluster.client, &maps, [NAME], &signal).unwrap_err();
-    assert!(error.error.is_stopped() && !error.is_complete, "{error}");
+    assert!(
+        error.error().is_stopped() && error.outcome() == RemovalOutcome::Aborted,
+        "{error}"
+    );
     // The server records the request after the condition of the fault.
     let patched = |all: &[RequestRecord]| all.iter().any(|of| of.verb() == Verb::Patch);
-    assert!(cluster.server.wait_for_requests(patched, LIMIT));
+    cluster.server.wait_for_requests(patched, LIMIT).unwrap();
     assert_eq!(requests(&cluster, Verb::Patch), 1);
     stop.stop();
     let error = remove_finalizers(&cluster.client, &maps, [NAME], &stop).unwrap_err();
-    assert_eq!((error.removed.listed, error.failed), (0, 0));
+    assert_eq!((error.removed().listed, error.failed()), (0, 0));
 }
 
 #[test]
@@ -424,5 +435,5 @@ fn unknown_resource_is_an_error() {
     let cluster = Cluster::new();
     let source = Source::dynamic(GroupVersionResource::new("example.com", "v1", "teams"));
     let error = remove_from(&cluster, &source).unwrap_err();
-    assert!(error.error.is_not_found(), "{error}");
+    assert!(error.error().is_not_found(), "{error}");
 }

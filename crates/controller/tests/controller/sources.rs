@@ -254,7 +254,7 @@ fn children_of_a_type_without_owns_are_an_error() {
 #[test]
 fn controllers_with_one_informer_share_the_index_of_children() {
     let cluster = Cluster::new();
-    let factory = SharedInformerFactory::builder(cluster.client.clone()).build();
+    let factory = SharedInformerFactory::new(cluster.client.clone());
     let a = cluster.create(DEPLOYMENTS, "a");
     cluster.create_child("m", &a);
     let both = ["first", "second"].map(|name| {
@@ -274,7 +274,7 @@ fn controllers_with_one_informer_share_the_index_of_children() {
         assert_eq!(running.controller.status().failing, 0);
         running.end(calls);
     }
-    factory.shutdown();
+    factory.shut_down(None).unwrap();
 }
 
 /// Lasso calls all handlers of the kind again.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use k8s_informer::object::ObjectReference;
+use k8s_informer_controller::events::EventError;
 use k8s_informer_controller::events::EventType::{Normal, Warning};
-use k8s_informer_controller::events::{EventError, ObjectReference};
 use k8s_informer_controller::{Failure, Next};
 use k8s_informer_testing::{Fault, Verb};
 use serde_json::json;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use k8s_informer::object::Key;
 use k8s_informer::time::Clock;
 use k8s_informer_controller::Next;
 use k8s_informer_testing::Verb;
@@ -206,7 +207,7 @@ fn deletion_calls_on_gone() -> TestResult {
     let keys = Arc::clone(&gone);
     let mut test = test_of(move |builder| {
         let keys = Arc::clone(&keys);
-        let on_gone = move |key: &Arc<str>| keys.lock().unwrap().push(key.to_string());
+        let on_gone = move |key: &Key| keys.lock().unwrap().push(key.to_string());
         builder.on_gone(on_gone).by(|_, _| Ok(Next::Done))
     });
     create_team(&test, "a", &[]);

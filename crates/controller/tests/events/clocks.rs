@@ -77,7 +77,7 @@ fn er4_series_end_after_six_minutes_whatever_the_wall_clock() {
         clock.set_ahead_by(after);
         clock.clock.advance(passed);
         recorder.event(&pod("p"), NORMAL, "A", "n").unwrap();
-        assert!(recorder.flush(SOON));
+        recorder.flush(SOON).unwrap();
         assert_eq!(sink.events().len(), events, "{before:?} {after:?}");
     }
 }
@@ -91,7 +91,7 @@ fn events_have_the_current_time_after_a_clock_was_ahead() {
     clock.set_ahead_by(Duration::ZERO);
     recorder.event(&pod("p"), NORMAL, "A", "n").unwrap();
     recorder.event(&pod("p"), NORMAL, "B", "n").unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     let now = second(clock.wall_clock()).as_secs() % 86_400;
     for event in sink.events() {
         let last = event["series"].get("lastObservedTime");
@@ -112,7 +112,7 @@ fn names_are_unique_while_the_clock_stands_still_or_is_set_back() {
             recorder.event(&pod("p"), NORMAL, reason, "n").unwrap();
         }
     }
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     let requests = sink.requests();
     let names: BTreeSet<_> = requests.iter().map(|(_, name)| name).collect();
     assert_eq!((requests.len(), names.len()), (15, 15));

@@ -26,11 +26,11 @@ fn lasting_problem_is_logged_once() {
             .unwrap();
         if name == "c" {
             for pauses in 1..=2 {
-                assert!(clock.until_waits(pauses, SOON));
+                clock.wait_for_waits(pauses, SOON).unwrap();
                 clock.advance(Duration::from_secs(60));
             }
         }
-        assert!(recorder.flush(SOON));
+        recorder.flush(SOON).unwrap();
     }
     log_capture::wait_for(&["recorder lasting", "events are written again"]);
     let lines = log_capture::lines_with(&["recorder lasting", "could not be written"]);
@@ -58,7 +58,7 @@ fn ev1_dropped_events_are_logged_once_a_minute() {
             .unwrap();
         clock.advance(Duration::from_secs(1));
     }
-    recorder.shutdown(Duration::ZERO);
+    recorder.shut_down(Duration::ZERO).unwrap_err();
     let lines = log_capture::lines_with(&["recorder dropping", "dropped"]);
     let numbers: Vec<&str> = lines
         .iter()

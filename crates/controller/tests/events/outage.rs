@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_informer::Error;
-use k8s_informer::error::Status;
+use k8s_informer::error::{ShutdownError, Status, WaitCause};
 use k8s_informer_controller::events::{EventRecorder, EventStats, EventType};
 use k8s_informer_testing::FakeClock;
 use serde_json::json;
@@ -36,7 +36,7 @@ fn er6_counts_are_exact_after_a_hanging_server() {
     assert!(begin.elapsed() < SOON, "the calls blocked");
     assert_eq!(recorder.stats().pending, 3000);
     sink.hang(false);
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     let counts = sink.counts();
     assert_eq!(counts.len(), 50);
     assert!(counts.values().all(|count| *count == 60), "{counts:?}");
@@ -63,7 +63,7 @@ fn ev1_distinct_events_add_up_when_the_queue_is_full() {
         (3000, 1000, 2000)
     );
     sink.hang(false);
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     let stats = recorder.stats();
     assert_eq!((sum(stats), stats.written, stats.pending), (3000, 1000, 0));
     assert_eq!(sink.events().len(), 1000);
@@ -71,7 +71,7 @@ fn ev1_distinct_events_add_up_when_the_queue_is_full() {
     recorder
         .event(&pod("pod-2999"), WARNING, "Failed", "pod-2999")
         .unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     assert_eq!(sink.counts()["pod-2999"], 2);
 }
 
@@ -103,7 +103,7 @@ fn sums_hold_while_callers_and_faults_interfere() {
             });
         }
     });
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     let stats = recorder.stats();
     assert_eq!((stats.recorded, sum(stats), stats.pending), (4000, 4000, 0));
 }
@@ -117,14 +117,20 @@ fn ev15_shutdown_ends_in_time_if_the_server_hangs() {
         recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
     }
     let begin = Instant::now();
-    let report = recorder.shutdown(Duration::from_millis(50));
+    let timeout = Duration::from_millis(50);
+    let result = recorder.shut_down(timeout);
     assert!(
         begin.elapsed() < Duration::from_secs(5),
         "{:?}",
         begin.elapsed()
     );
-    assert!(report.thread_ended && !report.is_complete());
-    assert_eq!((report.stats.pending, sum(report.stats)), (3, 3));
+    let lost = ShutdownError::TimedOut {
+        after: timeout,
+        stuck: vec!["3 events unsent".to_owned()],
+    };
+    assert_eq!(result, Err(lost));
+    let stats = recorder.stats();
+    assert_eq!((stats.pending, sum(stats)), (3, 3));
 }
 
 /// Starts a recorder on a fake clock, whose only waits are pauses.
@@ -141,13 +147,13 @@ fn er6_connection_errors_are_retried_with_back_off() {
     let (sink, clock, recorder) = paused(failures);
     recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
     for number in 1..=20 {
-        assert!(clock.until_waits(number, SOON));
+        clock.wait_for_waits(number, SOON).unwrap();
         // New events do not shorten a pause.
         recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
         assert_eq!(sink.requests().len(), number);
         clock.advance(*clock.waits().last().unwrap());
     }
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     assert_eq!(sink.counts()["n"], 21);
     let waits = clock.waits();
     assert!(waits[0] >= Duration::from_millis(500) && waits[0] <= Duration::from_millis(750));
@@ -162,12 +168,12 @@ fn er6_overload_is_retried_after_the_requested_time() {
     let overload = Error::from_status(serde_json::from_value::<Status>(json).unwrap());
     let (sink, clock, recorder) = paused([Reply::Fail(overload)]);
     recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
-    assert!(clock.until_waits(1, SOON));
+    clock.wait_for_waits(1, SOON).unwrap();
     assert_eq!(clock.waits(), [Duration::from_secs(7)]);
     assert!(recorder.last_error().unwrap().is_too_many_requests());
     clock.advance(Duration::from_secs(7));
     sink.until_requests(2);
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     assert_eq!(sink.counts()["n"], 1);
 }
 
@@ -177,10 +183,10 @@ fn er6_internal_errors_end_after_twelve_tries() {
     let (sink, clock, recorder) = paused(failures);
     recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
     for number in 1..12 {
-        assert!(clock.until_waits(number, SOON));
+        clock.wait_for_waits(number, SOON).unwrap();
         clock.advance(Duration::from_secs(60));
     }
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     assert_eq!((sink.requests().len(), recorder.stats().failed), (12, 1));
 }
 
@@ -190,17 +196,19 @@ fn flush_ends_a_pause_and_restarts_the_back_off() {
     let (sink, clock, recorder) = paused(failures);
     recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
     for number in 1..=7 {
-        assert!(clock.until_waits(number, SOON));
+        clock.wait_for_waits(number, SOON).unwrap();
         clock.advance(Duration::from_secs(60));
     }
-    assert!(clock.until_waits(8, SOON));
+    clock.wait_for_waits(8, SOON).unwrap();
     // The ninth failure is that of the flush.
-    assert!(!recorder.flush(Duration::ZERO));
-    assert!(clock.until_waits(9, SOON));
+    let unwritten = recorder.flush(Duration::ZERO).unwrap_err();
+    assert_eq!(unwritten.cause(), &WaitCause::TimedOut(Duration::ZERO));
+    assert_eq!(unwritten.to_string(), "timed out after 0ns writing 1 event");
+    clock.wait_for_waits(9, SOON).unwrap();
     let waits = clock.waits();
     assert!(waits[7] >= Duration::from_secs(30), "{waits:?}");
     assert!(waits[8] < Duration::from_secs(1), "{waits:?}");
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     assert_eq!(sink.requests().len(), 10);
 }
 
@@ -211,7 +219,7 @@ fn er6_create_in_doubt_is_not_written_twice() {
     let recorder = sink.recorder().build().unwrap();
     recorder.event(&pod("p"), WARNING, "Failed", "n").unwrap();
     sink.until_requests(1);
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     // The server has the event already, so the second create is refused.
     assert_eq!(sink.verbs(), ["create", "create"]);
     assert_eq!((sink.counts()["n"], recorder.stats().written), (1, 1));
@@ -230,7 +238,7 @@ fn er6_create_in_doubt_is_patched_to_its_count() {
     }
     sink.hang(false);
     while sink.counts().get("n") != Some(&10) {
-        assert!(recorder.flush(SOON));
+        recorder.flush(SOON).unwrap();
     }
     let stats = recorder.stats();
     assert_eq!((stats.written + stats.merged, stats.failed), (10, 0));

@@ -1,12 +1,15 @@
-use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use k8s_informer::error::{Error, ShutdownError};
+use k8s_informer::object::ObjectReference;
 use k8s_informer::object::{Compact, GroupVersionKind, PartialObjectMetadata};
-use k8s_informer::{DynamicObject, ObjectMeta, Stopper, impl_object};
-use k8s_informer_controller::events::{EventError, EventType, ObjectReference};
+use k8s_informer::{DynamicObject, ObjectMeta, Stop, Stopper, impl_object};
+use k8s_informer_controller::events::{EventError, EventRecorder, EventSink, EventType};
 use k8s_informer_testing::FakeClock;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::sink::{Reply, SOON, Sink, pod, status};
 
@@ -37,7 +40,7 @@ fn every_form_of_an_object_is_referred_to() {
         .event(&*Arc::new(compact), warning, "Compact", "n")
         .unwrap();
     recorder.event(&partial, warning, "Partial", "n").unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     let events = sink.events();
     assert_eq!(events.len(), 5);
     for event in events {
@@ -66,7 +69,7 @@ fn event_has_all_fields() {
         .annotation("example.com/by", "ops")
         .send()
         .unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     let event = &sink.events()[0];
     let time = event["eventTime"].as_str().unwrap();
     assert_eq!((time.len(), &time[19..20], &time[26..]), (27, ".", "Z"));
@@ -100,7 +103,7 @@ fn name_of_each_event_is_unique_and_valid() {
     recorder
         .event(&pod("Not:valid"), EventType::Normal, "A", "n")
         .unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     let events = sink.events();
     assert_eq!(events.len(), 4);
     let names = events
@@ -122,11 +125,11 @@ fn ev15_shutdown_writes_what_waits() {
     sink.until_requests(1);
     let shutdown = std::thread::spawn({
         let recorder = recorder.clone();
-        move || recorder.shutdown(SOON)
+        move || recorder.shut_down(SOON)
     });
     sink.hang(false);
-    let report = shutdown.join().unwrap();
-    assert!(report.is_complete() && report.thread_ended, "{report:?}");
+    shutdown.join().unwrap().unwrap();
+    assert_eq!(recorder.stats().pending, 0);
     assert_eq!(sink.counts()["n"], 3);
     let error = recorder
         .event(&pod("p"), EventType::Normal, "A", "n")
@@ -136,11 +139,7 @@ fn ev15_shutdown_writes_what_waits() {
         (recorder.stats().recorded, recorder.stats().refused),
         (3, 1)
     );
-    assert_eq!(recorder.shutdown(SOON), {
-        let mut again = report;
-        again.stats.refused = 1;
-        again
-    });
+    assert_eq!(recorder.shut_down(SOON), Ok(()));
 }
 
 #[test]
@@ -170,9 +169,12 @@ fn stop_ends_recorder_without_writing() {
         .unwrap();
     sink.until_requests(1);
     stop.stop();
-    assert!(!recorder.flush(SOON));
-    let report = recorder.shutdown(SOON);
-    assert_eq!((report.stats.pending, report.thread_ended), (2, true));
+    let unwritten = recorder.flush(SOON).unwrap_err();
+    assert!(unwritten.is_stopped());
+    let stuck = vec!["2 events unsent".to_owned()];
+    let lost = ShutdownError::Interrupted { stuck };
+    assert_eq!(recorder.shut_down(SOON), Err(lost));
+    assert_eq!(recorder.stats().pending, 2);
     assert!(
         recorder
             .event(&pod("p"), EventType::Normal, "A", "n")
@@ -191,7 +193,7 @@ fn panic_of_the_sink_counts_as_a_failure() {
     recorder
         .event(&pod("q"), EventType::Normal, "B", "n")
         .unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     let stats = recorder.stats();
     assert_eq!((stats.failed, stats.written), (1, 1));
     let error = recorder.last_error().unwrap().to_string();
@@ -207,14 +209,14 @@ fn refusal_is_counted_and_readable() {
     recorder
         .event(&pod("p"), EventType::Normal, "A", "n")
         .unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     assert_eq!(recorder.stats().failed, 1);
     assert!(recorder.last_error().unwrap().is_forbidden());
     // The next one is a patch of what was never created, and then creates it.
     recorder
         .event(&pod("p"), EventType::Normal, "A", "n")
         .unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     assert_eq!(sink.verbs(), ["create", "patch", "create"]);
     assert_eq!(sink.counts()["n"], 2);
 }
@@ -222,7 +224,43 @@ fn refusal_is_counted_and_readable() {
 #[test]
 fn flush_without_events_returns_at_once() {
     let recorder = Sink::new().recorder().build().unwrap();
-    assert!(recorder.flush(Duration::ZERO));
-    let report = recorder.shutdown(SOON);
-    assert!(report.is_complete() && report.thread_ended);
+    recorder.flush(Duration::ZERO).unwrap();
+    recorder.shut_down(SOON).unwrap();
+}
+
+/// Shuts its recorder down during the first request.
+struct ShutsDown {
+    recorder: Mutex<Option<EventRecorder>>,
+    results: Sender<Result<(), ShutdownError>>,
+}
+
+impl EventSink for ShutsDown {
+    fn create(&self, _: &str, _: &Value, _: &Stop) -> Result<(), Error> {
+        let recorder = self.recorder.lock().unwrap().take().unwrap();
+        self.results.send(recorder.shut_down(None)).unwrap();
+        Ok(())
+    }
+
+    fn patch(&self, _: &str, _: &str, _: &Value, _: &Stop) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[test]
+fn ev15_shutdown_from_the_sink_does_not_wait() {
+    let (results, result) = channel();
+    let sink = Arc::new(ShutsDown {
+        recorder: Mutex::default(),
+        results,
+    });
+    let recorder = EventRecorder::with_sink(sink.clone(), "within").build();
+    let recorder = recorder.unwrap();
+    // The sink has the recorder before the request can begin.
+    *sink.recorder.lock().unwrap() = Some(recorder.clone());
+    recorder
+        .event(&pod("p"), EventType::Normal, "A", "n")
+        .unwrap();
+    let from_within = Err(ShutdownError::FromWithin);
+    assert_eq!(result.recv_timeout(SOON), Ok(from_within));
+    assert_eq!(recorder.shut_down(SOON), Ok(()));
 }

@@ -19,11 +19,11 @@ fn requests_have_the_paths_and_types_of_the_api() {
     recorder
         .event(&pod("p"), EventType::Normal, "A", "n")
         .unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     recorder
         .event(&pod("p"), EventType::Normal, "A", "n")
         .unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     let create = server.request();
     assert!(create.starts_with(&format!("POST {path} ")), "{create}");
     let patch = server.request();
@@ -68,7 +68,8 @@ fn shutdown_ends_a_request_that_hangs() {
         .unwrap();
     server.request();
     let begin = Instant::now();
-    let report = recorder.shutdown(Duration::from_millis(10));
+    let error = recorder.shut_down(Duration::from_millis(10)).unwrap_err();
     assert!(begin.elapsed() < Duration::from_secs(5));
-    assert_eq!((report.thread_ended, report.stats.pending), (true, 1));
+    let expected = "timed out after 10ms; unfinished: 1 event unsent";
+    assert_eq!(error.to_string(), expected);
 }

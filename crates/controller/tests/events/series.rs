@@ -29,7 +29,7 @@ fn er1_each_part_of_the_key_tells_events_apart() {
         .action("A")
         .send()
         .unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     assert_eq!(sink.verbs(), ["create"; 7]);
 }
 
@@ -40,7 +40,7 @@ fn er1_series_keeps_the_first_note() {
     for note in ["one", "two", "one"] {
         recorder.event(&pod("p"), NORMAL, "A", note).unwrap();
     }
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     let counts = sink.counts();
     assert_eq!((counts.len(), counts["one"]), (1, 3));
 }
@@ -74,11 +74,11 @@ fn er2_count_is_written_when_doubled_and_when_due() {
     assert_eq!((sink.counts()["n"], recorder.stats().pending), (8, 1));
     clock.advance(Duration::from_secs(30));
     sink.until_requests(5);
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     assert_eq!((sink.counts()["n"], recorder.stats().pending), (9, 0));
     // A series without new events costs no requests (ER3).
     clock.advance(Duration::from_secs(3600));
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     assert_eq!(sink.requests().len(), 5);
 }
 
@@ -94,7 +94,7 @@ fn er4_series_ends_after_six_minutes() {
     for seconds in [0, 300, 361] {
         clock.advance(Duration::from_secs(seconds));
         recorder.event(&pod("p"), NORMAL, "A", "n").unwrap();
-        assert!(recorder.flush(SOON));
+        recorder.flush(SOON).unwrap();
     }
     let counts: Vec<bool> = sink
         .events()
@@ -109,10 +109,10 @@ fn expired_event_is_created_again_with_its_count() {
     let sink = Sink::new();
     let recorder = sink.recorder().build().unwrap();
     recorder.event(&pod("p"), NORMAL, "A", "n").unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     sink.expire();
     recorder.event(&pod("p"), NORMAL, "A", "n").unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     assert_eq!(sink.verbs(), ["create", "patch", "create"]);
     assert_eq!(sink.counts()["n"], 2);
 }
@@ -136,7 +136,7 @@ fn full_cache_forgets_the_series_unseen_for_longest() {
     let recorder = sink.recorder().cache_size(2).build().unwrap();
     for name in ["p", "q", "p", "r", "p", "q"] {
         recorder.event(&pod(name), NORMAL, "A", "n").unwrap();
-        assert!(recorder.flush(SOON));
+        recorder.flush(SOON).unwrap();
     }
     assert_eq!(
         sink.verbs(),

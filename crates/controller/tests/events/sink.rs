@@ -5,10 +5,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_informer::error::Status;
+use k8s_informer::object::ObjectReference;
 use k8s_informer::{Error, Stop};
-use k8s_informer_controller::events::{
-    EventRecorder, EventRecorderBuilder, EventSink, ObjectReference,
-};
+use k8s_informer_controller::events::{EventRecorder, EventRecorderBuilder, EventSink};
 use serde_json::{Value, json};
 
 /// The time limit for everything that is expected to happen.

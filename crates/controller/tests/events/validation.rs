@@ -1,7 +1,8 @@
 //! What the server would refuse (EV5, EV20).
 
+use k8s_informer::object::ObjectReference;
 use k8s_informer::{Client, Config};
-use k8s_informer_controller::events::{EventError, EventRecorder, EventType, ObjectReference};
+use k8s_informer_controller::events::{EventError, EventRecorder, EventType};
 use k8s_informer_testing::ApiServer;
 
 use super::sink::{SOON, Sink, pod};
@@ -52,7 +53,7 @@ fn ev5_events_that_a_server_refuses_are_errors() {
     assert_eq!(about(|object| object.namespace.clear()), "");
     let stats = recorder.stats();
     assert_eq!((stats.recorded, stats.refused), (3, 6));
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
 }
 
 #[test]
@@ -63,7 +64,7 @@ fn invalid_namespace_counts_as_failed() {
     let mut object = pod("p");
     object.namespace = "../x".to_owned();
     recorder.event(&object, NORMAL, "A", "n").unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     assert_eq!(recorder.stats().failed, 1);
     let error = recorder.last_error().unwrap().to_string();
     assert!(error.contains("namespace"), "{error}");
@@ -75,7 +76,7 @@ fn ev20_long_note_is_cut_at_a_character() {
     let recorder = sink.recorder().build().unwrap();
     let note = format!("x{}", "ü".repeat(1000));
     recorder.event(&pod("p"), NORMAL, "A", note).unwrap();
-    assert!(recorder.flush(SOON));
+    recorder.flush(SOON).unwrap();
     let note = sink.events()[0]["note"].as_str().unwrap().to_owned();
     assert_eq!(note, format!("x{}", "ü".repeat(511)));
 }

@@ -36,7 +36,7 @@ fn lease(version: u32, record: Record) -> Lease {
 
 fn held_by(holder: &str, seconds: i32) -> Record {
     let mut record = Record::default();
-    record.holder = holder.to_owned();
+    record.holder = Some(holder.to_owned());
     record.lease_duration_seconds = seconds;
     record.transitions = 6;
     record
@@ -142,12 +142,13 @@ fn le7_record_is_valid_for_the_time_that_it_states() {
 #[test]
 fn le8_lease_without_a_holder_is_taken_at_once() {
     let mut steps = candidate();
-    let mut record = held_by("", 15);
+    let mut record = held_by("b", 15);
+    record.holder = None;
     record.renew_time = Some(at(0).wall);
     let free = lease(7, record);
     assert_eq!(read(&mut steps, at(0), &free), Event::Continued);
     let (record, version) = update(&mut steps, at(0));
-    assert_eq!((&*record.holder, &*version), ("a", "7"));
+    assert_eq!((record.holder.as_deref(), &*version), (Some("a"), "7"));
     let taken = lease(8, record);
     let event = steps.answer(at(0), at(0), Ok(&taken));
     assert!(matches!(event, Event::Acquired(_)), "{event:?}");

@@ -728,7 +728,7 @@ impl World {
                 // A candidate of another kind takes the Lease, for a full duration.
                 if let Some(lease) = self.lease.take() {
                     let mut record = lease.record;
-                    record.holder = "foreign".to_owned();
+                    record.holder = Some("foreign".to_owned());
                     record.transitions += 1;
                     record.lease_duration_seconds = self.times.lease_duration.as_secs() as i32;
                     self.write(Some(lease.uid), record);
@@ -746,7 +746,7 @@ impl World {
             _ => {
                 if let Some(lease) = self.lease.take() {
                     let mut record = lease.record;
-                    record.holder.clear();
+                    record.holder = None;
                     self.write(Some(lease.uid), record);
                 }
             }

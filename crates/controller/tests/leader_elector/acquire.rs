@@ -11,7 +11,7 @@ use super::{Candidate, LIMIT, SECOND, Steps};
 
 fn held_by(holder: &str, seconds: i32) -> Lease {
     let mut record = Record::default();
-    record.holder = holder.to_owned();
+    record.holder = Some(holder.to_owned());
     record.lease_duration_seconds = seconds;
     record.transitions = 6;
     let mut lease = Lease::default();
@@ -30,7 +30,7 @@ fn first_candidate_creates_the_lease_and_leads() {
     assert_eq!(leading.token().to_string(), "uid-1/0");
     candidate
         .elector
-        .wait_until_leading(None, &Stop::never())
+        .wait_for_leadership(None, &Stop::never())
         .unwrap();
     let verbs: Vec<_> = server
         .requests()
@@ -50,7 +50,7 @@ fn stop_before_leadership_runs_no_work() {
     candidate.stop.stop();
     assert_eq!(candidate.run.join().unwrap().unwrap(), Ended::Stopped(None));
     assert!(candidate.started.try_recv().is_err());
-    assert_eq!(server.record().holder, "other");
+    assert_eq!(server.record().holder.as_deref(), Some("other"));
 }
 
 #[test]
@@ -70,23 +70,23 @@ fn permanent_error_is_readable_and_named_by_waits() {
     let candidate = Candidate::start(&server, &clock, "a");
     server.requests_until(|requests| !requests.is_empty());
     // The error is published before the pause.
-    assert!(clock.until_waits(2, LIMIT));
+    clock.wait_for_waits(2, LIMIT).unwrap();
     assert!(candidate.elector.last_error().unwrap().is_forbidden());
     let stop = Stopper::new();
     let error = candidate
         .elector
-        .wait_until_leading(Duration::ZERO, &stop)
+        .wait_for_leadership(Duration::ZERO, &stop)
         .unwrap_err();
-    assert!(error.is_timeout() && error.last_error().unwrap().is_forbidden());
+    assert!(error.is_timed_out() && error.last_error().unwrap().is_forbidden());
     assert_eq!(
         error.to_string(),
-        "leader election default/test: not the leader after 0ns; last error: status 403 (403 Forbidden)"
+        "timed out after 0ns waiting to lead default/test; last seen: nothing; last error: status 403 (403 Forbidden)"
     );
     stop.stop();
     assert!(
         candidate
             .elector
-            .wait_until_leading(None, &stop)
+            .wait_for_leadership(None, &stop)
             .unwrap_err()
             .is_stopped()
     );
@@ -109,7 +109,7 @@ fn le3_candidate_tries_at_observed_expiry() {
             .retry_period(5 * SECOND)
     });
     // The next poll would be 5 to 11 s later.
-    assert!(clock.until_waits(2, LIMIT));
+    clock.wait_for_waits(2, LIMIT).unwrap();
     assert!(clock.waits().contains(&(3 * SECOND)));
     clock.advance(3 * SECOND);
     let leading = candidate.leading();
@@ -126,12 +126,12 @@ fn le10_observed_lease_is_valid_for_its_own_duration() {
     for polls in 1..=11 {
         server.requests_until(|requests| requests.len() == polls);
         // The candidate has published the response and waits.
-        assert!(clock.until_waits(2 * polls, LIMIT));
+        clock.wait_for_waits(2 * polls, LIMIT).unwrap();
         clock.advance(5 * SECOND);
     }
-    assert_eq!(server.record().holder, "other");
+    assert_eq!(server.record().holder.as_deref(), Some("other"));
     server.requests_until(|requests| requests.len() == 12);
-    assert!(clock.until_waits(24, LIMIT));
+    clock.wait_for_waits(24, LIMIT).unwrap();
     // The expiry comes before the next poll or with it.
     clock.advance(5 * SECOND);
     candidate.leading();
@@ -187,7 +187,7 @@ fn el6_same_identity_starts_a_new_term() {
 #[test]
 fn acquisition_with_a_lost_response_is_repeated() {
     let (server, clock) = (Server::new(), FakeClock::new());
-    server.edit(|lease| *lease = Some(held_by("", 1)));
+    server.edit(|lease| lease.insert(held_by("b", 1)).record.holder = None);
     server.fail_next(Fault::Read(Box::new(server.lease().unwrap())));
     server.fail_next(Fault::LostResponse);
     let candidate = Candidate::start(&server, &clock, "a");
@@ -204,7 +204,7 @@ fn panic_of_the_lock_is_an_error() {
     let (server, clock) = (Server::new(), FakeClock::new());
     server.fail_next(Fault::Panic);
     let candidate = Candidate::start(&server, &clock, "a");
-    assert!(clock.until_waits(2, LIMIT));
+    clock.wait_for_waits(2, LIMIT).unwrap();
     let error = candidate.elector.last_error().unwrap();
     assert_eq!(
         error.to_string(),
@@ -223,7 +223,7 @@ fn le11_new_leaders_are_reported_in_order() {
     let calls = Arc::new(AtomicUsize::new(0));
     let candidate = Candidate::start_with(&server, &clock, "a", |builder| {
         builder.on_new_leader(move |leader| {
-            leaders.send(leader.to_owned()).unwrap();
+            leaders.send(leader.map(str::to_owned)).unwrap();
             // A panic does not end the callbacks.
             assert!(
                 calls.fetch_add(1, Ordering::Relaxed) > 0,
@@ -231,10 +231,13 @@ fn le11_new_leaders_are_reported_in_order() {
             );
         })
     });
-    assert_eq!(reported.recv_timeout(LIMIT).unwrap(), "other");
+    assert_eq!(
+        reported.recv_timeout(LIMIT).unwrap().as_deref(),
+        Some("other")
+    );
     Steps::failed(&server, &clock, 1);
     clock.advance(3 * SECOND);
-    assert_eq!(reported.recv_timeout(LIMIT).unwrap(), "a");
+    assert_eq!(reported.recv_timeout(LIMIT).unwrap().as_deref(), Some("a"));
     candidate.end().unwrap();
     // The candidate's own release is not reported.
     assert!(reported.recv_timeout(LIMIT).is_err());

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use k8s_informer::object::ObjectReference;
 use k8s_informer::stop::DoneSetter;
 use k8s_informer::time::Clock;
 use k8s_informer::{Error, Stop};
-use k8s_informer_controller::events::ObjectReference;
-use k8s_informer_controller::leader_election::{Ended, LeaderElector, Lease, Lock, Record};
+use k8s_informer_controller::leader_election::{
+    Ended, LeaderElectionOptions, LeaderElector, Lease, Lock, Record,
+};
 use k8s_informer_controller::metrics::LeaderElectionMetrics;
 use k8s_informer_testing::FakeClock;
 
@@ -113,7 +115,7 @@ impl LeaderElectionMetrics for BlockingMetrics {
 }
 
 fn give_to_another(server: &Server) {
-    server.edit(|lease| lease.as_mut().unwrap().record.holder = "other".to_owned());
+    server.edit(|lease| lease.as_mut().unwrap().record.holder = Some("other".to_owned()));
 }
 
 #[test]
@@ -129,9 +131,9 @@ fn le4_lock_that_blocks_does_not_delay_the_loss() {
     Steps::after(&server, &clock, 2);
     clock.advance(2 * SECOND);
     gate.wait_for_entry();
-    assert!(clock.until_waits(5, LIMIT));
+    clock.wait_for_waits(5, LIMIT).unwrap();
     clock.advance(SECOND * 99 / 10);
-    assert!(clock.until_waits(6, LIMIT));
+    clock.wait_for_waits(6, LIMIT).unwrap();
     assert!(!leading.stop().is_stopped());
     clock.advance(SECOND / 10);
     assert!(leading.stop().wait_timeout(LIMIT));
@@ -184,10 +186,10 @@ fn le4_late_renewal_ends_the_work_without_the_watchdog() {
     server.fail_always(Fault::Status(500));
     // Only pauses are waits of this clock. The renewals after 2, 4, 6 and 8 s fail.
     for pauses in 1..=4 {
-        assert!(clock.until_waits(pauses, LIMIT));
+        clock.wait_for_waits(pauses, LIMIT).unwrap();
         clock.advance(2 * SECOND);
     }
-    assert!(clock.until_waits(5, LIMIT));
+    clock.wait_for_waits(5, LIMIT).unwrap();
     server.fail_always(None);
     is_late.store(true, Ordering::SeqCst);
     // The next one is sent after 10 s, and its response arrives after 13 s.
@@ -234,7 +236,7 @@ fn le4_metric_that_blocks_does_not_delay_the_loss() {
     server.edit(|_| ());
     clock.advance(2 * SECOND);
     gate.wait_for_entry();
-    assert!(clock.until_waits(6, LIMIT));
+    clock.wait_for_waits(6, LIMIT).unwrap();
     leading.ensure().unwrap();
     clock.advance(12 * SECOND);
     assert!(leading.stop().wait_timeout(LIMIT));
@@ -287,8 +289,8 @@ fn work_of_a_term_that_is_over_never_starts() {
     assert_eq!(candidate.end().unwrap(), Ended::Finished("work done"));
     let holders = server.requests();
     let holders = holders.iter().filter(|request| request.verb == "update");
-    let holders: Vec<_> = holders.map(|request| request.holder.as_str()).collect();
-    assert_eq!(holders, ["", "a", ""]);
+    let holders: Vec<_> = holders.map(|request| request.holder.as_deref()).collect();
+    assert_eq!(holders, [None, Some("a"), None]);
 }
 
 #[test]
@@ -316,7 +318,7 @@ fn panic_of_reference_keeps_result_and_releases() {
     let candidate = Candidate::start_lock(lock, &clock, |builder| builder.recorder(recorder));
     candidate.leading();
     assert_eq!(candidate.end().unwrap(), Ended::Finished("work done"));
-    assert_eq!(server.record().holder, "");
+    assert_eq!(server.record().holder, None);
     assert!(sink.events().is_empty());
 }
 
@@ -325,7 +327,7 @@ fn panic_of_identity_is_an_error_of_build() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let mut lock = HookedLock::new(&server, &clock);
     lock.on_identity = Box::new(|| panic!("no identity today"));
-    let error = LeaderElector::builder(lock).build().unwrap_err();
+    let error = LeaderElector::new(lock, LeaderElectionOptions::new()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "leader election default/test: the lock panicked: no identity today"

@@ -3,7 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use k8s_informer::{Error, Stop};
-use k8s_informer_controller::leader_election::{Ended, LeaderElector, Lease, Lock, Record};
+use k8s_informer_controller::leader_election::{
+    Ended, LeaderElectionOptions, LeaderElector, Lease, Lock, Record,
+};
 use k8s_informer_testing::FakeClock;
 
 use super::lock::{Fault, Server, TestLock};
@@ -54,7 +56,7 @@ fn le25_suspension_invalidates_the_term() {
     let candidate = Candidate::start(&server, &clock, "a");
     let leading = candidate.leading();
     // The watchdog at two requests and at the start of the term, and a pause.
-    assert!(clock.until_waits(4, LIMIT));
+    clock.wait_for_waits(4, LIMIT).unwrap();
     clock.suspend(9 * SECOND);
     leading.ensure().unwrap();
     clock.advance(SECOND);
@@ -63,7 +65,7 @@ fn le25_suspension_invalidates_the_term() {
     let waits = clock.waits().len();
     clock.advance(SECOND);
     // The watchdog at the request, and the next pause.
-    assert!(clock.until_waits(waits + 2, LIMIT));
+    clock.wait_for_waits(waits + 2, LIMIT).unwrap();
     leading.ensure().unwrap();
     candidate.end().unwrap();
 }
@@ -156,7 +158,7 @@ fn lock_that_reads_its_elector_does_not_block_ensure() {
         lock: TestLock::new(&Server::new(), &FakeClock::new(), "a"),
         elector: Arc::clone(&elector),
     };
-    let built = LeaderElector::builder(lock).build().unwrap();
+    let built = LeaderElector::new(lock, LeaderElectionOptions::new()).unwrap();
     let Ended::Finished(leading) = built.run(|leading| leading, &Stop::never()).unwrap() else {
         panic!("the work has ended first");
     };

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::Stop;
 use k8s_informer::error::{Error, Status};
+use k8s_informer::object::ObjectReference;
 use k8s_informer::stop::DoneSetter;
 use k8s_informer::time::Clock;
-use k8s_informer_controller::events::ObjectReference;
 use k8s_informer_controller::leader_election::{Lease, Lock, Record};
 use k8s_informer_testing::FakeClock;
 use parking_lot::{Condvar, Mutex};
@@ -35,7 +35,7 @@ pub(super) enum Fault {
 pub(super) struct Arrived {
     pub(super) by: String,
     pub(super) verb: &'static str,
-    pub(super) holder: String,
+    pub(super) holder: Option<String>,
     pub(super) at: Duration,
 }
 
@@ -186,9 +186,7 @@ impl TestLock {
             state.requests.push(Arrived {
                 by: self.identity.clone(),
                 verb,
-                holder: sent
-                    .map(|(record, _)| record.holder.clone())
-                    .unwrap_or_default(),
+                holder: sent.and_then(|(record, _)| record.holder.clone()),
                 at: self.clock.now() - self.start,
             });
             let fault = state.faults.pop_front().or_else(|| state.always.clone());
@@ -256,11 +254,11 @@ impl Lock for TestLock {
                 state.watchers.push(changed.clone());
                 self.server.changed.notify_all();
             }
-            if changed.wait_or_stop(stop)
+            if changed.wait_or_stop(None, stop).is_ok()
                 && self
                     .server
                     .lease()
-                    .is_none_or(|lease| lease.record.holder.is_empty())
+                    .is_none_or(|lease| lease.record.holder.is_none())
             {
                 on_free();
             }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use k8s_informer::Stopper;
 use k8s_informer_controller::leader_election::{
-    Ended, LeaderElectionError, LeaderElector, LeaderElectorBuilder, Leading, Lock,
+    Ended, LeaderElectionError, LeaderElectionOptions, LeaderElector, Leading, Lock,
 };
 use k8s_informer_testing::FakeClock;
 
@@ -61,10 +61,9 @@ impl<'a> Steps<'a> {
 
     fn settle(&self) {
         self.server.requests_until(|all| all.len() >= self.requests);
-        assert!(
-            self.clock
-                .until_waits(self.requests + self.pauses + self.watches, LIMIT)
-        );
+        self.clock
+            .wait_for_waits(self.requests + self.pauses + self.watches, LIMIT)
+            .unwrap();
     }
 
     /// Advances to the next attempt, which takes this number of requests, and to the pause after
@@ -89,14 +88,14 @@ struct Candidate {
 
 impl Candidate {
     fn start(server: &Arc<Server>, clock: &FakeClock, identity: &str) -> Self {
-        Self::start_with(server, clock, identity, |builder| builder)
+        Self::start_with(server, clock, identity, |options| options)
     }
 
     fn start_with(
         server: &Arc<Server>,
         clock: &FakeClock,
         identity: &str,
-        options: impl FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder,
+        options: impl FnOnce(LeaderElectionOptions) -> LeaderElectionOptions,
     ) -> Self {
         Self::start_lock(TestLock::new(server, clock, identity), clock, options)
     }
@@ -104,10 +103,10 @@ impl Candidate {
     fn start_lock(
         lock: impl Lock,
         clock: &FakeClock,
-        options: impl FnOnce(LeaderElectorBuilder) -> LeaderElectorBuilder,
+        options: impl FnOnce(LeaderElectionOptions) -> LeaderElectionOptions,
     ) -> Self {
-        let builder = LeaderElector::builder(lock).clock(Arc::new(clock.clone()));
-        let elector = options(builder).build().unwrap();
+        let options = options(LeaderElectionOptions::new().clock(Arc::new(clock.clone())));
+        let elector = LeaderElector::new(lock, options).unwrap();
         let stop = Stopper::new();
         let (leads, started) = bounded(1);
         let (finish, finished) = bounded::<()>(1);

@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use k8s_informer::{Client, Config, Stop, Stopper};
-use k8s_informer_controller::leader_election::{LeaderElector, Lease, LeaseLock, Lock, Record};
+use k8s_informer_controller::leader_election::{
+    LeaderElectionOptions, LeaderElector, Lease, LeaseLock, Lock, Record,
+};
 use k8s_informer_testing::{ApiServer, FakeClock};
 use serde_json::{Value, json};
 
@@ -50,24 +52,24 @@ fn le1_times_that_cannot_work_are_rejected() {
         ),
     ] {
         let lock = TestLock::new(&Server::new(), &FakeClock::new(), "a");
-        let builder = LeaderElector::builder(lock)
+        let options = LeaderElectionOptions::new()
             .lease_duration(ms(lease))
             .renew_deadline(ms(renew))
             .retry_period(ms(retry));
-        let error = builder.build().unwrap_err();
+        let error = LeaderElector::new(lock, options).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("leader election default/test: {problem}")
         );
     }
     let lock = TestLock::new(&Server::new(), &FakeClock::new(), "a");
-    let builder = LeaderElector::builder(lock)
+    let options = LeaderElectionOptions::new()
         .lease_duration(ms(13_000))
         .renew_deadline(ms(10_999))
         .retry_period(ms(2_000));
-    assert!(builder.build().is_ok());
+    assert!(LeaderElector::new(lock, options).is_ok());
     let lock = TestLock::new(&Server::new(), &FakeClock::new(), "");
-    let error = LeaderElector::builder(lock).build().unwrap_err();
+    let error = LeaderElector::new(lock, LeaderElectionOptions::new()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "leader election default/test: the identity of the lock is empty"

@@ -14,11 +14,11 @@ fn release_empties_the_lease_and_keeps_the_transitions() {
         let record = server.record();
         assert_eq!(
             (
-                record.holder.as_str(),
+                record.holder.as_deref(),
                 record.lease_duration_seconds,
                 record.transitions
             ),
-            ("", 1, transitions)
+            (None, 1, transitions)
         );
     }
 }
@@ -29,7 +29,7 @@ fn lease_is_kept_without_release() {
     let candidate = Candidate::start_with(&server, &clock, "a", |builder| builder.release(false));
     candidate.leading();
     candidate.end().unwrap();
-    assert_eq!(server.record().holder, "a");
+    assert_eq!(server.record().holder.as_deref(), Some("a"));
 }
 
 #[test]
@@ -38,10 +38,10 @@ fn le13_release_leaves_the_lease_of_another_holder() {
     let candidate = Candidate::start(&server, &clock, "a");
     let leading = candidate.leading();
     // The candidate has not seen the other holder when its work ends.
-    server.edit(|lease| lease.as_mut().unwrap().record.holder = "other".to_owned());
+    server.edit(|lease| lease.as_mut().unwrap().record.holder = Some("other".to_owned()));
     assert!(!leading.stop().is_stopped());
     assert_eq!(candidate.end().unwrap(), Ended::Finished("work done"));
-    assert_eq!(server.record().holder, "other");
+    assert_eq!(server.record().holder.as_deref(), Some("other"));
     assert_eq!(server.requests().last().unwrap().verb, "get");
 }
 
@@ -52,7 +52,7 @@ fn le13_release_leaves_another_term_of_the_same_identity() {
     candidate.leading();
     server.edit(|lease| lease.as_mut().unwrap().record.transitions += 1);
     candidate.end().unwrap();
-    assert_eq!(server.record().holder, "a");
+    assert_eq!(server.record().holder.as_deref(), Some("a"));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn le12_release_is_tried_three_times() {
     server.fail_next(Fault::Status(500));
     server.fail_next(Fault::Status(500));
     candidate.end().unwrap();
-    assert_eq!(server.record().holder, "");
+    assert_eq!(server.record().holder, None);
 
     let candidate = Candidate::start(&server, &clock, "b");
     candidate.leading();
@@ -84,7 +84,7 @@ fn le12_hanging_release_ends_after_the_renew_deadline() {
     candidate.finish.send(()).unwrap();
     for request in 1..=2 {
         server.requests_until(|requests| requests.len() == before + request);
-        assert!(clock.until_waits(4 + request, LIMIT));
+        clock.wait_for_waits(4 + request, LIMIT).unwrap();
         clock.advance(5 * SECOND);
     }
     assert_eq!(
@@ -104,11 +104,11 @@ fn le12_wall_clock_does_not_end_the_release() {
     server.fail_next(Fault::Hang);
     candidate.finish.send(()).unwrap();
     server.requests_until(|requests| requests.len() == 3);
-    assert!(clock.until_waits(5, LIMIT));
+    clock.wait_for_waits(5, LIMIT).unwrap();
     clock.suspend(60 * SECOND);
     clock.advance(5 * SECOND);
     candidate.run.join().unwrap().unwrap();
-    assert_eq!(server.record().holder, "");
+    assert_eq!(server.record().holder, None);
 }
 
 #[test]
@@ -124,19 +124,21 @@ fn le20_work_is_stopped_before_the_release() {
         assert!(!leading.stop().is_stopped());
         clock.advance(advance * SECOND);
         server.requests_until(|all| all.len() == requests + begun);
-        assert!(clock.until_waits(waits + begun + watched, LIMIT));
+        clock
+            .wait_for_waits(waits + begun + watched, LIMIT)
+            .unwrap();
     }
     assert!(leading.stop().wait_timeout(LIMIT));
     // All requests so far are renewals: no release has begun.
     let all = server.requests();
     assert!(
         all.iter()
-            .all(|request| request.verb == "get" || request.holder == "a")
+            .all(|request| request.verb == "get" || request.holder.as_deref() == Some("a"))
     );
     candidate.finish.send(()).unwrap();
     for begun in 4..=5 {
         server.requests_until(|all| all.len() == requests + begun);
-        assert!(clock.until_waits(waits + begun + 1, LIMIT));
+        clock.wait_for_waits(waits + begun + 1, LIMIT).unwrap();
         clock.advance(5 * SECOND);
     }
     assert_eq!(

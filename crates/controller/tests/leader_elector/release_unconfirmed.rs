@@ -24,7 +24,7 @@ fn unanswered_create_is_released_on_a_stop() {
     let candidate = Candidate::start(&server, &clock, "a");
     server.requests_until(|all| all.len() == 2);
     assert_eq!(stop(&server, candidate), ["get", "update"]);
-    assert_eq!(server.record().holder, "");
+    assert_eq!(server.record().holder, None);
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn unanswered_update_is_released_on_a_stop() {
     let candidate = Candidate::start(&server, &clock, "a");
     server.requests_until(|all| all.len() == 2);
     assert_eq!(stop(&server, candidate), ["get", "update"]);
-    assert_eq!(server.record().holder, "");
+    assert_eq!(server.record().holder, None);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn acquisition_with_a_lost_response_is_released_on_a_stop() {
     let candidate = Candidate::start(&server, &clock, "a");
     Steps::failed(&server, &clock, 2);
     assert_eq!(stop(&server, candidate), ["get", "update"]);
-    assert_eq!(server.record().holder, "");
+    assert_eq!(server.record().holder, None);
 }
 
 #[test]
@@ -57,11 +57,11 @@ fn timed_out_acquisition_is_released_on_a_stop() {
     server.fail_next(Fault::Unanswered);
     let candidate = Candidate::start(&server, &clock, "a");
     server.requests_until(|all| all.len() == 2);
-    assert!(clock.until_waits(2, LIMIT));
+    clock.wait_for_waits(2, LIMIT).unwrap();
     clock.advance(5 * SECOND);
     Steps::failed(&server, &clock, 2);
     assert_eq!(stop(&server, candidate), ["get", "update"]);
-    assert_eq!(server.record().holder, "");
+    assert_eq!(server.record().holder, None);
 }
 
 #[test]
@@ -77,23 +77,23 @@ fn earlier_lost_acquisition_is_released_on_a_stop() {
     clock.advance(5 * SECOND);
     server.requests_until(|all| all.len() == 4);
     assert_eq!(stop(&server, candidate), ["get", "update"]);
-    assert_eq!(server.record().holder, "");
+    assert_eq!(server.record().holder, None);
 }
 
 #[test]
 fn write_that_was_not_carried_out_releases_nothing() {
-    for holder in ["", "a", "other"] {
+    for holder in [None, Some("a"), Some("other")] {
         let (server, clock) = (Server::new(), FakeClock::new());
         server.edit(|lease| {
             let lease = lease.insert(Lease::default());
-            lease.record.holder = holder.to_owned();
+            lease.record.holder = holder.map(str::to_owned);
         });
         server.fail_next(Fault::Read(Box::new(server.lease().unwrap())));
         server.fail_next(Fault::Hang);
         let candidate = Candidate::start(&server, &clock, "a");
         server.requests_until(|all| all.len() == 2);
         assert_eq!(stop(&server, candidate), ["get"]);
-        assert_eq!(server.record().holder, holder);
+        assert_eq!(server.record().holder.as_deref(), holder);
     }
 }
 
@@ -106,12 +106,12 @@ fn stop_sends_nothing_if_another_candidate_leads() {
     Steps::failed(&server, &clock, 2);
     server.edit(|lease| {
         let lease = lease.insert(Lease::default());
-        lease.record.holder = "other".to_owned();
+        lease.record.holder = Some("other".to_owned());
         lease.record.lease_duration_seconds = 15;
     });
     clock.advance(5 * SECOND);
     server.requests_until(|all| all.len() == 3);
-    assert!(clock.until_waits(5, LIMIT));
+    clock.wait_for_waits(5, LIMIT).unwrap();
     assert!(stop(&server, candidate).is_empty());
 }
 
@@ -123,7 +123,7 @@ fn unanswered_acquisition_is_kept_without_release() {
     let candidate = Candidate::start_with(&server, &clock, "a", |builder| builder.release(false));
     server.requests_until(|all| all.len() == 2);
     assert!(stop(&server, candidate).is_empty());
-    assert_eq!(server.record().holder, "a");
+    assert_eq!(server.record().holder.as_deref(), Some("a"));
 }
 
 #[test]
@@ -133,11 +133,11 @@ fn hanging_release_of_unanswered_write_ends_after_1_second() {
     server.fail_next(Fault::Unanswered);
     let candidate = Candidate::start(&server, &clock, "a");
     server.requests_until(|all| all.len() == 2);
-    assert!(clock.until_waits(2, LIMIT));
+    clock.wait_for_waits(2, LIMIT).unwrap();
     server.fail_always(Fault::Hang);
     candidate.stop.stop();
     server.requests_until(|all| all.len() == 3);
-    assert!(clock.until_waits(3, LIMIT));
+    clock.wait_for_waits(3, LIMIT).unwrap();
     clock.advance(SECOND);
     assert_eq!(candidate.run.join().unwrap().unwrap(), Ended::Stopped(None));
     assert_eq!(server.requests().len(), 3);

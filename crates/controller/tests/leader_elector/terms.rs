@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_informer::Stop;
-use k8s_informer_controller::leader_election::{Ended, LeaderElector};
+use k8s_informer_controller::leader_election::{Ended, LeaderElectionOptions, LeaderElector};
 use k8s_informer_controller::metrics::LeaderElectionMetrics;
 use k8s_informer_testing::FakeClock;
 use parking_lot::Mutex;
@@ -30,7 +30,7 @@ fn le5_renewal_needs_one_request_and_keeps_the_term() {
     assert_eq!(first.acquire_time, first.renew_time);
     // The release is the read and the write at the end.
     let last = server.record();
-    assert_eq!((last.holder.as_str(), last.transitions), ("", 0));
+    assert_eq!((last.holder.as_deref(), last.transitions), (None, 0));
 }
 
 #[test]
@@ -88,11 +88,11 @@ fn lost_lease_is_renewed_until_the_work_has_ended() {
     steps.renew(1);
     steps.renew(1);
     let renewed = server.record();
-    assert!(renewed.holder == "a" && renewed.renew_time > before);
+    assert!(renewed.holder.as_deref() == Some("a") && renewed.renew_time > before);
     // It protects the work that is still being joined, but the term stays lost.
     assert!(leading.ensure().unwrap_err().is_term_ended());
     assert_eq!(candidate.end().unwrap(), Ended::Lost("work done"));
-    assert_eq!(server.record().holder, "");
+    assert_eq!(server.record().holder, None);
 }
 
 #[test]
@@ -103,14 +103,14 @@ fn le19_other_holder_ends_the_term_at_once() {
     Steps::after(&server, &clock, 2);
     server.edit(|lease| {
         let record = &mut lease.as_mut().unwrap().record;
-        record.holder = "other".to_owned();
+        record.holder = Some("other".to_owned());
         record.transitions += 1;
     });
     clock.advance(2 * SECOND);
     assert!(leading.stop().wait_timeout(LIMIT));
     assert!(leading.ensure().unwrap_err().is_term_ended());
     assert_eq!(candidate.end().unwrap(), Ended::Lost("work done"));
-    assert_eq!(server.record().holder, "other");
+    assert_eq!(server.record().holder.as_deref(), Some("other"));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn le19_same_identity_in_another_term_ends_the_term() {
     clock.advance(2 * SECOND);
     assert!(leading.stop().wait_timeout(LIMIT));
     assert_eq!(candidate.end().unwrap(), Ended::Lost("work done"));
-    assert_eq!(server.record().holder, "a");
+    assert_eq!(server.record().holder.as_deref(), Some("a"));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn le19_emptied_or_deleted_lease_ends_the_term() {
         Steps::after(&server, &clock, 2);
         server.edit(|lease| match deleted {
             true => *lease = None,
-            false => lease.as_mut().unwrap().record.holder.clear(),
+            false => lease.as_mut().unwrap().record.holder = None,
         });
         clock.advance(2 * SECOND);
         assert!(leading.stop().wait_timeout(LIMIT));
@@ -149,7 +149,7 @@ fn read_older_than_own_write_is_ignored() {
     let candidate = Candidate::start(&server, &clock, "a");
     let leading = candidate.leading();
     let mut stale = server.lease().unwrap();
-    stale.record.holder = "other".to_owned();
+    stale.record.holder = Some("other".to_owned());
     let mut steps = Steps::after(&server, &clock, 2);
     steps.renew(1);
     steps.renew(1);
@@ -177,9 +177,9 @@ fn le2_lease_is_released_after_the_work_is_joined() {
     // Renewing goes on, so the guard still passes.
     (0..8).for_each(|_| steps.renew(1));
     leading.ensure().unwrap();
-    assert_eq!(server.record().holder, "a");
+    assert_eq!(server.record().holder.as_deref(), Some("a"));
     assert_eq!(candidate.end().unwrap(), Ended::Stopped(Some("work done")));
-    assert_eq!(server.record().holder, "");
+    assert_eq!(server.record().holder, None);
     assert!(leading.ensure().unwrap_err().is_term_ended());
 }
 
@@ -219,22 +219,23 @@ fn end_of_the_work_ends_a_hanging_renewal() {
     clock.advance(2 * SECOND);
     server.requests_until(|requests| requests.len() == 3);
     assert_eq!(candidate.end().unwrap(), Ended::Finished("work done"));
-    assert_eq!(server.record().holder, "");
+    assert_eq!(server.record().holder, None);
 }
 
 #[test]
 fn panic_of_the_work_releases_and_continues() {
     let (server, clock) = (Server::new(), FakeClock::new());
     let lock = TestLock::new(&server, &clock, "a");
-    let elector = LeaderElector::builder(lock)
-        .clock(Arc::new(clock.clone()))
-        .build()
-        .unwrap();
+    let elector = LeaderElector::new(
+        lock,
+        LeaderElectionOptions::new().clock(Arc::new(clock.clone())),
+    )
+    .unwrap();
     let run =
         std::panic::AssertUnwindSafe(|| elector.run(|_| panic!("by the test"), &Stop::never()));
     let panic = std::panic::catch_unwind(run).map(drop).unwrap_err();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"by the test"));
-    assert_eq!(server.record().holder, "");
+    assert_eq!(server.record().holder, None);
     // It can run again.
     assert_eq!(
         elector.run(|_| 7, &Stop::never()).unwrap(),
@@ -280,7 +281,7 @@ fn le2_work_that_ignores_its_stop_is_reported() {
          stop; exit the process"
     );
     // The Lease is not released: it expires.
-    assert_eq!(server.record().holder, "a");
+    assert_eq!(server.record().holder.as_deref(), Some("a"));
     assert!(leading.ensure().unwrap_err().is_term_ended());
     assert!(candidate.elector.health(SECOND).unwrap_err().is_stuck());
     assert!(candidate.elector.run(|_| (), &Stop::never()).is_err());
@@ -330,7 +331,7 @@ fn le21_events_report_begin_and_end_of_a_term() {
         builder.recorder(recorder.clone())
     });
     candidate.leading();
-    assert!(recorder.flush(LIMIT));
+    recorder.flush(LIMIT).unwrap();
     let notes = || -> Vec<_> {
         let events = sink.events();
         let mut notes: Vec<_> = events
@@ -348,6 +349,6 @@ fn le21_events_report_begin_and_end_of_a_term() {
         (&"Lease".into(), &"uid-1".into())
     );
     candidate.end().unwrap();
-    assert!(recorder.flush(LIMIT));
+    recorder.flush(LIMIT).unwrap();
     assert_eq!(notes(), ["a became leader", "a stopped leading"]);
 }

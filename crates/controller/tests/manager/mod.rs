@@ -11,13 +11,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use k8s_informer::client::api::DeleteOptions;
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::informer::{InformerScope, Source};
 use k8s_informer::object::GroupVersionResource;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::selector::Selector;
 use k8s_informer::time::Backoff;
 use k8s_informer::{Client, Config, DynamicObject, Object, SharedInformerFactory, Stop, Stopper};
-use k8s_informer_controller::{ControllerError, Failure, Manager, Next};
+use k8s_informer_controller::leader_election::LeaderElectionOptions;
+use k8s_informer_controller::{ControllerError, ControllerErrorKind, Failure, Manager, Next};
 use k8s_informer_testing::{ApiServer, Fault, RequestRecord, Verb};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Value, json};
@@ -136,7 +138,7 @@ fn manager_with_an_old_name_or_after_the_start_is_rejected() {
     running.end().unwrap();
     let error = manager.run(&Stop::never()).unwrap_err();
     assert!(
-        matches!(error, ControllerError::AlreadyRan { .. }),
+        matches!(error.kind(), ControllerErrorKind::AlreadyRan),
         "{error}"
     );
 }
@@ -156,7 +158,8 @@ fn grace_period_longer_than_that_of_the_election_is_rejected() {
         "controller \"maps\": a stop can take 240s, but the leader election gives up before";
     assert!(error.starts_with(expected), "{error}");
     let with_grace = |grace: Duration| {
-        let manager = manager().configure_leader_election(move |of| of.grace_period(grace));
+        let options = LeaderElectionOptions::new().grace_period(grace);
+        let manager = manager().leader_election_options(options);
         build(&manager.build().unwrap())
     };
     with_grace(minutes(4)).unwrap_err();
@@ -260,8 +263,9 @@ fn get_stuck(manager: &Manager) -> (Receiver<()>, Stopper) {
 
 #[track_caller]
 fn assert_stuck(result: Result<(), ControllerError>) {
-    let Err(ControllerError::Stuck { keys, .. }) = &result else {
-        panic!("{result:?}")
+    let error = result.unwrap_err();
+    let ControllerErrorKind::Stuck { keys, .. } = error.kind() else {
+        panic!("{error}")
     };
     assert_eq!(keys, &["default/a"]);
 }
@@ -324,7 +328,7 @@ fn lost_leadership_ends_calls_and_is_an_error() {
     );
     let error = running.thread.join().unwrap().unwrap_err();
     assert!(
-        matches!(error, ControllerError::LeadershipLost { .. }),
+        matches!(error.kind(), ControllerErrorKind::LeadershipLost { .. }),
         "{error}"
     );
 }
@@ -333,7 +337,7 @@ fn lost_leadership_ends_calls_and_is_an_error() {
 fn failed_sync_of_one_controller_ends_the_manager() {
     let server = ApiServer::start().unwrap();
     server.fail_next(Fault::status(403).resource("secrets").always());
-    let factory = SharedInformerFactory::builder(client(&server)).build();
+    let factory = SharedInformerFactory::new(client(&server));
     let secrets = factory.informer::<Secret>();
     factory.start(&Stop::never()).unwrap();
     until("the list is refused", || {
@@ -527,7 +531,7 @@ fn address_in_use_is_an_error_of_the_build() {
         .unwrap_err();
     let message = error.to_string();
     assert!(
-        message.starts_with(&format!("can't serve HTTP on {address:?}: ")),
+        message.starts_with(&format!("manager: can't serve HTTP on {address:?}: ")),
         "{message}"
     );
 }
@@ -616,13 +620,13 @@ fn optional_kind_that_cannot_be_listed_is_reported() {
     server.fail_next(Fault::status(500).resource("gears").always());
     let manager = |identity: &str| {
         let pause = Duration::from_millis(100);
-        let backoff = Backoff::new(pause, 1.0, pause, 0.0);
-        let options = ReflectorOptions::default().with(|options| options.backoff = backoff);
+        let backoff = Backoff::new(pause);
+        let options = ReflectorOptions::new().backoff(backoff);
         let manager = Manager::builder(client(&server))
             .leader_election("default", "team")
             .identity(identity)
             .health(":0")
-            .configure_informers(|factory| factory.reflector_options(options))
+            .informers(FactoryOptions::new().reflector(options))
             .build()
             .unwrap();
         let gears = GroupVersionResource::new("broken.example.com", "v1", "gears");
@@ -639,7 +643,7 @@ fn optional_kind_that_cannot_be_listed_is_reported() {
     };
     let (leader, seen) = manager("one");
     let elector = leader.manager.elector().unwrap();
-    elector.wait_until_leading(PATIENCE, &leader.stop).unwrap();
+    elector.wait_for_leadership(PATIENCE, &leader.stop).unwrap();
     let (standby, _none) = manager("other");
     let address = |running: &Running| running.manager.health_address().unwrap();
     let standby_is_ready = || get(address(&standby), "/readyz").starts_with("HTTP/1.1 200");
@@ -691,7 +695,7 @@ fn controllers_share_the_informer_of_an_optional_kind() {
     for seen in &seen {
         assert_eq!(seen.recv_timeout(PATIENCE).unwrap(), Some(0));
     }
-    assert!(server.wait_for_watches(2, PATIENCE));
+    server.wait_for_watches(2, PATIENCE).unwrap();
     let watches_widgets = |request: &RequestRecord| {
         request.verb() == Verb::Watch && request.resource() == Some("widgets")
     };

@@ -9,6 +9,7 @@ use k8s_informer::object::{Key, Scope, meta_namespace_key};
 use k8s_informer::reflector::Shard;
 use k8s_informer::time::Clock;
 use k8s_informer::{Resource, SharedIndexInformer};
+use k8s_informer_controller::leader_election::LeaderElectionOptions;
 use k8s_informer_controller::{Context, Controller, ControllerBuilder, ManagerBuilder, ShardBy};
 use k8s_informer_testing::FakeClock;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -63,15 +64,15 @@ impl Replica {
         ) -> Result<Controller<ConfigMap>, ControllerError>,
     ) -> Self {
         let clock = FakeClock::new();
-        let of = Arc::new(clock.clone());
         let manager = builder(server, identity, division)
-            .configure_leader_election(move |elector| {
-                let elector = elector.clock(of).release(identity != "killed");
-                elector
+            .leader_election_options(
+                LeaderElectionOptions::new()
+                    .clock(Arc::new(clock.clone()))
+                    .release(identity != "killed")
                     .lease_duration(LEASE_DURATION)
                     .renew_deadline(40 * SECOND)
-                    .retry_period(SECOND)
-            })
+                    .retry_period(SECOND),
+            )
             .health(":0")
             .build()
             .unwrap();
@@ -341,7 +342,7 @@ fn each_namespace_is_with_one_replica_and_a_spare_waits() {
         assert_eq!(holder(server, &lease), "first");
         let label = &server.get(&format!("{LEASES}/{lease}")).unwrap()["metadata"]["labels"];
         assert_eq!(label, &json!({"k8s-informer/shards-of": "team"}));
-        assert!(server.wait_for_watches(6, PATIENCE));
+        server.wait_for_watches(6, PATIENCE).unwrap();
 
         server.clear_requests();
         let spare = start("spare");
@@ -577,7 +578,7 @@ fn earlier_of_two_divisions_at_work_ends() {
         old.observe();
         let error = old.end_of_term();
         assert!(
-            matches!(error, ControllerError::LeadershipLost { .. }),
+            matches!(error.kind(), ControllerErrorKind::LeadershipLost { .. }),
             "{error}"
         );
         new.observe();
@@ -608,7 +609,7 @@ fn later_division_ends_if_the_earlier_one_does_not() {
     replica.observe();
     let error = replica.end_of_term();
     assert!(
-        matches!(error, ControllerError::LeadershipLost { .. }),
+        matches!(error.kind(), ControllerErrorKind::LeadershipLost { .. }),
         "{error}"
     );
     assert_eq!(holder(&server, "team-0-of-1-by-uid"), "");
@@ -708,11 +709,12 @@ fn race() {
     let (sender, calls) = mpsc::channel();
     let managers = [(1, "a"), (2, "b"), (2, "c")].map(|(count, identity)| {
         let manager = builder(&server, identity, (count, ShardBy::Uid));
-        let manager = manager.configure_leader_election(|elector| {
-            let elector = elector.lease_duration(4 * SECOND);
-            let elector = elector.renew_deadline(2 * SECOND);
-            elector.retry_period(SECOND)
-        });
+        let manager = manager.leader_election_options(
+            LeaderElectionOptions::new()
+                .lease_duration(4 * SECOND)
+                .renew_deadline(2 * SECOND)
+                .retry_period(SECOND),
+        );
         let (manager, sender) = (manager.build().unwrap(), sender.clone());
         let maps = manager.reconcile::<ConfigMap>("maps").by(move |cx, map| {
             sender.send((true, map.uid().to_owned()))?;
@@ -840,7 +842,7 @@ fn lost_lease_of_a_shard_ends_the_manager() {
     replica.clock.advance(SECOND);
     let error = replica.running.thread.join().unwrap().unwrap_err();
     assert!(
-        matches!(error, ControllerError::LeadershipLost { .. }),
+        matches!(error.kind(), ControllerErrorKind::LeadershipLost { .. }),
         "{error}"
     );
     assert_eq!(holder(&server, "team-0-of-1-by-namespace"), "other");

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc;
 
+use k8s_informer::informer::FactoryOptions;
 use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer_controller::{Manager, Next};
 use k8s_informer_testing::{ApiServer, Fault, RequestRecord, Verb};
@@ -34,7 +35,7 @@ fn cr9_source_that_cannot_be_read_holds_up_only_its_controllers() {
             .manager
             .elector()
             .unwrap()
-            .wait_until_leading(PATIENCE, &first.stop)
+            .wait_for_leadership(PATIENCE, &first.stop)
             .is_ok()
     );
 
@@ -92,9 +93,9 @@ fn cr9_source_that_cannot_be_read_holds_up_only_its_controllers() {
 #[test]
 fn stop_ends_the_wait_for_current_caches() {
     let server = ApiServer::start().unwrap();
-    let options = ReflectorOptions::default().with(|options| options.watch_list = false);
+    let options = ReflectorOptions::new().watch_list(false);
     let manager = Manager::builder(client(&server))
-        .configure_informers(|factory| factory.reflector_options(options))
+        .informers(FactoryOptions::new().reflector(options))
         .build()
         .unwrap();
     let _names = send_names(&manager);
@@ -112,9 +113,9 @@ fn start_without_election_reads_only_what_the_first_list_does_not_prove() {
     for watch_list in [true, false] {
         let server = ApiServer::start().unwrap();
         create_map(&server, "a");
-        let options = ReflectorOptions::default().with(|options| options.watch_list = watch_list);
+        let options = ReflectorOptions::new().watch_list(watch_list);
         let manager = Manager::builder(client(&server))
-            .configure_informers(|factory| factory.reflector_options(options))
+            .informers(FactoryOptions::new().reflector(options))
             .build()
             .unwrap();
         let names = send_names(&manager);

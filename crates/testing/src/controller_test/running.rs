@@ -75,7 +75,8 @@ impl<T: Object + DeserializeOwned> Running<T> {
             }
         }
         let result = thread.join();
-        self.factory.shutdown();
+        // Without a timeout, the only error is a call from within a callback, which this is not.
+        let _ = self.factory.shut_down(None);
         // The panic hook has already reported a panic.
         result.unwrap_or(Ok(()))
     }

@@ -81,7 +81,7 @@ fn reset_before_or_within_response_is_client_error() {
         assert_eq!(end, Some(ErrorKind::ConnectionReset));
         // The operating system of the client may drop data that the client has not read yet.
         assert!(body.len() < 20, "{body}");
-        assert!(server.wait_for_connections(0, TIMEOUT));
+        server.wait_for_connections(0, TIMEOUT).unwrap();
     }
 }
 
@@ -124,7 +124,9 @@ fn stalled_response_stops_and_keeps_connection_open() {
         let server = server_with(10);
         server.fail_next(fault);
         let mut client = Client::request(&server, CONFIGMAPS);
-        assert!(server.wait_for_requests(|all| all.len() == 1, TIMEOUT));
+        server
+            .wait_for_requests(|all| all.len() == 1, TIMEOUT)
+            .unwrap();
         if !expected.is_empty() {
             assert_eq!(client.head().status, 200);
             let mut start = vec![0; expected.len()];
@@ -150,10 +152,12 @@ fn client_disconnect_ends_any_wait_of_a_fault() {
         server.clear_requests();
         server.fail_next(fault);
         let client = Client::request(&server, CONFIGMAPS);
-        assert!(server.wait_for_requests(|all| all.len() == 1, TIMEOUT));
-        assert!(server.wait_for_connections(1, TIMEOUT));
+        server
+            .wait_for_requests(|all| all.len() == 1, TIMEOUT)
+            .unwrap();
+        server.wait_for_connections(1, TIMEOUT).unwrap();
         drop(client);
-        assert!(server.wait_for_connections(0, TIMEOUT));
+        server.wait_for_connections(0, TIMEOUT).unwrap();
     }
 }
 
@@ -167,7 +171,9 @@ fn server_drop_ends_any_wait_of_a_fault() {
     let mut clients: Vec<Client> = (1..4)
         .map(|count| {
             let client = Client::request(&server, CONFIGMAPS);
-            assert!(server.wait_for_requests(|all| all.len() == count, TIMEOUT));
+            server
+                .wait_for_requests(|all| all.len() == count, TIMEOUT)
+                .unwrap();
             client
         })
         .collect();
@@ -299,7 +305,7 @@ fn faults_of_one_connection_do_not_affect_others() {
             });
         }
     });
-    assert!(server.wait_for_connections(4, TIMEOUT));
+    server.wait_for_connections(4, TIMEOUT).unwrap();
     drop(stalled);
-    assert!(server.wait_for_connections(0, TIMEOUT));
+    server.wait_for_connections(0, TIMEOUT).unwrap();
 }

@@ -68,8 +68,8 @@ fn watch_breaks_after_an_event_or_within_one() {
             end.is_some() || text.ends_with("\r\n{\"type\":\"ADDED\""),
             "{text}"
         );
-        assert!(server.wait_for_watches(0, TIMEOUT));
-        assert!(server.wait_for_connections(0, TIMEOUT));
+        server.wait_for_watches(0, TIMEOUT).unwrap();
+        server.wait_for_connections(0, TIMEOUT).unwrap();
     }
 }
 
@@ -93,7 +93,7 @@ fn stalled_watch_stays_open_without_further_events() {
     assert_eq!(other.event(), "MODIFIED a 9");
     assert_eq!(server.open_watches(), 2);
     drop(other);
-    assert!(server.wait_for_watches(1, TIMEOUT));
+    server.wait_for_watches(1, TIMEOUT).unwrap();
     drop(server);
     assert_eq!(stalled.read_to_end().0, "", "more data arrived");
 }
@@ -105,8 +105,8 @@ fn stalled_watch_ends_when_its_client_disconnects() {
     let mut stalled = watch(&server);
     assert_eq!(stalled.event(), "ADDED a 5");
     drop(stalled);
-    assert!(server.wait_for_watches(0, TIMEOUT));
-    assert!(server.wait_for_connections(0, TIMEOUT));
+    server.wait_for_watches(0, TIMEOUT).unwrap();
+    server.wait_for_connections(0, TIMEOUT).unwrap();
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn fail_watches_affects_matching_open_watches_in_order() {
         pods.read_to_end(),
         (String::new(), Some(ErrorKind::ConnectionReset))
     );
-    assert!(server.wait_for_watches(0, TIMEOUT));
+    server.wait_for_watches(0, TIMEOUT).unwrap();
     assert_eq!(server.fail_watches(&Fault::stall()), 0);
 }
 

@@ -143,7 +143,9 @@ fn requests_are_recorded_and_can_be_awaited() {
             client.json("POST", CONFIGMAPS, &json!({ "metadata": { "name": "a" } }));
             client.get("/nowhere");
         });
-        assert!(server.wait_for_requests(|all| all.len() == 3, TIMEOUT));
+        server
+            .wait_for_requests(|all| all.len() == 3, TIMEOUT)
+            .unwrap();
     });
     let requests = server.requests();
     let verbs: Vec<_> = requests
@@ -167,7 +169,8 @@ fn requests_are_recorded_and_can_be_awaited() {
         format!("{:?}", requests[0]),
         format!("GET {PODS}?limit=5&labelSelector=a=b")
     );
-    assert!(!server.wait_for_requests(|all| all.len() == 4, Duration::from_millis(1)));
+    let missing = server.wait_for_requests(|all| all.len() == 4, Duration::from_millis(1));
+    assert!(missing.unwrap_err().is_timed_out());
     server.clear_requests();
     assert!(server.requests().is_empty());
 }

@@ -87,7 +87,7 @@ fn drop_ends_all_server_threads_at_once() {
             )
             .unwrap();
     }
-    assert!(server.wait_for_watches(2, TIMEOUT));
+    server.wait_for_watches(2, TIMEOUT).unwrap();
     assert_eq!(Arc::strong_count(&alive), 2);
 
     let start = Instant::now();

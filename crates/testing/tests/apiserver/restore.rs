@@ -66,7 +66,7 @@ fn lost_version_is_rejected_as_too_large_after_restore() {
     let token = page.get(&format!("{CONFIGMAPS}?limit=2")).json()["metadata"]["continue"].clone();
     server.restore(&backup).unwrap();
     open.assert_closed();
-    assert!(server.wait_for_watches(0, TIMEOUT));
+    server.wait_for_watches(0, TIMEOUT).unwrap();
 
     let mut client = Client::connect(&server);
     let token = token.as_str().unwrap();

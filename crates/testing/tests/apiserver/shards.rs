@@ -34,7 +34,7 @@ fn shard(index: u32) -> Shard {
 /// The query of a request for this shard. It begins with `more`.
 fn shard_query(shard: &Shard, more: &str) -> String {
     let mut options = ListOptions::default();
-    options.shard_selector = shard.selector();
+    options.shard_selector = Some(shard.selector());
     format!("?{more}{}", options.to_query())
 }
 

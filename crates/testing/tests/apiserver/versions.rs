@@ -261,5 +261,5 @@ fn event_of_either_api_owns_nothing_and_is_shared() {
     let core = server.get("/api/v1/namespaces/default/events/e").unwrap();
     assert_eq!(core["metadata"], made["metadata"]);
     assert_eq!(core["involvedObject"]["name"], "p");
-    assert!(server.wait_for_watches(0, TIMEOUT));
+    server.wait_for_watches(0, TIMEOUT).unwrap();
 }

@@ -30,6 +30,10 @@ impl<T> TrySendError<T> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct RecvError;
 
+/// No sender waits in a send.
+#[derive(Debug)]
+pub struct TryRecvError;
+
 pub struct Sender<T>(Arc<Channel<T>>);
 
 pub struct Receiver<T>(Arc<Channel<T>>);
@@ -164,6 +168,11 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
+    /// Returns the value of a sender that waits in a send.
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        self.0.0.lock().take().ok_or(TryRecvError)
+    }
+
     pub fn recv(&self) -> Result<T, RecvError> {
         let me = thread::current();
         {

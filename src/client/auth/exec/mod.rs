@@ -179,7 +179,7 @@ impl Plugin {
                 None => state.run.insert(self.start()?).clone(),
             }
         };
-        run.ended.wait_or_stop(stop);
+        let _ = run.ended.wait_until_either(None, stop);
         let outcome = run.outcome.get().cloned();
         outcome.unwrap_or_else(|| Err(Error::stopped()))
     }

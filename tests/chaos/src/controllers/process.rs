@@ -49,12 +49,12 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
     };
     let selector = SITE.parse().expect("a selector");
     let spaces = Source::of::<Space>().scope(InformerScope::all().label_selector(selector));
-    let factory = SharedInformerFactory::builder(client.clone()).build();
+    let factory = SharedInformerFactory::new(client.clone());
     let reject = Transform::new(|space: Arc<Space>| match Space::is_rejected(space.name()) {
         true => Err("the transform rejects this Namespace"),
         false => Ok(space),
     });
-    let informer = factory.informer_of(spaces.clone());
+    let informer = factory.informer_for(spaces.clone());
     informer.set_transform(reject).expect("a transform");
     let controller = Controller::builder(&client, Source::of::<Site>().scope(scope()), "site")
         .factory(&factory)
@@ -77,7 +77,7 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         stops.stop();
     });
     let result = controller.run(&stop);
-    factory.shutdown();
+    factory.shut_down(None).expect("no callback calls this");
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -8,11 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use k8s_informer::client::{ExecConfig, InteractiveMode, Request};
+use k8s_informer::object::ObjectReference;
 use k8s_informer::time::{Clock, RealClock};
 use k8s_informer::{Client, Config, Error, Stop, Stopper};
-use k8s_informer_controller::events::ObjectReference;
 use k8s_informer_controller::leader_election::{
-    Ended, LeaderElector, Leading, Lease, LeaseLock, Lock, Record as LeaseRecord,
+    Ended, LeaderElectionOptions, LeaderElector, Leading, Lease, LeaseLock, Lock,
+    Record as LeaseRecord,
 };
 use log::{LevelFilter, Log, Metadata, Record};
 use serde_json::{Value, json};
@@ -49,14 +50,16 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         .response_timeout(RENEW_DEADLINE);
     let client = Client::new(config).expect("a client");
     let lock = LeaseLock::new(&client, NAMESPACE, name).identity(identity);
-    let elector = LeaderElector::builder(BlockingLock(lock))
-        .clock(Arc::new(SteppingClock))
-        .lease_duration(LEASE)
-        .renew_deadline(RENEW_DEADLINE)
-        .retry_period(RETRY)
-        .grace_period(5 * IGNORED_STOP)
-        .build()
-        .expect("valid durations");
+    let elector = LeaderElector::new(
+        BlockingLock(lock),
+        LeaderElectionOptions::new()
+            .clock(Arc::new(SteppingClock))
+            .lease_duration(LEASE)
+            .renew_deadline(RENEW_DEADLINE)
+            .retry_period(RETRY)
+            .grace_period(5 * IGNORED_STOP),
+    )
+    .expect("valid durations");
     let candidate = Arc::new(Candidate {
         client,
         path: format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"),

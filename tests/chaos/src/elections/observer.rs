@@ -57,7 +57,7 @@ fn follow(api: &Api<DynamicObject>, feeds: &Feeds, record: Record) -> Result<(),
     let list = api.list(&ListOptions::default(), &stop)?;
     list.items.iter().for_each(keep);
     let mut options = ListOptions::default();
-    options.resource_version = Some(list.resource_version);
+    options.resource_version = list.resource_version;
     for event in api.watch(&options, &stop)? {
         match event? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => keep(&object),

@@ -10,7 +10,8 @@ use std::time::Duration;
 use k8s_informer::informer::{SharedIndexInformer, Source};
 use k8s_informer::reflector::ReflectorState;
 use k8s_informer::{Client, Config, Error, Object, Stopper};
-use k8s_informer_controller::{Context, ControllerError, Failure, Manager, Next, ShardBy};
+use k8s_informer_controller::leader_election::LeaderElectionOptions;
+use k8s_informer_controller::{Context, ControllerErrorKind, Failure, Manager, Next, ShardBy};
 use log::LevelFilter;
 use serde_json::json;
 
@@ -54,16 +55,16 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         builder = builder
             .one_shard_of(NAMESPACE, NAME, count, by)
             .identity(identity(number as usize))
-            .configure_leader_election(|elector| {
-                elector
+            .leader_election_options(
+                LeaderElectionOptions::new()
                     .lease_duration(LEASE)
                     .renew_deadline(RENEW_DEADLINE)
-                    .retry_period(RETRY)
-            });
+                    .retry_period(RETRY),
+            );
     }
     let manager = builder.build().expect("a manager");
-    let of_primaries = manager.factory().informer_of(primaries());
-    let of_children = manager.factory().informer_of(Source::of::<Child>());
+    let of_primaries = manager.factory().informer_for(primaries());
+    let of_children = manager.factory().informer_for(Source::of::<Child>());
     let queue = Arc::new(Queue::default());
     let [added, updated] = [(); 2].map(|()| Arc::clone(&queue));
     let handler = of_primaries.add_event_handler(|handler| {
@@ -100,8 +101,8 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log::warn!("the manager has ended: {error}");
-            match error {
-                ControllerError::LeadershipLost { .. } => ExitCode::from(LOST),
+            match error.kind() {
+                ControllerErrorKind::LeadershipLost { .. } => ExitCode::from(LOST),
                 _ => ExitCode::FAILURE,
             }
         }

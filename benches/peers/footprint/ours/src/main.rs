@@ -28,16 +28,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stop = Stop::never();
 
     let scope = InformerScope::all().namespace("default");
-    let factory = SharedInformerFactory::builder(Client::new(config)?).build();
-    let mut observe = factory
+    let factory = SharedInformerFactory::new(Client::new(config)?);
+    let maps = factory
         .observe(Source::of::<ConfigMap>().scope(scope))
         .on_added(|map| println!("+ {} {}", map.name(), keys(map)))
         .on_modified(|_, map| println!("~ {} {}", map.name(), keys(map)))
-        .on_deleted(|map| println!("- {}", map.name()));
-    if !one_thread.is_empty() {
-        observe = observe.one_thread();
-    }
-    let maps = observe.start()?;
+        .on_deleted(|map| println!("- {}", map.name()))
+        .one_thread(!one_thread.is_empty())
+        .start()?;
     maps.wait_for_sync(None, &stop)?;
     println!("synced {}", maps.lister().list().len());
     stop.wait();

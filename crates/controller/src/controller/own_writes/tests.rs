@@ -9,10 +9,9 @@ use serde_json::json;
 use super::*;
 use crate::controller::division::{Division, Indivisible, ShardBy};
 use crate::controller::presence::Presence;
-use k8s_informer::error::Error;
+use k8s_informer::error::WaitError;
 use k8s_informer::informer::InformerError;
-use k8s_informer::object::{DynamicObject, Object};
-use k8s_informer::queue::WaitError;
+use k8s_informer::object::{DynamicObject, Object, ResourceVersion};
 use k8s_informer::reflector::{ReflectorStatus, Shard};
 use k8s_informer::stop::{Done, DoneSetter, Stop};
 
@@ -94,11 +93,15 @@ impl AnySource for Scripted {
         status
     }
 
-    fn wait_for_version(&self, version: &str, _timeout: Duration) -> Result<String, WaitError> {
-        Ok(version.to_owned())
+    fn wait_for_version(
+        &self,
+        version: &ResourceVersion,
+        _timeout: Duration,
+    ) -> Result<Option<ResourceVersion>, WaitError> {
+        Ok(Some(version.clone()))
     }
 
-    fn wait_until_current(&self, _since: Instant, _stop: &Stop) -> Result<(), Error> {
+    fn wait_until_current(&self, _since: Instant, _stop: &Stop) -> Result<(), WaitError> {
         Ok(())
     }
 
@@ -272,7 +275,7 @@ fn write_ends_with_event_of_its_version() {
     assert!(!caches.is_ready("team"));
     assert!(caches.stored(0, "m", "4").is_empty());
     assert!(caches.stored(0, "other", "9").is_empty());
-    assert_eq!(caches.stored(0, "m", "5"), ["team".into()]);
+    assert_eq!(caches.stored(0, "m", "5"), ["team"]);
     assert!(caches.is_ready("team"));
     caches.assert_empty();
 }
@@ -311,7 +314,7 @@ fn newest_of_several_versions_counts() {
             caches.written("team", "a", "m", version);
         }
         assert!(caches.stored(0, "m", "8").is_empty(), "{versions:?}");
-        assert_eq!(caches.stored(0, "m", "10"), ["team".into()]);
+        assert_eq!(caches.stored(0, "m", "10"), ["team"]);
         caches.assert_empty();
     }
 }
@@ -321,7 +324,7 @@ fn deletion_of_a_later_version_ends_the_write() {
     let mut caches = Caches::one();
     caches.written("team", "a", "m", "5");
     assert!(caches.gone("m", "u1", "4").is_empty());
-    assert_eq!(caches.gone("m", "u1", "6"), ["team".into()]);
+    assert_eq!(caches.gone("m", "u1", "6"), ["team"]);
 }
 
 #[test]
@@ -332,7 +335,7 @@ fn deletion_ends_when_its_uid_is_gone() {
     assert!(!caches.is_ready("team"));
     assert!(caches.stored(0, "m", "9").is_empty());
     assert!(caches.gone("m", "u2", "9").is_empty());
-    assert_eq!(caches.gone("m", "u1", "9"), ["team".into()]);
+    assert_eq!(caches.gone("m", "u1", "9"), ["team"]);
     caches.assert_empty();
 }
 
@@ -352,7 +355,7 @@ fn deletion_without_uid_concerns_the_cached_object() {
     assert_eq!(caches.deleted("team", "m", ""), 0);
     caches.source().store("a/m", "u1", "4");
     assert_eq!(caches.deleted("team", "m", ""), 1);
-    assert_eq!(caches.gone("m", "u1", "5"), ["team".into()]);
+    assert_eq!(caches.gone("m", "u1", "5"), ["team"]);
 }
 
 /// While the watch is stalled, the cache lacks the object both before its creation and after its
@@ -366,7 +369,7 @@ fn deletion_of_created_object_waits_for_both_events() {
     caches.source().store("a/m", "u1", "5");
     assert!(caches.stored(0, "m", "5").is_empty());
     assert!(!caches.is_ready("team"));
-    assert_eq!(caches.gone("m", "u1", "6"), ["team".into()]);
+    assert_eq!(caches.gone("m", "u1", "6"), ["team"]);
     caches.assert_empty();
 }
 
@@ -386,9 +389,9 @@ fn unknown_outcome_ends_with_any_event_of_the_name() {
     caches.unknown("team", "m");
     assert!(!caches.is_ready("team"));
     assert!(caches.stored(0, "other", "9").is_empty());
-    assert_eq!(caches.stored(0, "m", "1"), ["team".into()]);
+    assert_eq!(caches.stored(0, "m", "1"), ["team"]);
     caches.unknown("team", "m");
-    assert_eq!(caches.gone("m", "u1", ""), ["team".into()]);
+    assert_eq!(caches.gone("m", "u1", ""), ["team"]);
     caches.assert_empty();
 }
 
@@ -484,7 +487,7 @@ fn write_is_awaited_by_each_source_of_its_resource() {
     assert_eq!(caches.written("team", "a", "m", "5"), 2);
     assert!(caches.stored(0, "m", "5").is_empty());
     assert!(!caches.is_ready("team"));
-    assert_eq!(caches.stored(3, "m", "5"), ["team".into()]);
+    assert_eq!(caches.stored(3, "m", "5"), ["team"]);
     caches.assert_empty();
 }
 
@@ -525,7 +528,7 @@ fn write_with_unknown_scope_is_awaited_until_its_version() {
 fn versions_without_an_order_count_as_reached() {
     let mut caches = Caches::one();
     caches.written("team", "a", "m", "5");
-    assert_eq!(caches.stored(0, "m", "x"), ["team".into()]);
+    assert_eq!(caches.stored(0, "m", "x"), ["team"]);
 }
 
 #[test]
@@ -533,9 +536,9 @@ fn keys_that_wrote_one_object_continue_separately() {
     let mut caches = Caches::one();
     caches.written("team", "a", "m", "5");
     caches.written("crew", "a", "m", "6");
-    assert_eq!(caches.stored(0, "m", "5"), ["team".into()]);
+    assert_eq!(caches.stored(0, "m", "5"), ["team"]);
     assert!(caches.is_ready("team") && !caches.is_ready("crew"));
-    assert_eq!(caches.stored(0, "m", "6"), ["crew".into()]);
+    assert_eq!(caches.stored(0, "m", "6"), ["crew"]);
     caches.assert_empty();
 }
 
@@ -547,7 +550,7 @@ fn key_continues_after_the_last_of_its_writes() {
     caches.unknown("team", "o");
     assert!(caches.stored(0, "n", "6").is_empty());
     assert!(caches.stored(0, "o", "7").is_empty());
-    assert_eq!(caches.stored(0, "m", "5"), ["team".into()]);
+    assert_eq!(caches.stored(0, "m", "5"), ["team"]);
 }
 
 #[test]
@@ -588,9 +591,9 @@ fn unknown_outcome_does_not_end_with_an_earlier_event() {
     }
     assert!(caches.gone("m", "u1", "4").is_empty());
     assert!(!caches.is_ready("team"));
-    assert_eq!(caches.stored(0, "m", "8"), ["team".into()]);
+    assert_eq!(caches.stored(0, "m", "8"), ["team"]);
     caches.unknown("team", "m");
-    assert_eq!(caches.gone("m", "u2", "7"), ["team".into()]);
+    assert_eq!(caches.gone("m", "u2", "7"), ["team"]);
     caches.assert_empty();
 }
 
@@ -617,7 +620,7 @@ fn version_without_an_order_is_awaited_for_a_limited_time() {
     caches.now += TIMEOUT;
     assert!(caches.is_ready("team"));
     caches.written("team", "a", "m", "a long one");
-    assert_eq!(caches.stored(0, "m", "5"), ["team".into()]);
+    assert_eq!(caches.stored(0, "m", "5"), ["team"]);
     caches.assert_empty();
 }
 
@@ -630,7 +633,7 @@ fn version_replaces_earlier_writes_of_the_object() {
         caches.written("team", "a", "m", &(5 + version).to_string());
     }
     assert_eq!(caches.writes.of(&"team".into()).count(), 1);
-    assert_eq!(caches.stored(0, "m", "1004"), ["team".into()]);
+    assert_eq!(caches.stored(0, "m", "1004"), ["team"]);
     caches.assert_empty();
 }
 

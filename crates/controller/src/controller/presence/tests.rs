@@ -88,10 +88,10 @@ fn success_in_between_begins_the_failures_again() {
 }
 
 fn failing_with(code: u16) -> ReflectorStatus {
-    ReflectorStatus::default().with(|status| {
-        status.failures = 1;
-        status.last_error = Some(Error::from_status(Status::failure(code, "", "")));
-    })
+    let mut status = ReflectorStatus::default();
+    status.failures = 1;
+    status.last_error = Some(Error::from_status(Status::failure(code, "", "")));
+    status
 }
 
 #[test]

@@ -2,9 +2,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::leases::Leases;
-use crate::events::ObjectReference;
 use crate::leader_election::{Lease, LeaseLock, Lock, Record};
 use k8s_informer::error::Error;
+use k8s_informer::object::ObjectReference;
 use k8s_informer::stop::{Stop, Stopper};
 
 /// One attempt to take the Lease of a shard. If it fails, the attempt ends, because another shard
@@ -52,9 +52,9 @@ impl Lock for Claim {
         if !self.leases.is_free(&self.lease_name, &lease) {
             // The callbacks of a term that is lost are user code, which must not delay its end.
             self.attempt.stop_without_callbacks();
-        } else if lease.record.holder != self.identity() {
+        } else if lease.record.holder.as_deref() != Some(self.identity()) {
             // This replica has seen it unchanged for its whole duration, so the elector need not.
-            lease.record.holder.clear();
+            lease.record.holder = None;
         }
         Ok(lease)
     }

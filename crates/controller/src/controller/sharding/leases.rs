@@ -69,8 +69,7 @@ impl Leases {
     /// Reads all Leases, without a resource version: the answer has everything that was written
     /// before.
     pub(super) fn observe(&self, stop: &Stop) -> Result<View, Error> {
-        let options = ListOptions::default()
-            .with(|options| options.label_selector = format!("{LABEL}={}", self.name));
+        let options = ListOptions::new().label_selector(format!("{LABEL}={}", self.name));
         let list = self.api.list(&options, stop);
         let leases = list.and_then(|list| {
             let leases = list.items.iter();

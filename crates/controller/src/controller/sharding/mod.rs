@@ -26,7 +26,7 @@ use super::error::ControllerError;
 use super::runner::Runner;
 use super::source::AnySource;
 use crate::leader_election::{
-    Ended, LeaderElector, LeaderElectorBuilder, Leading, LeaseLock, random,
+    Ended, LeaderElectionOptions, LeaderElector, Leading, LeaseLock, random,
 };
 use crate::log;
 use crate::serve::MetricsRegistry;
@@ -52,7 +52,7 @@ pub(super) struct ShardOptions {
 pub(super) struct Shards {
     client: Client,
     pub(super) options: ShardOptions,
-    pub(super) elector: LeaderElectorBuilder,
+    pub(super) election: LeaderElectionOptions,
     metrics: MetricsRegistry,
     leases: Arc<Leases>,
     /// The shard that this replica has.
@@ -62,12 +62,12 @@ pub(super) struct Shards {
 }
 
 impl Shards {
-    /// Checks the options. `elector` has the settings of the elections.
+    /// Checks the options. `election` has the settings of the elections.
     pub(super) fn new(
         client: &Client,
         options: ShardOptions,
         identity: String,
-        elector: LeaderElectorBuilder,
+        election: LeaderElectionOptions,
         metrics: MetricsRegistry,
     ) -> Result<Self, ControllerError> {
         let ShardOptions {
@@ -77,18 +77,20 @@ impl Shards {
             by,
         } = &options;
         if !(1..=MAX_SHARDS).contains(count) {
-            return Err(invalid(format!(
+            return Err(ControllerError::invalid_manager(format!(
                 "the number of shards must be 1 to {MAX_SHARDS}"
             )));
         }
         let label = format!("{LABEL}={name}").parse::<Selector>();
-        label.map_err(|error| invalid(format!("the name of the shards: {error}")))?;
-        let clock = Arc::clone(&elector.clock);
+        label.map_err(|error| {
+            ControllerError::invalid_manager(format!("the name of the shards: {error}"))
+        })?;
+        let clock = Arc::clone(&election.clock);
         let leases = Leases::new(client, (namespace, name), (*count, *by), identity, clock);
         let shards = Self {
             client: client.clone(),
             leases: Arc::new(leases),
-            elector: elector.watch(false),
+            election: election.watch(false),
             metrics,
             options,
             own: OnceLock::new(),
@@ -113,15 +115,14 @@ impl Shards {
         let lock = LeaseLock::new(&self.client, &self.options.namespace, &lease_name)
             .identity(&*self.leases.identity)
             .label(LABEL, &self.options.name);
-        let mut elector = self.elector.clone();
-        elector.lock = Arc::new(Claim {
+        let claim = Claim {
             lock,
             lease_name,
             leases: Arc::clone(&self.leases),
             attempt,
             is_taken: AtomicBool::new(false),
-        });
-        elector.build().map_err(ControllerError::LeaderElection)
+        };
+        LeaderElector::new(claim, self.election.clone()).map_err(ControllerError::election)
     }
 
     /// Takes a free shard, and runs `work` once while this replica has it.
@@ -136,7 +137,7 @@ impl Shards {
             let attempt = stop.child();
             let elector = self.elector(shard, attempt.clone())?;
             let part = Shard::new(shard, self.options.count);
-            let part = part.map_err(|error| invalid(error.to_string()))?;
+            let part = part.map_err(|error| ControllerError::invalid_manager(error.to_string()))?;
             let (this, work, of) = (Arc::clone(self), Arc::clone(&work), elector.clone());
             let ended = elector.run(
                 move |leading| {
@@ -149,7 +150,7 @@ impl Shards {
                 },
                 &attempt,
             );
-            let ended = ended.map_err(ControllerError::LeaderElection)?;
+            let ended = ended.map_err(ControllerError::election)?;
             match ended {
                 Ended::Stopped(Some(Some(result))) => return Ok(Ended::Stopped(Some(result))),
                 Ended::Lost(Some(result)) => return Ok(Ended::Lost(result)),
@@ -227,10 +228,10 @@ impl Shards {
             let ShardOptions { name, count, .. } = &self.options;
             let period = self
                 .view()
-                .period(*count, self.elector.times.lease_duration);
+                .period(*count, self.election.times.lease_duration);
             // The jitter keeps holders that started together apart.
             let period = period.saturating_add(period.mul_f64(0.2 * fraction()));
-            if !self.elector.clock.wait(period, stop) {
+            if !self.election.clock.wait(period, stop) {
                 return;
             }
             // A failed list is repeated after the same time, because all holders may fail at once.
@@ -259,9 +260,9 @@ impl Shards {
 
     /// Waits for a retry period and up to `jitter` times as long.
     fn pause(&self, jitter: f64, stop: &Stop) {
-        let retry: Duration = self.elector.times.retry_period;
+        let retry: Duration = self.election.times.retry_period;
         let wait = retry.saturating_add(retry.mul_f64(jitter * fraction()));
-        self.elector.clock.wait(wait, stop);
+        self.election.clock.wait(wait, stop);
     }
 
     fn log_once(&self, text: String) {
@@ -277,10 +278,6 @@ impl Shards {
 /// Returns a random number in [0, 1).
 fn fraction() -> f64 {
     (random() >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-fn invalid(problem: String) -> ControllerError {
-    ControllerError::invalid("manager", problem)
 }
 
 type DividedSource = (Arc<dyn AnySource>, Division);
@@ -301,7 +298,7 @@ pub(super) fn divisions(
         for other in of.flat_map(|runner| &runner.reconcile_loop.calls.sources) {
             let is_same = std::ptr::eq(other.synced(), source.synced());
             if is_same && other.division(by) != Ok(division) {
-                return Err(invalid(format!(
+                return Err(ControllerError::invalid_manager(format!(
                     "{} are used in two ways that are divided differently (reconciled by UID, owned by their controller, \
                      watched not at all): use another type or scope for one of them, or another manager",
                     source.resource()

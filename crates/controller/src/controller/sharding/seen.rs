@@ -28,7 +28,7 @@ pub(super) struct Seen {
 struct SeenLease {
     uid: String,
     version: String,
-    holder: String,
+    holder: Option<String>,
     term: TermOrder,
     /// When the Lease expires if it is not renewed. It counts from the time when this replica has
     /// first seen this version.
@@ -102,8 +102,8 @@ impl Seen {
     /// Whether a Lease of this division that was just read can be taken. One that no list has is
     /// remembered: it can be taken when it has expired, like any other.
     pub(super) fn read(&mut self, name: &str, lease: &Lease, now: Instant) -> bool {
-        let holder = &lease.record.holder;
-        if holder.is_empty() || *holder == self.identity {
+        let holder = lease.record.holder.as_deref();
+        if holder.is_none_or(|holder| holder == self.identity) {
             return true;
         }
         match self.leases.get(name) {
@@ -138,7 +138,7 @@ impl Seen {
                 .get(name)
                 .filter(|lease| lease.is_held(listed_at));
             view.held += usize::from(lease.is_some());
-            if lease.is_none_or(|lease| lease.holder == self.identity) {
+            if lease.is_none_or(|lease| lease.holder.as_deref() == Some(&*self.identity)) {
                 view.free.push(*shard);
             }
         }
@@ -166,7 +166,7 @@ impl SeenLease {
     }
 
     fn is_held(&self, now: Instant) -> bool {
-        !self.holder.is_empty() && now < self.expires
+        self.holder.is_some() && now < self.expires
     }
 }
 
@@ -229,7 +229,9 @@ mod tests {
 
     fn lease(version: u32, holder: &str, acquired: i64) -> Lease {
         let record = Record {
-            holder: holder.to_owned(),
+            holder: Some(holder)
+                .filter(|holder| !holder.is_empty())
+                .map(str::to_owned),
             lease_duration_seconds: 15,
             acquire_time: Some(acquired),
             ..Record::default()

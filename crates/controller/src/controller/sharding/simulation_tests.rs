@@ -770,14 +770,14 @@ impl World {
         };
         match (request, response) {
             (Sent::Get(_), Ok(mut lease)) => {
-                let holder = &lease.record.holder;
+                let holder = lease.record.holder.as_deref();
                 let is_forgotten = self.mutant == Mutant::ForgetsReads
-                    && !holder.is_empty()
+                    && holder.is_some()
                     && !replica.listed.contains(&name);
                 if is_forgotten || !replica.seen.read(&name, &lease, instant) {
                     *has_failed = true;
-                } else if *holder != replica.identity {
-                    lease.record.holder.clear();
+                } else if holder != Some(&*replica.identity) {
+                    lease.record.holder = None;
                 }
                 Ok(lease)
             }
@@ -985,8 +985,8 @@ impl World {
     fn strip_label(&mut self) {
         let is_alive = |holder: &str| self.replicas.iter().any(|of| of.identity == holder);
         let dead = self.leases.iter().find(|(_, (lease, labelled))| {
-            let holder = &lease.record.holder;
-            *labelled && !holder.is_empty() && !is_alive(holder)
+            let holder = lease.record.holder.as_deref();
+            *labelled && holder.is_some_and(|holder| !is_alive(holder))
         });
         if let Some((name, (lease, _))) = dead {
             let (name, record) = (name.clone(), lease.record.clone());

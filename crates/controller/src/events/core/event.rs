@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::events::ObjectReference;
 use crate::rfc3339;
+use k8s_informer::object::ObjectReference;
 
 /// An event of `events.k8s.io/v1`. Absent fields are empty.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -104,7 +104,7 @@ impl EventRecorderBuilder {
     }
 
     /// Ends the recorder when `stop` is set, without writing the waiting events. To write it, use a
-    /// stop that you set after [`EventRecorder::shutdown`], or none.
+    /// stop that you set after [`EventRecorder::shut_down`], or none.
     pub fn stop(mut self, stop: &Stop) -> Self {
         self.stop = stop.child();
         self

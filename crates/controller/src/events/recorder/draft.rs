@@ -1,7 +1,8 @@
 use super::EventRecorder;
+use crate::events::EventError;
 use crate::events::core::event::Event;
 use crate::events::validation::check;
-use crate::events::{EventError, Referable};
+use k8s_informer::object::Referable;
 
 /// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::{Ended, Shared, Status};
 use crate::events::EventType;
 use crate::leader_election::error::{Kind, LeaderElectionError};
-use crate::leader_election::steps::{Event, Next, Now, Request, Term, TermId};
+use crate::leader_election::steps::{Event, Next, Now, Report, Request, Term, TermId};
 use crate::log;
 use k8s_informer::__private::catch;
 use k8s_informer::__private::named;
@@ -65,11 +65,11 @@ impl Leading {
     /// ```
     /// # use k8s_informer::{Client, Config, Stop};
     /// # use k8s_informer_testing::ApiServer;
-    /// use k8s_informer_controller::leader_election::{Ended, LeaderElector, LeaseLock};
+    /// use k8s_informer_controller::leader_election::{Ended, LeaderElectionOptions, LeaderElector, LeaseLock};
     ///
     /// # let server = ApiServer::start()?;
     /// # let client = Client::new(Config::new(server.url()))?;
-    /// let elector = LeaderElector::builder(LeaseLock::new(&client, "default", "a")).build()?;
+    /// let elector = LeaderElector::new(LeaseLock::new(&client, "default", "a"), LeaderElectionOptions::new())?;
     /// let Ended::Finished(leading) = elector.run(|leading| {
     ///     leading.ensure().unwrap();
     ///     leading
@@ -252,7 +252,7 @@ pub(super) struct Run<'a> {
     next: SetOnDrop,
     /// What the metric of the leader shows.
     reported: bool,
-    leaders: Option<Sender<String>>,
+    leaders: Option<Sender<Option<String>>>,
 }
 
 /// Why the work of a term ends.
@@ -287,7 +287,7 @@ impl<'a> Run<'a> {
         if let Some(callback) = callback {
             run.spawn(run.role("new leader"), move || {
                 for leader in &new_leaders {
-                    if let Err(panic) = catch(|| callback(&leader)) {
+                    if let Err(panic) = catch(|| callback(leader.as_deref())) {
                         log::error!("leader election: the callback for a new leader {panic}");
                     }
                 }
@@ -360,7 +360,7 @@ impl<'a> Run<'a> {
                 freed.stop();
             };
             self.spawn(self.role("watch"), move || {
-                if let Err(panic) = catch(|| shared.options.lock.watch(&mut { on_free }, &stop)) {
+                if let Err(panic) = catch(|| shared.lock.watch(&mut { on_free }, &stop)) {
                     log::error!("leader election {}: the watch {panic}", shared.name);
                 }
             })?;
@@ -424,7 +424,7 @@ impl<'a> Run<'a> {
             let is_lost = leading.left(now).is_none();
             if ending.is_none() && (is_lost || self.stop.is_stopped()) {
                 ending = Some(Ending::Stopped);
-                until = now.elapsed.saturating_add(self.shared.options.grace);
+                until = now.elapsed.saturating_add(self.shared.options.grace());
             }
             if is_lost && ending != Some(Ending::Lost) {
                 ending = Some(Ending::Lost);
@@ -464,7 +464,7 @@ impl<'a> Run<'a> {
         let last_error = status.last_error.clone();
         drop(status);
         self.report_leadership(false);
-        let error = Kind::Stuck(self.shared.options.grace);
+        let error = Kind::Stuck(self.shared.options.grace());
         let error = self.shared.error(error, last_error);
         log::error!("{error}");
         error
@@ -510,7 +510,7 @@ impl<'a> Run<'a> {
         let abort = Arc::new(stop.child());
         let deadline = sent.elapsed.saturating_add(limit);
         self.watch(Some((deadline, Arc::downgrade(&abort))));
-        let lock = &self.shared.options.lock;
+        let lock = &self.shared.lock;
         let response = catch(|| match request {
             Request::Get => lock.get(&abort),
             Request::Create(record) => lock.create(record, &abort),
@@ -530,9 +530,9 @@ impl<'a> Run<'a> {
         let mut status = self.shared.status.lock();
         let event = status.steps.answer(sent, now, response.as_ref());
         status.leader = status.steps.observed().0.holder.clone();
-        let new_leader = match event {
-            Event::Released => None,
-            _ => status.steps.new_leader(),
+        let report = match event {
+            Event::Released => Report::Nothing,
+            _ => status.steps.report(),
         };
         let error = status.record(is_read, response.err());
         drop(status);
@@ -540,7 +540,7 @@ impl<'a> Run<'a> {
         if let (Event::Lost, Some(leading)) = (&event, &self.leading) {
             leading.end_work();
         }
-        if let (Some(leaders), Some(leader)) = (&self.leaders, new_leader) {
+        if let (Some(leaders), Report::Leader(leader)) = (&self.leaders, report) {
             // The receiver ends after the sender.
             let _ = leaders.send(leader);
         }
@@ -548,10 +548,7 @@ impl<'a> Run<'a> {
             log::warn!("leader election {}: {error}", self.shared.name);
         }
         if event == Event::Slow {
-            self.shared
-                .options
-                .meter
-                .event(|metrics| metrics.slow_path());
+            self.shared.options.event(|metrics| metrics.slow_path());
         }
         event
     }
@@ -576,7 +573,7 @@ impl<'a> Run<'a> {
         let (Some(recorder), Some(lease)) = (&options.recorder, lease) else {
             return;
         };
-        let recorded = match catch(|| options.lock.reference(&lease)) {
+        let recorded = match catch(|| self.shared.lock.reference(&lease)) {
             Ok(None) => return,
             Ok(Some(reference)) => {
                 let note = format!("{} {what}", self.shared.identity);
@@ -599,7 +596,6 @@ impl<'a> Run<'a> {
         if std::mem::replace(&mut self.reported, is_leader) != is_leader {
             self.shared
                 .options
-                .meter
                 .event(|metrics| metrics.is_leader(is_leader));
         }
     }

@@ -27,6 +27,8 @@ use crate::apiserver::model::object::{Form, Object};
 use crate::apiserver::model::patch::Patch;
 use crate::apiserver::model::resources::{ApiResource, Route, Target};
 use crate::apiserver::model::status::StatusError;
+use crate::wait::check;
+use k8s_informer::error::WaitError;
 
 /// A Kubernetes API server on a loopback port, in this process. See the [crate](crate)
 /// for its features.
@@ -283,7 +285,7 @@ impl ApiServer {
     /// let server = ApiServer::start()?;
     /// let mut stream = std::net::TcpStream::connect(server.address())?;
     /// stream.write_all(b"GET /api/v1/pods?watch=1 HTTP/1.1\r\nConnection: close\r\n\r\n")?;
-    /// assert!(server.wait_for_watches(1, Duration::from_secs(5)));
+    /// server.wait_for_watches(1, Duration::from_secs(5)).unwrap();
     /// assert_eq!(server.fail_watches(&Fault::status(410).resource("nodes")), 0);
     /// assert_eq!(server.fail_watches(&Fault::status(410).resource("pods")), 1);
     /// assert!(read_to_string(stream)?.contains(r#"{"type":"ERROR","object":{"kind":"Status","#));
@@ -327,20 +329,29 @@ impl ApiServer {
         self.shared.state.lock().watches.len()
     }
 
-    /// Blocks until exactly `count` watches are open. Returns `false` after `timeout`.
-    pub fn wait_for_watches(&self, count: usize, timeout: Duration) -> bool {
+    /// Blocks until exactly `count` watches are open.
+    ///
+    /// # Errors
+    ///
+    /// Fails after `timeout`.
+    pub fn wait_for_watches(&self, count: usize, timeout: Duration) -> Result<(), WaitError> {
         let deadline = Instant::now().checked_add(timeout);
         let mut state = self.shared.state.lock();
         while state.watches.len() != count {
             match deadline {
                 None => self.shared.watches_changed.wait(&mut state),
-                Some(deadline) if Instant::now() >= deadline => return false,
+                Some(deadline) if Instant::now() >= deadline => {
+                    let open = state.watches.len();
+                    return check(false, timeout, || {
+                        (format!("{count} open watches"), open.to_string())
+                    });
+                }
                 Some(deadline) => {
                     self.shared.watches_changed.wait_until(&mut state, deadline);
                 }
             }
         }
-        true
+        Ok(())
     }
 
     /// Returns the number of open connections, including idle ones.
@@ -348,9 +359,17 @@ impl ApiServer {
         self.connections.len()
     }
 
-    /// Blocks until exactly `count` connections are open. Returns `false` after `timeout`.
-    pub fn wait_for_connections(&self, count: usize, timeout: Duration) -> bool {
-        self.connections.wait(count, timeout)
+    /// Blocks until exactly `count` connections are open.
+    ///
+    /// # Errors
+    ///
+    /// Fails after `timeout`.
+    pub fn wait_for_connections(&self, count: usize, timeout: Duration) -> Result<(), WaitError> {
+        let are_open = self.connections.wait(count, timeout);
+        check(are_open, timeout, || {
+            let open = self.connections.len();
+            (format!("{count} open connections"), open.to_string())
+        })
     }
 
     /// Returns all requests received so far, oldest first, including failed ones. The server keeps
@@ -364,17 +383,27 @@ impl ApiServer {
         self.shared.log.clear();
     }
 
-    /// Blocks until `enough` returns `true` for the requests received so far. Returns `false` after
-    /// `timeout`.
+    /// Blocks until `enough` returns `true` for the requests received so far.
     ///
     /// `enough` is called once at the start and again after every request, on the calling thread
     /// and without any lock. A fault that strikes a request is no longer pending at that time.
+    ///
+    /// # Errors
+    ///
+    /// Fails after `timeout`. The error has the number of requests.
     pub fn wait_for_requests(
         &self,
         enough: impl FnMut(&[RequestRecord]) -> bool,
         timeout: Duration,
-    ) -> bool {
-        self.shared.log.wait(enough, timeout)
+    ) -> Result<(), WaitError> {
+        let are_enough = self.shared.log.wait(enough, timeout);
+        check(are_enough, timeout, || {
+            let requests = self.shared.log.all().len();
+            (
+                "certain requests".to_owned(),
+                format!("{requests} requests"),
+            )
+        })
     }
 
     /// Makes every watch send a bookmark with the current version.
