@@ -30,7 +30,7 @@ use crate::object::FullObjectMeta;
 /// let mut options = ReflectorOptions::default();
 /// options.shard = Some(shards[1].clone());
 /// assert_eq!(
-///     shards[1].selector(),
+///     shards[1].selector().unwrap(),
 ///     "shardRange(object.metadata.uid, '0x5555555555555555', '0xaaaaaaaaaaaaaaaa')"
 /// );
 /// assert!(Shard::new(3, 3).is_err());
@@ -120,16 +120,18 @@ impl Shard {
         Self { by, ..self }
     }
 
-    /// Returns the `shardSelector` of a list or watch request, in the syntax of the API server. It
-    /// is empty for a shard [by controller](Self::by_controller).
-    pub fn selector(&self) -> String {
+    /// Returns the `shardSelector` of a list or watch request, in the syntax of the API server. `None`
+    /// for a shard [by controller](Self::by_controller), which the server does not know.
+    pub fn selector(&self) -> Option<String> {
         let field = match self.by {
             ShardBy::Uid => "uid",
             ShardBy::Namespace => "namespace",
-            ShardBy::Controller => return String::new(),
+            ShardBy::Controller => return None,
         };
         let (start, end) = (self.first, u128::from(self.last) + 1);
-        format!("shardRange(object.metadata.{field}, '0x{start:016x}', '0x{end:016x}')")
+        Some(format!(
+            "shardRange(object.metadata.{field}, '0x{start:016x}', '0x{end:016x}')"
+        ))
     }
 
     /// Whether the objects with this UID, in this namespace, or of the controller with this UID are
@@ -254,7 +256,7 @@ mod tests {
 
     #[test]
     fn sh1_selector_has_api_server_syntax() {
-        let selector = |index, count| Shard::new(index, count).unwrap().selector();
+        let selector = |index, count| Shard::new(index, count).unwrap().selector().unwrap();
         assert_eq!(
             selector(0, 2),
             "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"
@@ -264,7 +266,7 @@ mod tests {
             "shardRange(object.metadata.uid, '0xc000000000000000', '0x10000000000000000')"
         );
         assert_eq!(
-            Shard::new(0, 1).unwrap().by_namespace().selector(),
+            Shard::new(0, 1).unwrap().by_namespace().selector().unwrap(),
             "shardRange(object.metadata.namespace, '0x0000000000000000', '0x10000000000000000')"
         );
     }

@@ -2,7 +2,6 @@
 
 pub(crate) mod check;
 
-use k8s_informer::object::Key;
 use k8s_informer::{
     client, error, handler, informer, object, queue, reflector, selector, stop, store, time,
     workqueue,
@@ -24,7 +23,7 @@ fn send_only() -> Vec<String> {
         informer::InformerOptions<T>,
         informer::Observe<T>,
         reflector::Body,
-        workqueue::WorkQueueBuilder<Key>,
+        workqueue::WorkQueueBuilder<object::Key>,
     ]
 }
 
@@ -156,15 +155,15 @@ fn public_types_are_send_and_sync() {
         time::RealClock,
         workqueue::AddOptions,
         workqueue::BucketRateLimiter,
-        workqueue::DelayingQueue<Key>,
-        workqueue::ItemExponentialFailureRateLimiter<Key>,
-        workqueue::ItemFastSlowRateLimiter<Key>,
-        workqueue::MaxOfRateLimiter<Key>,
-        workqueue::PriorityQueue<Key>,
-        workqueue::RateLimitingQueue<Key>,
+        workqueue::DelayingQueue<object::Key>,
+        workqueue::ItemExponentialFailureRateLimiter<object::Key>,
+        workqueue::ItemFastSlowRateLimiter<object::Key>,
+        workqueue::MaxOfRateLimiter<object::Key>,
+        workqueue::PriorityQueue<object::Key>,
+        workqueue::RateLimitingQueue<object::Key>,
         workqueue::WithMaxWaitRateLimiter<workqueue::BucketRateLimiter>,
-        workqueue::WorkItem<'static, Key>,
-        workqueue::WorkQueue<Key>,
+        workqueue::WorkItem<'static, object::Key>,
+        workqueue::WorkQueue<object::Key>,
     ];
     let api = include_str!("../../docs/public-api-k8s-informer.txt");
     assert_complete(api, send_only().into_iter().chain(sync));
@@ -185,9 +184,9 @@ fn types_that_outlive_a_caught_panic_are_unwind_safe() {
         queue::DeltaFifo<T>,
         queue::RealFifo<T>,
         store::Indexer<T>,
-        workqueue::WorkQueue<Key>,
-        workqueue::DelayingQueue<Key>,
-        workqueue::RateLimitingQueue<Key>,
-        workqueue::PriorityQueue<Key>,
+        workqueue::WorkQueue<object::Key>,
+        workqueue::DelayingQueue<object::Key>,
+        workqueue::RateLimitingQueue<object::Key>,
+        workqueue::PriorityQueue<object::Key>,
     ];
 }

@@ -192,7 +192,7 @@ fn endless_pages_are_an_error() {
 fn delete_collection_of_one_shard_is_rejected() {
     let server = Server::answering("{}");
     let mut selected = all();
-    selected.shard_selector = Some(Shard::new(0, 2).unwrap().selector());
+    selected.shard_selector = Shard::new(0, 2).unwrap().selector();
     let error =
         counteds(&server).delete_collection(&DeleteOptions::default(), &selected, &Stop::never());
     let error = error.unwrap_err().to_string();

@@ -82,7 +82,7 @@ fn sh1_every_request_has_the_shard_selector() {
     };
     for shard in [Some(own_shard()), Some(own_shard().by_namespace()), None] {
         let server = Server::new(answers()).with_watch_list();
-        let selector = shard.as_ref().map(Shard::selector);
+        let selector = shard.as_ref().and_then(Shard::selector);
         // The first list of a shard is consistent.
         let version = if shard.is_some() { "most recent" } else { "0" };
         let it = Running::start(server, Recorder::default(), |options| options.shard = shard);
@@ -396,9 +396,9 @@ fn sh2_w10_skipped_object_counts_as_event_with_version() {
 
 #[test]
 fn sh3_shard_is_applied_if_every_page_confirms_it() {
-    let own_echo = echo(&own_shard().selector());
+    let own_echo = echo(&own_shard().selector().unwrap());
     let none = String::new();
-    let other = echo(&Shard::new(1, 2).unwrap().selector());
+    let other = echo(&Shard::new(1, 2).unwrap().selector().unwrap());
     let items = || vec![object("a", OWN_UID, "1")];
     let unfiltered_items = || vec![object("a", OWN_UID, "1"), object("b", OTHER_UID, "1")];
     let first = |rest: &str| format!(r#","continue":"more"{rest}"#);
@@ -449,7 +449,10 @@ fn sh3_shard_is_applied_if_every_page_confirms_it() {
         ),
         (
             "confirmed with another spelling",
-            vec![(echo(&own_shard().selector().replace(' ', "")), items())],
+            vec![(
+                echo(&own_shard().selector().unwrap().replace(' ', "")),
+                items(),
+            )],
             None,
         ),
         (
@@ -498,7 +501,10 @@ fn sh3_shard_is_applied_if_every_page_confirms_it() {
 #[test]
 fn sh3_list_after_expired_continue_token_confirms_the_shard() {
     // The continue token has expired. The new list confirms the shard again (L13).
-    let first = format!(r#","continue":"more"{}"#, echo(&own_shard().selector()));
+    let first = format!(
+        r#","continue":"more"{}"#,
+        echo(&own_shard().selector().unwrap())
+    );
     let answers = [
         page(
             "4",
@@ -508,7 +514,7 @@ fn sh3_list_after_expired_continue_token_confirms_the_shard() {
         refused(410, "Expired"),
         page(
             "4",
-            &echo(&own_shard().selector()),
+            &echo(&own_shard().selector().unwrap()),
             &[object("a", OWN_UID, "1")],
         ),
         Answer::open(""),
@@ -546,7 +552,7 @@ fn sh3_watch_list_is_unfiltered_if_another_shard_appears() {
     let list = || {
         vec![
             refused(500, ""),
-            page("4", &echo(&own_shard().selector()), &[]),
+            page("4", &echo(&own_shard().selector().unwrap()), &[]),
         ]
     };
     let expired = error_event(410, "Expired");
@@ -589,7 +595,7 @@ fn sh4_objects_of_other_shards_count_as_received() {
     assert_eq!(progress(""), (3, None));
     // A server that filters still counts the remaining objects of all shards. The count is negative
     // if the server scans more objects than fit in the page.
-    let server_filtered = echo(&own_shard().selector());
+    let server_filtered = echo(&own_shard().selector().unwrap());
     for remaining in ["5", "-2"] {
         assert_eq!(
             progress(&format!(

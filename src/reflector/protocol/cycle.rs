@@ -209,8 +209,7 @@ impl Cycle {
     /// Returns the selector of the requests. `None` without a shard, and for a shard by controller,
     /// whose objects no server selects.
     pub(super) fn shard_selector(&self) -> Option<String> {
-        let selector = self.options.shard.as_ref().map(Shard::selector);
-        selector.filter(|selector| !selector.is_empty())
+        self.options.shard.as_ref().and_then(Shard::selector)
     }
 
     /// The time until then. At least a millisecond, because zero is not a valid read timeout.
