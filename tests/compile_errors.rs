@@ -44,6 +44,14 @@ fn struct_with_wrong_metadata_type_gives_one_compile_error() {
 }
 
 #[test]
+fn key_of_an_arc_gives_one_compile_error() {
+    let program = r#"use std::sync::Arc;
+        use k8s_informer::{DynamicObject, object::{Key, meta_namespace_key}};
+        pub fn key(object: &Arc<DynamicObject>) -> Key { meta_namespace_key(object) }"#;
+    assert_one_error(program, &["is not a Kubernetes object", "`&**object`"]);
+}
+
+#[test]
 fn full_metadata_of_minimal_struct_gives_one_compile_error() {
     let program = r#"pub struct Widget { pub metadata: k8s_informer::ObjectMeta }
         k8s_informer::impl_object!(Widget, "example.com/v1", "Widget", "widgets", Namespaced);

@@ -108,7 +108,8 @@ pub use whole::WholeObject;
     message = "`{Self}` is not a Kubernetes object: it does not implement `k8s_informer::Object`",
     label = "not an `Object`",
     note = "for a custom struct, use `impl_object!`, and the type `k8s_informer::ObjectMeta` for the field `metadata`",
-    note = "for a type of k8s-openapi, enable the feature `k8s-openapi` of k8s-informer and depend on the same version of k8s-openapi"
+    note = "for a type of k8s-openapi, enable the feature `k8s-openapi` of k8s-informer and depend on the same version of k8s-openapi",
+    note = "for an `Arc<T>` or a reference to one, pass the object in it: `&**object`"
 )]
 pub trait Object: Send + Sync + 'static {
     /// Returns `metadata.name`.

@@ -25,6 +25,10 @@
 //!
 //! # Where to find the methods of client-go
 //!
+//! `add`, `update`, `delete`, `replace`, `resync` and `bookmark` are methods of
+//! [`ReflectorStore`](crate::store::ReflectorStore), and `pop`, `pop_batch`, `synced` and `close` of
+//! [`Queue`]. `Locked`, `Front`, `Grouped` and `InOrder` are private: they lead to the code.
+//!
 //! | `delta_fifo.go` | here |
 //! |---|---|
 //! | `NewDeltaFIFO` | `DeltaFifo::new` |
@@ -195,7 +199,7 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
     /// let object = |text| serde_json::from_str::<DynamicObject>(text).map(Arc::new);
     /// let queue = DeltaFifo::new(Accessor::object());
     /// let processed = queue.processed();
-    /// queue.replace(vec![object(r#"{"metadata": {"name": "a", "resourceVersion": "5"}}"#)?], "7")?;
+    /// queue.replace(vec![object(r#"{"metadata": {"name": "a", "resourceVersion": "5"}}"#)?], version("7"))?;
     /// queue.add(object(r#"{"metadata": {"name": "b", "resourceVersion": "8"}}"#)?)?;
     /// queue.update(object(r#"{"metadata": {"name": "a", "resourceVersion": "9"}}"#)?)?;
     /// queue.pop(&mut |deltas, _| {
@@ -220,13 +224,13 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
 /// Whether a popped item belongs to the initial list. client-go's `isInInitialList`.
 ///
 /// ```
-/// use k8s_informer::object::Accessor;
+/// use k8s_informer::object::{Accessor, ResourceVersion};
 /// use k8s_informer::queue::{DeltaFifo, Origin, Queue};
 /// use k8s_informer::store::ReflectorStore;
 /// use std::sync::Arc;
 ///
 /// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok(word.as_str().into())));
-/// queue.replace(vec![Arc::new("a".to_owned())], "1")?;
+/// queue.replace(vec![Arc::new("a".to_owned())], ResourceVersion::new("1"))?;
 /// queue.add(Arc::new("b".to_owned()))?;
 /// for expected in [Origin::InitialList, Origin::Later] {
 ///     queue.pop(&mut |_, origin| {
@@ -241,9 +245,10 @@ pub trait Queue<T>: ReflectorStore<T> + Sealed {
 // Exhaustive: an item belongs to the initial list or not.
 pub enum Origin {
     /// The initial list: the first [`replace`](ReflectorStore::replace), if no other write came
-    /// before it.
+    /// before it. It includes the deletions of known objects that the list lacks.
     InitialList,
-    /// A later write: an event of a watch, a resync, or a later list.
+    /// A later write: an event of a watch, a resync, a later list, or an item that comes back after
+    /// the queue has synced; see [`Requeue`].
     Later,
 }
 

@@ -34,7 +34,7 @@ use crate::stop::Stop;
 /// let pod: DynamicObject = serde_json::from_str(r#"{"metadata": {"name": "web", "resourceVersion": "42"}}"#)?;
 /// let queue = Arc::new(DeltaFifo::new(Accessor::object()));
 /// let (processed, stop) = (queue.processed(), Stopper::new());
-/// queue.replace(vec![Arc::new(pod)], "42")?;
+/// queue.replace(vec![Arc::new(pod)], ResourceVersion::new("42"))?;
 /// let consumer = std::thread::spawn({ let queue = queue.clone(); move || queue.pop(&mut |_, _| Ok(())) });
 /// let [earlier, later] = ["41", "43"].map(|version| ResourceVersion::new(version).unwrap());
 /// processed.wait(&earlier, Duration::from_secs(10), &stop)?;

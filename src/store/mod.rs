@@ -230,7 +230,7 @@ pub trait ReflectorStore<T>: Send + Sync {
 /// queue catches a panic in them. A write or a resync returns the panic as an error.
 ///
 /// ```
-/// use k8s_informer::object::{Accessor, Key};
+/// use k8s_informer::object::{Accessor, Key, ResourceVersion};
 /// use k8s_informer::queue::{Delta, DeltaFifo, DeltaFifoOptions, Queue};
 /// use k8s_informer::store::{KnownObjects, ReflectorStore, StoreError};
 /// use std::collections::HashMap;
@@ -252,7 +252,7 @@ pub trait ReflectorStore<T>: Send + Sync {
 /// let accessor = Accessor::new(|word: &String| Ok(word.as_str().into()));
 /// let options = DeltaFifoOptions::new().known_objects(Arc::new(known));
 /// let queue = DeltaFifo::with_options(accessor, options);
-/// queue.replace(Vec::new(), "7")?; // the server has no objects left
+/// queue.replace(Vec::new(), ResourceVersion::new("7"))?; // the server has no objects left
 /// let deltas = queue.pop(&mut |_, _| Ok(()))?;
 /// assert!(matches!(deltas.newest(), Some(Delta::Deleted { gone, .. }) if gone.is_final_state_unknown()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

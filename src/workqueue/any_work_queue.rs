@@ -123,8 +123,8 @@ pub trait AnyWorkQueue<T: Item>: sealed::Sealed<T> + Send + Sync {
         self.core().shared.stop();
     }
 
-    /// Signals the queue to end, and blocks until all waiting items are processed and the queue's
-    /// own thread, if any, has ended. Without a timeout, it blocks as long as that takes.
+    /// Signals the queue to end, drops the delayed items, and blocks until all waiting items are
+    /// processed and the queue's own thread, if any, has ended. Without a timeout, it blocks as long as that takes.
     /// client-go's `ShutDownWithDrain`, which has no timeout.
     ///
     /// Workers must keep taking items until the queue returns `None`. Do not call this method

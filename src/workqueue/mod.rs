@@ -88,15 +88,42 @@
 //!   [`Controller`] does this without blocking a worker.
 //! - **Errors belong to the key.** Call [`add_rate_limited`] after a failure and [`forget`] after a
 //!   success. To give up after a number of failures, call [`forget`] as well: the key then returns
-//!   only when the object changes. Errors of lists and watches belong to the informer: it keeps
+//!   when the object changes, or with the next resync. Errors of lists and watches belong to the informer: it keeps
 //!   retrying, and [`status`] reports them.
 //! - **A resync** ([`resync`]) delivers every object again. It picks up dropped keys and changes
 //!   that cause no event, such as those outside the cluster. No change of an object is missed
 //!   without it, so a resync can be infrequent.
-//! - **Shutdown** needs two [`Stop`]s. When the first one ends the program, only shut down the
-//!   queue: call [`shut_down`] while the caches and the server are still usable.
-//!   If the drain times out, use the second [`Stop`] to cancel the calls that workers are in. Then
-//!   join the worker threads and shut the [factory] down.
+//! - **Shutdown** has an order, because workers need the caches until they have finished. Do not
+//!   pass the signal that ends the program to `start` of the factory: the informers would end first,
+//!   and a worker that waits for its write would fail. Instead, call these in turn:
+//!
+//!   ```
+//!   # use k8s_informer::workqueue::{AnyWorkQueue, RateLimitingQueue, default_controller_rate_limiter};
+//!   # use k8s_informer::{Client, Config, SharedInformerFactory, Stop, Stopper};
+//!   # use k8s_informer_testing::ApiServer;
+//!   # use std::time::Duration;
+//!   # let server = ApiServer::start()?;
+//!   # let factory = SharedInformerFactory::new(Client::new(Config::new(server.url()))?);
+//!   # let queue: RateLimitingQueue<String> = RateLimitingQueue::new(default_controller_rate_limiter())?;
+//!   # let workers: Vec<std::thread::JoinHandle<()>> = Vec::new();
+//!   # let program = Stopper::new();
+//!   # program.stop();
+//!   let calls = Stopper::new(); // Workers pass it to their requests and waits.
+//!   factory.start(&Stop::never())?;
+//!
+//!   program.wait(); // The signal that ends the program, such as `Stop::on_signals`.
+//!   let drained = queue.shut_down(Duration::from_secs(20)); // Items in back-off are dropped.
+//!   calls.stop(); // Ends what workers still do.
+//!   for worker in workers {
+//!       worker.join().expect("a worker does not panic");
+//!   }
+//!   factory.shut_down(Duration::from_secs(10))?;
+//!   drained?; // The error says how many items were not finished.
+//!   # Ok::<(), Box<dyn std::error::Error>>(())
+//!   ```
+//!
+//!   After a stop, a request or a wait of a worker fails with an error for which `is_stopped` is true,
+//!   and [`add_rate_limited`] does nothing.
 //! - **A panic** in a worker ends its thread and finishes its key. Catch panics around code that
 //!   may panic.
 //!
@@ -113,9 +140,6 @@
 //! [`resync`]: crate::informer::FactoryOptions::resync_period
 //! [`Controller`]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/struct.Controller.html
 //! [its table]: https://docs.rs/k8s-informer-controller/0.1/k8s_informer_controller/guide/coming_from/index.html#from-controller-runtime
-//! [`Stop`]: crate::Stop
-//! [factory]: crate::SharedInformerFactory::shut_down
-//! [`shut_down`]: AnyWorkQueue::shut_down
 //!
 //! If you use a [`Controller`], see [its table] instead.
 //!
@@ -148,7 +172,7 @@
 //! | `TypedRateLimitingInterface`, `NewTypedRateLimitingQueue` | [`RateLimitingQueue`] |
 //! | `TypedQueueConfig`, `TypedDelayingQueueConfig`, `TypedRateLimitingQueueConfig` | [`WorkQueueBuilder`] |
 //! | `Get`, `Done` | [`take`](AnyWorkQueue::take), whose [`WorkItem`] calls `done` on drop; or [`get`](AnyWorkQueue::get) and [`done`](AnyWorkQueue::done) |
-//! | `ShutDown`; `ShutDownWithDrain`; `ShuttingDown` | [`stop`](AnyWorkQueue::stop); [`shut_down`]; [`is_stopped`](AnyWorkQueue::is_stopped) |
+//! | `ShutDown`; `ShutDownWithDrain`; `ShuttingDown` | [`stop`](AnyWorkQueue::stop); [`shut_down`](AnyWorkQueue::shut_down); [`is_stopped`](AnyWorkQueue::is_stopped) |
 //! | `NumRequeues` | [`requeues`](RateLimitingQueue::requeues) |
 //! | `PriorityQueue`, `AddOpts` of controller-runtime | [`PriorityQueue`], [`AddOptions`] |
 //! | `Queue` | [`Order`] |

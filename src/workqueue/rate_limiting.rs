@@ -40,7 +40,9 @@ pub struct RateLimitingQueue<T: Item> {
 }
 
 impl<T: Item> RateLimitingQueue<T> {
-    /// Creates a queue with default options. client-go's `NewTypedRateLimitingQueue`.
+    /// Creates a queue with default options. For a name, metrics or a clock, use
+    /// [`WorkQueueBuilder::build_rate_limiting`](super::WorkQueueBuilder::build_rate_limiting).
+    /// client-go's `NewTypedRateLimitingQueue`.
     ///
     /// # Errors
     ///
@@ -49,7 +51,8 @@ impl<T: Item> RateLimitingQueue<T> {
         WorkQueue::builder().build_rate_limiting(limiter)
     }
 
-    /// Adds the item after the delay that the limiter returns for it.
+    /// Adds the item after the delay that the limiter returns for it. Does nothing once the queue has
+    /// stopped.
     ///
     /// As in client-go, the limiter counts each call, also for an item that already waits. With a
     /// [`BucketRateLimiter`](super::BucketRateLimiter), each call takes a token. An item that is

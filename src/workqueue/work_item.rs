@@ -16,7 +16,7 @@ use crate::log;
 /// let queue = WorkQueue::new();
 /// queue.add("a".to_owned());
 /// let item = queue.take().unwrap();
-/// assert_eq!(item.len(), 1);
+/// assert_eq!((item.len(), item.to_string().as_str()), (1, "a"));
 /// queue.add(item.clone());
 /// assert_eq!(queue.len(), 0, "an item in processing is not queued");
 /// drop(item);
@@ -79,6 +79,13 @@ impl<T: Item> Drop for WorkItem<'_, T> {
                 );
             }));
         }
+    }
+}
+
+/// Writes the item.
+impl<T: Item + fmt::Display> fmt::Display for WorkItem<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.item.fmt(f)
     }
 }
 

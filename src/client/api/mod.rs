@@ -76,8 +76,10 @@ use crate::stop::Stop;
 /// [`body_limit`](crate::Config::body_limit) limits the size of the body, including that of a list
 /// or a page. [Watches](Self::watch) are streams with their own limits; see their documentation.
 ///
-/// A write is not resent after a [connection error](Error::is_connection) or a
-/// [timeout](Error::is_timeout), because the server may have executed it. Error messages contain
+/// A response with 429, or with 5xx and a retry delay, is requested again, up to
+/// [10 times](crate::client::Request::DEFAULT_RETRIES). A write is not resent after a
+/// [connection error](Error::is_connection) or a [timeout](Error::is_timeout), because the server may
+/// have executed it. Error messages contain
 /// the verb, the resource, the name and the namespace, but nothing that was sent.
 ///
 /// ```

@@ -7,7 +7,7 @@ use crate::store::KnownObjects;
 ///
 /// ```
 /// use k8s_informer::{DynamicObject, Indexer};
-/// use k8s_informer::object::Accessor;
+/// use k8s_informer::object::{Accessor, ResourceVersion};
 /// use k8s_informer::queue::{Delta, DeltaFifo, DeltaFifoOptions, Queue};
 /// use k8s_informer::store::ReflectorStore;
 /// use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::store::KnownObjects;
 /// let options = DeltaFifoOptions::new().known_objects(store).emit_replaced(true).name("pods");
 /// let queue = DeltaFifo::with_options(Accessor::object(), options);
 /// let pod: DynamicObject = serde_json::from_str(r#"{"metadata": {"name": "a"}}"#)?;
-/// queue.replace(vec![Arc::new(pod)], "1")?;
+/// queue.replace(vec![Arc::new(pod)], ResourceVersion::new("1"))?;
 /// let deltas = queue.pop(&mut |_, _| Ok(()))?;
 /// assert!(matches!(deltas.newest(), Some(Delta::Replaced(_))));
 /// assert_eq!(queue.synced().name(), "pods");
