@@ -384,6 +384,23 @@ fn on_changed_is_called_once_for_a_list_and_for_each_change() {
 }
 
 #[test]
+fn wait_for_sync_includes_the_first_on_changed() {
+    for (names, one_thread) in [
+        (&[][..], false),
+        (&["a"], false),
+        (&[], true),
+        (&["a"], true),
+    ] {
+        let (_server, client) = server_with(names);
+        let (observe, states) = recording_states(observe::<ConfigMap>(client));
+        let maps = observe.one_thread(one_thread).start().unwrap();
+        maps.wait_for_sync(SOON, &Stop::never()).unwrap();
+        assert!(maps.synced().is_done());
+        assert_eq!(states.try_recv().unwrap(), names);
+    }
+}
+
+#[test]
 fn on_changed_runs_after_the_other_closures() {
     for one_thread in [false, true] {
         let (server, client) = server_with(&["a"]);

@@ -38,7 +38,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use k8s_informer_testing::{ApiServer, Verb};
+//! use k8s_informer_testing::{ApiServer, RequestRecord, Verb};
 //! use serde_json::json;
 //!
 //! let server = ApiServer::start()?;
@@ -56,8 +56,8 @@
 //! assert!(answer.contains(r#""kind":"PodList""#) && answer.contains(r#""name":"web-0""#));
 //!
 //! // The test sees the client's requests.
-//! let listed = server.wait_for_requests(|all| all.iter().any(|r| r.verb() == Verb::List), Duration::from_secs(5));
-//! assert!(listed);
+//! let has_listed = |all: &[RequestRecord]| all.iter().any(|request| request.verb() == Verb::List);
+//! server.wait_for_requests(has_listed, Duration::from_secs(5))?;
 //!
 //! // The test can also act as the rest of the cluster.
 //! let web = server.patch(&format!("{pods}/web-0/status"), json!({ "status": { "phase": "Running" } }))?;

@@ -18,9 +18,10 @@ use parking_lot::{Condvar, Mutex};
 /// After the last response, further requests block until the stop. Clones share the same script.
 ///
 /// ```
+/// use k8s_informer::object::ResourceVersion;
 /// use k8s_informer::reflector::{Reflector, ReflectorOptions};
 /// use k8s_informer::{DynamicObject, Indexer, Stopper};
-/// use k8s_informer_testing::{Answer, ScriptedRequest, ScriptedListerWatcher};
+/// use k8s_informer_testing::{Answer, ScriptedListerWatcher, ScriptedRequest};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
@@ -38,7 +39,7 @@ use parking_lot::{Condvar, Mutex};
 /// });
 /// assert!(store.list().is_empty());
 /// let versions: Vec<_> = script.requests().iter().map(|request| request.options().resource_version.clone()).collect();
-/// assert_eq!(versions, [Some("0".to_owned()), Some("7".to_owned())]);
+/// assert_eq!(versions, [ResourceVersion::new("0"), ResourceVersion::new("7")]);
 /// # let _: &[ScriptedRequest] = &script.requests();
 /// ```
 #[derive(Clone)]

@@ -18,7 +18,7 @@ use crate::informer::source::Source;
 use crate::informer::wait::SyncOptions;
 use crate::object::{Deleted, Object, Resource};
 use crate::reflector::{ListerWatcherSource, ReflectorStatus, WatchErrorHandler};
-use crate::stop::{Done, Stop};
+use crate::stop::{Done, DoneSetter, Stop};
 use crate::store::Lister;
 
 /// Observes the objects of a type. Set closures for added, modified and deleted objects, and call
@@ -243,7 +243,8 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         self
     }
 
-    /// Sets the name of the observation in logs and in the names of its threads.
+    /// Sets the name of the observation in logs, in the names of its threads, and so in the error of a
+    /// shutdown.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = Some(name.into());
         self
@@ -311,16 +312,24 @@ impl<T: Object + DeserializeOwned> Observe<T> {
             owns_factory: self.owns_factory,
             informer,
             handler: None,
+            synced: DoneSetter::new("").signal(),
             _errors: errors.map(|errors| Box::new(errors) as _),
             has_ended: false,
         };
+        let informer = &observation.informer;
+        let changed = self.on_changed.map(|on_changed| Changed {
+            on_changed,
+            lister: informer.lister(),
+            // A thread of the informer calls the closure, so it must not wait for it.
+            called: DoneSetter::set_by(informer.owner(), informer.name()),
+        });
+        let called = changed.as_ref().map(|changed| changed.called.signal());
         let observer = Observer {
             funcs: self.observer,
-            lister: observation.lister(),
-            on_changed: self.on_changed,
+            changed,
         };
-        let informer = &observation.informer;
         let handler = informer.add_handler_with_options(observer, self.options)?;
+        observation.synced = called.unwrap_or_else(|| handler.synced().clone());
         observation.handler = Some(handler);
         Ok(observation)
     }
@@ -333,8 +342,24 @@ type OnChanged<T> = Box<dyn FnMut(&Lister<T>) + Send>;
 /// The handler of an observation.
 struct Observer<T> {
     funcs: HandlerFuncs<T>,
+    changed: Option<Changed<T>>,
+}
+
+/// The closure for all objects.
+struct Changed<T> {
+    on_changed: OnChanged<T>,
     lister: Lister<T>,
-    on_changed: Option<OnChanged<T>>,
+    /// Set after the first call, also if it panicked.
+    called: DoneSetter,
+}
+
+/// Sets a signal when it is dropped, also by a panic.
+struct SetOnDrop<'a>(&'a DoneSetter);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.set();
+    }
 }
 
 impl<T: Object> ResourceEventHandler<T> for Observer<T> {
@@ -360,10 +385,11 @@ impl<T: Object> ResourceEventHandler<T> for Observer<T> {
 
     fn after_changes(&mut self, is_synced: bool) {
         // Before the sync, the cache has only a part of the objects.
-        if let Some(on_changed) = &mut self.on_changed
+        if let Some(changed) = &mut self.changed
             && is_synced
         {
-            on_changed(&self.lister);
+            let _called = SetOnDrop(&changed.called);
+            (changed.on_changed)(&changed.lister);
         }
     }
 }
@@ -377,6 +403,8 @@ pub struct Observation<T: Object> {
     informer: SharedIndexInformer<T>,
     /// `None` until the handler has been added.
     handler: Option<HandlerRegistration>,
+    /// Set when the closures have been called for the initial list.
+    synced: Done,
     _errors: Option<Box<dyn Send + Sync>>,
     has_ended: bool,
 }
@@ -389,14 +417,13 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     }
 
     /// Returns a [`Done`] that is set when the closures have been called for all objects of the
-    /// initial list.
+    /// initial list, and [`on_changed`](Observe::on_changed) for the first time.
     pub fn synced(&self) -> &Done {
-        self.handler
-            .as_ref()
-            .map_or(self.informer.synced(), HandlerRegistration::synced)
+        &self.synced
     }
 
-    /// Blocks until the closures have been called for all objects of the initial list.
+    /// Blocks until the closures have been called for all objects of the initial list, and
+    /// [`on_changed`](Observe::on_changed) for the first time.
     ///
     /// The wait also ends when `stop` is set or when the informer ends. For `options`, pass a
     /// timeout, `None`, or [`SyncOptions`]. Do not call this method from one of the closures.

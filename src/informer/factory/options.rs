@@ -88,8 +88,8 @@ impl FactoryOptions {
         self
     }
 
-    /// Restricts the factory to the objects of this namespace. Call it several times for several
-    /// namespaces. By default the factory covers all namespaces.
+    /// Adds this namespace to the [`scope`](Self::scope). Call it several times for several namespaces.
+    /// By default the factory covers all namespaces.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.scope = self.scope.namespace(namespace);

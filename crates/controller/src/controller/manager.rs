@@ -219,6 +219,10 @@ impl Manager {
     ///    returned, the Lease is kept until it expires.
     /// 7. The informers and then the endpoints end.
     ///
+    /// The grace periods limit reconcile calls. A handler or an observation of [`factory`](Self::factory)
+    /// that blocks is awaited without a limit: call `run` on a thread of its own, and
+    /// [`shut_down`](SharedInformerFactory::shut_down) of the factory with a limit, if one may block.
+    ///
     /// If the leadership is lost, calls in progress are ended without a grace period.
     ///
     /// # Errors
