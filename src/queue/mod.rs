@@ -26,7 +26,7 @@
 //! # Where to find the methods of client-go
 //!
 //! `add`, `update`, `delete`, `replace`, `resync` and `bookmark` are methods of
-//! [`ReflectorStore`](crate::store::ReflectorStore), and `pop`, `pop_batch`, `synced` and `close` of
+//! [`ReflectorStore`], and `pop`, `pop_batch`, `synced` and `close` of
 //! [`Queue`]. `Locked`, `Front`, `Grouped` and `InOrder` are private: they lead to the code.
 //!
 //! | `delta_fifo.go` | here |
