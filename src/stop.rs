@@ -35,8 +35,9 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::base::deadline::Deadline;
 use crate::base::derive::{debug_fields, unwind_safe};
 use crate::base::panic;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
@@ -179,7 +180,7 @@ impl Done {
     /// Blocks until the signal is set, or until `timeout` has passed. Returns whether the signal is
     /// set.
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
-        let Some(deadline) = Instant::now().checked_add(timeout) else {
+        let Some(deadline) = Deadline::after(timeout) else {
             self.wait();
             return self.is_done();
         };
@@ -191,7 +192,7 @@ impl Done {
             if self
                 .shared
                 .changed
-                .wait_until(&mut state, deadline)
+                .wait_until(&mut state, deadline.at)
                 .timed_out()
             {
                 return self.is_done();
@@ -211,30 +212,25 @@ impl Done {
         timeout: impl Into<Option<Duration>>,
         stop: &Stop,
     ) -> Result<(), WaitError> {
-        let timeout = timeout.into();
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.wait_until_either(deadline, stop).map_err(|cause| {
-            let cause = match cause {
-                WaitCause::TimedOut(_) => WaitCause::TimedOut(timeout.unwrap_or_default()),
-                cause => cause,
-            };
-            WaitError::new(cause, format!("waiting for {}", self.name()))
-        })
+        let waited = self.wait_until_either(Deadline::after(timeout), stop);
+        waited.map_err(|cause| WaitError::new(cause, format!("waiting for {}", self.name())))
     }
 
-    /// Like [`wait_or_stop`](Self::wait_or_stop). The caller knows the timeout.
+    /// Like [`wait_or_stop`](Self::wait_or_stop). Returns only the cause.
     pub(crate) fn wait_until_either(
         &self,
-        deadline: Option<Instant>,
+        deadline: Option<Deadline>,
         stop: &Stop,
     ) -> Result<(), WaitCause> {
         if self.waits_for_itself() {
             return Err(WaitCause::OwnThread);
         }
-        match self.wait_until(deadline, stop) {
-            true => Ok(()),
-            false if stop.is_stopped() => Err(WaitCause::Stopped),
-            false => Err(WaitCause::TimedOut(Duration::ZERO)),
+        match (self.wait_until(deadline, stop), deadline) {
+            (true, _) => Ok(()),
+            (false, Some(deadline)) if !stop.is_stopped() => {
+                Err(WaitCause::TimedOut(deadline.timeout))
+            }
+            (false, _) => Err(WaitCause::Stopped),
         }
     }
 
@@ -250,13 +246,11 @@ impl Done {
 
     /// Blocks until the signal is set, until `deadline`, or until `stop` is set. Returns whether
     /// this signal is set.
-    pub(crate) fn wait_until(&self, deadline: Option<Instant>, stop: &Stop) -> bool {
+    pub(crate) fn wait_until(&self, deadline: Option<Deadline>, stop: &Stop) -> bool {
         let either = DoneSetter::new("");
         let _wakes = [self.also_sets(&either), stop.done.also_sets(&either)];
         match deadline {
-            Some(deadline) => {
-                either.wait_timeout(deadline.saturating_duration_since(Instant::now()));
-            }
+            Some(deadline) => _ = either.wait_timeout(deadline.rest()),
             None => either.wait(),
         }
         self.is_done()

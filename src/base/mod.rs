@@ -1,6 +1,7 @@
 //! Helpers that know nothing of Kubernetes.
 
 pub(crate) mod adaptive_buffer;
+pub(crate) mod deadline;
 pub(crate) mod derive;
 pub(crate) mod digest;
 pub(crate) mod hash;

@@ -71,8 +71,9 @@ pub enum WaitCause {
     /// The caches have synced, but for at least one of them no object of the list could be decoded.
     /// See [`Unsynced::undecodable`].
     Undecodable,
-    /// The wait would block the informer, which runs on [one
-    /// thread](crate::informer::SharedIndexInformerOptions::one_thread) and calls this code.
+    /// The wait would never end, because it blocks the thread that ends it. A callback waits for its
+    /// own handler, or for its informer, which runs on [one
+    /// thread](crate::informer::SharedIndexInformerOptions::one_thread).
     OwnThread,
     /// The requested version, or the one that the server sent, is not a decimal number or has a
     /// leading zero. Such versions have no order. `None` for an object without a version.
@@ -292,7 +293,7 @@ impl fmt::Display for WaitError {
     }
 }
 
-const OWN_THREAD: &str = "the only thread of an informer can't wait for itself";
+const OWN_THREAD: &str = "this thread can't wait for itself";
 
 /// Writes the names of the informers, each with its last error.
 fn fmt_unsynced(

@@ -2,13 +2,13 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::delivery::Delivery;
 use super::driver::Driver;
 use super::error::InformerError;
 use super::error_listeners::{ErrorListeners, OnError};
 use super::wait::SyncOptions;
+use crate::base::deadline::Deadline;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::threads::{LateOwner, Owner};
 use crate::error::{Unsynced, WaitCause, WaitError};
@@ -122,7 +122,7 @@ pub(super) fn wait_for_sync(
     options: SyncOptions,
 ) -> Result<(), WaitError> {
     let SyncOptions { timeout, fail_fast } = options;
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let deadline = Deadline::after(timeout);
     let refused = Stopper::new();
     let _refusals: Vec<_> = awaited
         .iter()

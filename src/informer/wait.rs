@@ -1,5 +1,6 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::base::deadline::Deadline;
 use crate::error::{Unsynced, WaitCause, WaitError};
 use crate::stop::{Done, Stop};
 
@@ -30,17 +31,13 @@ pub fn wait_for_cache_sync<'a>(
     timeout: impl Into<Option<Duration>>,
     stop: &Stop,
 ) -> Result<(), WaitError> {
-    let timeout = timeout.into();
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let deadline = Deadline::after(timeout);
     let mut cause = WaitCause::Stopped;
     let mut unsynced = Vec::new();
     for done in synced {
         if let Err(ended) = done.wait_until_either(deadline, stop) {
             unsynced.push(Unsynced::new(done.name(), None));
-            cause = match ended {
-                WaitCause::TimedOut(_) => WaitCause::TimedOut(timeout.unwrap_or_default()),
-                ended => ended,
-            };
+            cause = ended;
         }
     }
     if unsynced.is_empty() {

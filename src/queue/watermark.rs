@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::base::deadline::Deadline;
 use crate::base::derive::debug_fields;
 use crate::base::sync::{Condvar, Mutex};
 use crate::error::{WaitCause, WaitError};
@@ -105,8 +106,13 @@ impl State {
 /// How the wait for one watermark ended.
 enum Waited {
     Reached,
-    Stopped { reached: Option<ResourceVersion> },
-    TimedOut { reached: Option<ResourceVersion> },
+    Stopped {
+        reached: Option<ResourceVersion>,
+    },
+    TimedOut {
+        timeout: Duration,
+        reached: Option<ResourceVersion>,
+    },
 }
 
 /// Describes the wait for a version in an error.
@@ -187,15 +193,7 @@ impl Watermark {
         timeout: impl Into<Option<Duration>>,
         stop: &Stop,
     ) -> Result<(), WaitError> {
-        let timeout = timeout.into();
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let waited = Self::wait_all([self], version, deadline, stop);
-        waited.map_err(|error| match error.cause() {
-            WaitCause::TimedOut(_) => {
-                error.with_cause(WaitCause::TimedOut(timeout.unwrap_or_default()))
-            }
-            _ => error,
-        })
+        Self::wait_all([self], version, Deadline::after(timeout), stop)
     }
 
     /// Blocks until each of several watermarks has reached `version`, or until the deadline. On
@@ -204,12 +202,11 @@ impl Watermark {
     ///
     /// # Errors
     ///
-    /// The same as [`wait`](Self::wait). Returns the error of the first watermark that fails. The
-    /// caller knows the timeout, and writes it into the error.
+    /// The same as [`wait`](Self::wait). Returns the error of the first watermark that fails.
     pub(crate) fn wait_all<'a>(
         watermarks: impl IntoIterator<Item = &'a Self>,
         version: &ResourceVersion,
-        deadline: Option<Instant>,
+        deadline: Option<Deadline>,
         stop: &Stop,
     ) -> Result<(), WaitError> {
         let Some(wanted) = Comparable::new(version.clone()) else {
@@ -219,7 +216,7 @@ impl Watermark {
             let (cause, reached) = match watermark.wait_until(&wanted, deadline, stop)? {
                 Waited::Reached => return Ok(()),
                 Waited::Stopped { reached } => (WaitCause::Stopped, reached),
-                Waited::TimedOut { reached } => (WaitCause::TimedOut(Duration::ZERO), reached),
+                Waited::TimedOut { timeout, reached } => (WaitCause::TimedOut(timeout), reached),
             };
             let reached = reached.map(|reached| reached.to_string());
             Err(WaitError::new(cause, doing(version)).seen(reached))
@@ -237,7 +234,7 @@ impl Watermark {
     fn wait_until(
         &self,
         wanted: &Comparable,
-        deadline: Option<Instant>,
+        deadline: Option<Deadline>,
         stop: &Stop,
     ) -> Result<Waited, WaitError> {
         // In most calls the version has been reached already, and no subscription is needed.
@@ -257,7 +254,7 @@ impl Watermark {
         let mut state = self.state.lock();
         state.waits += 1;
         let key = (wanted.clone(), state.waits);
-        let mut timed_out = false;
+        let mut timed_out = None;
         let result = loop {
             match state.has_reached(wanted) {
                 Ok(true) => break Ok(Waited::Reached),
@@ -268,14 +265,16 @@ impl Watermark {
             if stop.is_stopped() {
                 break Ok(Waited::Stopped { reached: reached() });
             }
-            if timed_out {
-                break Ok(Waited::TimedOut { reached: reached() });
+            if let Some(timeout) = timed_out {
+                let reached = reached();
+                break Ok(Waited::TimedOut { timeout, reached });
             }
             // Insert again after a wake-up: the version may have gone back since.
             state.waiting.insert(key.clone(), Arc::clone(&changed));
             match deadline {
                 Some(deadline) => {
-                    timed_out = changed.wait_until(&mut state, deadline).timed_out();
+                    let waited = changed.wait_until(&mut state, deadline.at);
+                    timed_out = waited.timed_out().then_some(deadline.timeout);
                 }
                 None => changed.wait(&mut state),
             }

@@ -201,8 +201,8 @@ fn wait_on_the_own_thread_fails() {
         assert_eq!(error.cause(), &WaitCause::OwnThread, "{error}");
     }
     let text = synced.to_string();
-    assert!(text.starts_with("the only thread of an informer can't wait for itself: waits"));
-    let own_thread = "the only thread of an informer can't wait for itself";
+    assert!(text.starts_with("this thread can't wait for itself: waits"));
+    let own_thread = "this thread can't wait for itself";
     assert_eq!(
         current.to_string(),
         format!("failed waiting until waits is current: {own_thread}")

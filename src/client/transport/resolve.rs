@@ -5,9 +5,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::authority::without_brackets;
+use crate::base::deadline::Deadline;
 use crate::base::derive::debug_fields;
 use crate::base::sync::Mutex;
 use crate::stop::{DoneSetter, Stop};
@@ -45,7 +46,7 @@ impl NameResolver {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
         let lookup = self.lookup(host, port)?;
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = Deadline::after(timeout);
         lookup
             .done
             .wait_until(deadline, &stop.cloned().unwrap_or_else(Stop::never));

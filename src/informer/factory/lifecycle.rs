@@ -1,9 +1,10 @@
 //! The lifecycle of a factory's informers: start, wait for sync, stop one, shut down all.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Entry, Factory, Run, SharedInformerFactory};
+use crate::base::deadline::Deadline;
 use crate::base::panic;
 use crate::base::sync::atomic::Ordering;
 use crate::base::threads::Owner;
@@ -412,7 +413,7 @@ impl SharedInformerFactory {
             return Ok(());
         };
         run.stop.stop();
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = Deadline::after(timeout);
         let never = Stop::never();
         let ended = Owner::wait_for(&[owner], || run.ended.wait_until(deadline, &never));
         match ended {
@@ -487,7 +488,7 @@ impl SharedInformerFactory {
             .iter()
             .map(|(informer, _)| informer.state().owner)
             .collect();
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = Deadline::after(timeout);
         match Owner::wait_for(&owners, || self.join_until(started, deadline)) {
             Some(stuck) if stuck.is_empty() => Ok(()),
             Some(stuck) => Err(ShutdownError::TimedOut {
@@ -507,7 +508,7 @@ impl SharedInformerFactory {
     fn join_until(
         &self,
         started: Vec<(Arc<dyn AnyInformer>, Run)>,
-        deadline: Option<Instant>,
+        deadline: Option<Deadline>,
     ) -> Vec<String> {
         let never = Stop::never();
         let mut stuck = Vec::new();

@@ -1,9 +1,10 @@
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use super::SharedInformerFactory;
+use crate::base::deadline::Deadline;
 use crate::base::derive::debug_fields;
 use crate::error::Error;
 use crate::error::{ShutdownError, WaitError};
@@ -504,9 +505,9 @@ impl<T: Object> Observation<T> {
         if std::mem::replace(&mut self.has_ended, true) {
             return Ok(());
         }
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = Deadline::after(timeout);
         // Each step gets the rest of the time, and the error has the whole.
-        let rest = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let rest = || deadline.map(Deadline::rest);
         let whole = |error| match error {
             ShutdownError::TimedOut { stuck, .. } => ShutdownError::TimedOut {
                 after: timeout.unwrap_or_default(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Lifecycle, Shared, SharedIndexInformer, Started};
+use crate::base::deadline::Deadline;
 use crate::base::sync::atomic::Ordering;
 use crate::base::threads::Owner;
 use crate::error::ShutdownError;
@@ -235,7 +236,7 @@ impl<T: Object> SharedIndexInformer<T> {
         }
         self.remove_event_handler(registration);
         let (ended, owner) = (registration.ended(), registration.handler.owner);
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = Deadline::after(timeout);
         // Another thread may be in the handler's destructor, so also a callback of the informer waits.
         let wait = || ended.wait_until(deadline, &Stop::never());
         let has_ended = match ended.is_done() {

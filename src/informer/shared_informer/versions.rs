@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Running, Shared, SharedIndexInformer};
+use crate::base::deadline::Deadline;
 use crate::error::{Error, WaitCause, WaitError};
 use crate::object::{Object, meta_namespace_key};
 use crate::queue::Watermark;
@@ -290,13 +291,13 @@ impl<T: Object> SharedIndexInformer<T> {
         timeout: Option<Duration>,
         stop: &Stop,
     ) -> Result<(), WaitError> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = Deadline::after(timeout);
         let (ended, _ends) = self.shared.state.stop_or_end(stop);
         self.shared.started.wait_until(deadline, &ended);
         // A callback of an informer on one thread only checks: the version comes on this thread.
         let is_own_thread = self.shared.state.is_own_thread();
         let deadline = if is_own_thread {
-            Some(Instant::now())
+            Deadline::after(Duration::ZERO)
         } else {
             deadline
         };
@@ -315,9 +316,6 @@ impl<T: Object> SharedIndexInformer<T> {
         // The wait knows only the signal that combines the stop and the end of the informer.
         Err(match incomplete.cause() {
             WaitCause::TimedOut(_) if is_own_thread => incomplete.with_cause(WaitCause::OwnThread),
-            WaitCause::TimedOut(_) => {
-                incomplete.with_cause(WaitCause::TimedOut(timeout.unwrap_or_default()))
-            }
             WaitCause::Stopped if !stop.is_stopped() => incomplete.with_cause(WaitCause::Ended),
             _ => incomplete,
         })

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{display_name, exec_info};
+use crate::base::deadline::Deadline;
 use crate::base::text::EscapedText;
 use crate::client::config::ExecConfig;
 use crate::client::credential_data::credentials_error;
@@ -62,7 +63,7 @@ fn output(
 ) -> (Option<CallStatus>, Result<Vec<u8>, Error>) {
     let name = display_name(config);
     let failed = |status, problem: String| (Some(status), Err(credentials_error(problem)));
-    let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let deadline = Deadline::after(limit);
     let mut command = match command(config, info, interactive) {
         Ok(command) => command,
         Err(error) => return (Some(NOT_FOUND), Err(error)),
@@ -199,14 +200,14 @@ impl WaitError {
 /// a deadline could interrupt.
 struct PollDelay {
     next: Duration,
-    deadline: Option<Instant>,
+    deadline: Option<Deadline>,
 }
 
 impl PollDelay {
     const FIRST: Duration = Duration::from_millis(1);
     const LONGEST: Duration = Duration::from_millis(20);
 
-    fn new(deadline: Option<Instant>) -> Self {
+    fn new(deadline: Option<Deadline>) -> Self {
         Self {
             next: Self::FIRST,
             deadline,
@@ -214,9 +215,7 @@ impl PollDelay {
     }
 
     fn wait(&mut self, stop: &Stop) -> Result<(), WaitError> {
-        let left = self
-            .deadline
-            .map_or(self.next, |at| at.saturating_duration_since(Instant::now()));
+        let left = self.deadline.map_or(self.next, Deadline::rest);
         if left.is_zero() || stop.wait_timeout(self.next.min(left)) {
             return Err(WaitError::of(stop));
         }
@@ -234,7 +233,7 @@ impl PollDelay {
 #[cfg(unix)]
 fn read(
     mut from: ChildStdout,
-    deadline: Option<Instant>,
+    deadline: Option<Deadline>,
     stop: &Stop,
 ) -> io::Result<Result<Vec<u8>, WaitError>> {
     socket2::SockRef::from(&from).set_nonblocking(true)?;
@@ -264,7 +263,7 @@ fn read(
 #[cfg(not(unix))]
 fn read(
     from: ChildStdout,
-    deadline: Option<Instant>,
+    deadline: Option<Deadline>,
     stop: &Stop,
 ) -> io::Result<Result<Vec<u8>, WaitError>> {
     use std::sync::{Arc, OnceLock};
@@ -296,7 +295,7 @@ struct Running(Option<Child>);
 impl Running {
     fn output(
         &mut self,
-        deadline: Option<Instant>,
+        deadline: Option<Deadline>,
         stop: &Stop,
     ) -> io::Result<Result<Vec<u8>, WaitError>> {
         let output = self.0.as_mut().and_then(|child| child.stdout.take());
@@ -314,7 +313,7 @@ impl Running {
     /// Waits for the exit of a process that has closed its output and so usually exits soon.
     fn exit(
         &mut self,
-        deadline: Option<Instant>,
+        deadline: Option<Deadline>,
         stop: &Stop,
     ) -> io::Result<Result<ExitStatus, WaitError>> {
         let mut poll_delay = PollDelay::new(deadline);
