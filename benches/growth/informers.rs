@@ -6,15 +6,18 @@ use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use k8s_informer::error::Error;
 use k8s_informer::handler::HandlerFuncs;
 use k8s_informer::informer::{FactoryOptions, InformerScope, SharedIndexInformerOptions, Source};
 use k8s_informer::object::{GroupVersionResource, ResourceVersion};
-use k8s_informer::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};
+use k8s_informer::reflector::{
+    Body, ListOptions, ListerWatcher, ListerWatcherSource, ReflectorOptions,
+};
 use k8s_informer::time::Backoff;
 use k8s_informer::{SharedIndexInformer, SharedInformerFactory, Stop, Stopper};
 use k8s_informer_testing::{Answer, FakeControllerSource, ScriptedListerWatcher};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Item, LIMIT, cpu_of, wait_until};
 
@@ -47,7 +50,10 @@ pub(crate) fn handlers(n: usize) -> Duration {
 /// One cache of `n` namespaces.
 pub(crate) fn namespaces(n: usize) -> Duration {
     let source = Namespaces::default();
-    let sources = Arc::clone(&source.0);
+    let (sources, open_watches) = (
+        Arc::clone(&source.sources),
+        Arc::clone(&source.open_watches),
+    );
     let factory = SharedInformerFactory::with_options(
         source,
         FactoryOptions::new().reflector(reflector_options()),
@@ -60,9 +66,9 @@ pub(crate) fn namespaces(n: usize) -> Duration {
     let notified = add_handler(&informer);
     factory.start(&Stop::never()).unwrap();
     wait_for(&notified, n * PER_NAMESPACE);
+    wait_for(&open_watches, n);
     let cpu = cpu_of(|| {
-        let sources = sources.lock();
-        sources.iter().for_each(FakeControllerSource::reset_watch);
+        sources.lock().iter().for_each(expire_watch);
         wait_for(&notified, 2 * n * PER_NAMESPACE);
     });
     factory.shut_down(None).unwrap();
@@ -182,9 +188,38 @@ fn reflector_options() -> ReflectorOptions {
     options
 }
 
+/// Ends the watch of a source, and makes its version too old for the next one.
+fn expire_watch(source: &NamespaceSource) {
+    source.objects.modify_drop_watch(source.last.clone());
+    source.objects.reset_watch();
+}
+
 /// The sources of the namespaces.
 #[derive(Default)]
-struct Namespaces(Arc<Mutex<Vec<FakeControllerSource>>>);
+struct Namespaces {
+    sources: Arc<Mutex<Vec<NamespaceSource>>>,
+    /// How many watches have begun.
+    open_watches: Arc<AtomicUsize>,
+}
+
+#[derive(Clone)]
+struct NamespaceSource {
+    objects: FakeControllerSource,
+    last: Value,
+    open_watches: Arc<AtomicUsize>,
+}
+
+impl ListerWatcher for NamespaceSource {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.objects.list(options, stop)
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        let watch = self.objects.watch(options, stop)?;
+        self.open_watches.fetch_add(1, Ordering::Relaxed);
+        Ok(watch)
+    }
+}
 
 impl ListerWatcherSource for Namespaces {
     fn lister_watcher(
@@ -192,12 +227,18 @@ impl ListerWatcherSource for Namespaces {
         _: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher> {
-        let source = FakeControllerSource::new();
+        let (objects, mut last) = (FakeControllerSource::new(), Value::Null);
         for n in 0..PER_NAMESPACE {
             let name = format!("item-{n}");
-            source.add(json!({"metadata": {"namespace": namespace, "name": name}}));
+            last = objects.add(json!({"metadata": {"namespace": namespace, "name": name}}));
         }
-        self.0.lock().push(source.clone());
+        let open_watches = Arc::clone(&self.open_watches);
+        let source = NamespaceSource {
+            objects,
+            last,
+            open_watches,
+        };
+        self.sources.lock().push(source.clone());
         Arc::new(source)
     }
 }
