@@ -11,8 +11,8 @@ use crate::object::Object;
 use crate::reflector::ReflectorOptions;
 use crate::store::Transform;
 
-/// Options for a [`SharedInformerFactory`](crate::SharedInformerFactory). They apply to all informers of the factory. client-go's
-/// `SharedInformerOption`.
+/// Options for a [`SharedInformerFactory`](crate::SharedInformerFactory). They apply to all informers
+/// of the factory. client-go's `SharedInformerOption`.
 ///
 /// ```
 /// use k8s_informer::informer::{FactoryOptions, InformerScope, Source};
