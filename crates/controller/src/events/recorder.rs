@@ -11,8 +11,7 @@ use super::core::event::Event;
 use super::validation::cut;
 use super::writer::Shared;
 use super::{EventError, EventSink, EventStats};
-use k8s_informer::error::WaitError;
-use k8s_informer::error::{Error, ShutdownError};
+use k8s_informer::error::{Error, ShutdownError, WaitError};
 use k8s_informer::object::Referable;
 
 /// The maximum length of a note in bytes.

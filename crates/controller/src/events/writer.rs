@@ -11,8 +11,7 @@ use super::{EventError, EventSink, EventStats};
 use crate::log;
 use k8s_informer::__private::sync::{Condvar, Mutex};
 use k8s_informer::__private::{Owner, catch, named};
-use k8s_informer::error::{Error, ShutdownError};
-use k8s_informer::error::{WaitCause, WaitError};
+use k8s_informer::error::{Error, ShutdownError, WaitCause, WaitError};
 use k8s_informer::stop::{DoneSetter, Stopper};
 use k8s_informer::time::{Backoff, Clock};
 
