@@ -176,6 +176,18 @@ fn w10_event_without_version_keeps_the_last_version() {
 }
 
 #[test]
+fn w10_event_without_version_keeps_the_version_of_its_batch() {
+    let deleted = "{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"name\":\"a\"}}}\n";
+    // Both events arrive in one read, so they are written together.
+    let stream = event("ADDED", "a", "11") + deleted;
+    let script = ScriptedListerWatcher::new([list("10", &[]), Answer::open(stream)]);
+    let store = Arc::new(Indexer::<DynamicObject>::for_objects());
+    run_until_read(&store, &script, 2);
+    assert_eq!(store.resource_version(), ResourceVersion::new("11"));
+    assert!(store.is_empty());
+}
+
+#[test]
 fn w15_garbage_restarts_watch_at_last_good_version() {
     let garbage = [
         "garbage\n",

@@ -76,9 +76,10 @@ impl<T> Frozen<'_, T> {
         let began = Instant::now();
         for (delta, computed) in changes {
             written.push(state.apply(delta, computed));
-            last = Some(delta);
+            last = delta.version().is_some().then_some(delta).or(last);
         }
-        // Only the last change counts (X9).
+        // As if the changes were applied one by one: the last one that has a version counts (X9). How
+        // many changes are in a batch depends on when their bytes have arrived.
         if let Some(last) = last {
             state.record_version(last);
         }
