@@ -88,7 +88,7 @@ impl ControllerError {
     }
 
     /// Creates the error of a controller.
-    pub(super) fn of(controller: &str, kind: ControllerErrorKind) -> Self {
+    pub(crate) fn of(controller: &str, kind: ControllerErrorKind) -> Self {
         Self {
             controller: Some(controller.into()),
             kind,
@@ -96,36 +96,36 @@ impl ControllerError {
     }
 
     /// Creates the error of a manager.
-    pub(super) fn of_manager(kind: ControllerErrorKind) -> Self {
+    pub(crate) fn of_manager(kind: ControllerErrorKind) -> Self {
         Self {
             controller: None,
             kind,
         }
     }
 
-    pub(super) fn invalid(controller: &str, problem: impl Into<String>) -> Self {
+    pub(crate) fn invalid(controller: &str, problem: impl Into<String>) -> Self {
         let problem = problem.into();
         Self::of(controller, ControllerErrorKind::Invalid { problem })
     }
 
-    pub(super) fn invalid_manager(problem: impl Into<String>) -> Self {
+    pub(crate) fn invalid_manager(problem: impl Into<String>) -> Self {
         let problem = problem.into();
         Self::of_manager(ControllerErrorKind::Invalid { problem })
     }
 
-    pub(super) fn informer(controller: &str, source: InformerError) -> Self {
+    pub(crate) fn informer(controller: &str, source: InformerError) -> Self {
         Self::of(controller, ControllerErrorKind::Informer(source))
     }
 
-    pub(super) fn thread(controller: &str, source: io::Error) -> Self {
+    pub(crate) fn thread(controller: &str, source: io::Error) -> Self {
         Self::of(controller, ControllerErrorKind::Thread(Arc::new(source)))
     }
 
-    pub(super) fn election(source: LeaderElectionError) -> Self {
+    pub(crate) fn election(source: LeaderElectionError) -> Self {
         Self::of_manager(ControllerErrorKind::LeaderElection(source))
     }
 
-    pub(super) fn is_stuck(&self) -> bool {
+    pub(crate) fn is_stuck(&self) -> bool {
         matches!(self.kind, ControllerErrorKind::Stuck { .. })
     }
 }

@@ -1,54 +1,37 @@
 //! Controllers: the reconcile loop, and what a reconcile function uses.
 
-mod applied;
-mod apply;
-mod barrier;
-mod builder;
-mod calls;
-mod catch_up;
-mod conditions;
-mod context;
-mod division;
-mod drive;
-mod enqueue;
+// Modules import only from modules above them in this list.
 mod error;
-mod failure_log;
-mod finalize;
-mod finalizer;
-mod handle;
-mod managed_fields;
-mod manager;
-mod optional;
-mod outcome;
-mod own_writes;
-mod owner;
-mod postponed;
-mod predicate;
-mod presence;
-mod probe;
-mod reconcile;
-mod reconcile_loop;
-mod remove_finalizers;
-mod runner;
-mod sharding;
-mod source;
-mod status;
-mod timers;
+mod objects;
 
-pub use apply::{Applied, ApplyOptions};
-pub use builder::ControllerBuilder;
-pub use conditions::{Condition, ConditionStatus, Conditions};
+mod sources;
+
+mod call;
+
+mod writes;
+
+mod context;
+
+mod engine;
+
+mod surface;
+
+mod manager;
+
+pub use call::outcome::{Failure, Next};
+pub use call::status::{AwaitedWrite, ControllerStatus, LastFailure, SourceWait};
 pub use context::Context;
-pub use division::ShardBy;
-#[doc(hidden)]
-pub use drive::Drive;
+pub use context::apply::{Applied, ApplyOptions};
 pub use error::{ControllerError, ControllerErrorKind};
-pub use handle::Controller;
 pub use manager::{Manager, ManagerBuilder};
-pub use outcome::{Failure, Next};
-pub use owner::OwnerError;
-pub use predicate::{Predicate, annotations_changed, generation_changed, labels_changed};
-pub use remove_finalizers::{
+pub use objects::conditions::{Condition, ConditionStatus, Conditions};
+pub use objects::owner::OwnerError;
+pub use objects::predicate::{Predicate, annotations_changed, generation_changed, labels_changed};
+pub use sources::division::ShardBy;
+pub use surface::builder::ControllerBuilder;
+#[doc(hidden)]
+pub use surface::drive::Drive;
+pub use surface::handle::Controller;
+pub use surface::remove_finalizers::{
     RemovalOutcome, RemoveFinalizersError, RemovedFinalizers, remove_finalizers,
 };
-pub use status::{AwaitedWrite, ControllerStatus, LastFailure, SourceWait};

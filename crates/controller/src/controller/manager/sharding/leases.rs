@@ -1,0 +1,105 @@
+//! The Leases of the shards, as a replica sees them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::seen::{Seen, View};
+use crate::controller::sources::division::ShardBy;
+use crate::leader_election::{Lease, read_lease};
+use k8s_informer::client::Client;
+use k8s_informer::client::api::Api;
+use k8s_informer::error::Error;
+use k8s_informer::object::{DynamicObject, GroupVersionResource, Object};
+use k8s_informer::reflector::ListOptions;
+use k8s_informer::stop::Stop;
+use k8s_informer::time::Clock;
+
+/// The label of the Leases. Its value is the name of the set of shards.
+pub(crate) const LABEL: &str = "k8s-informer/shards-of";
+
+/// The Leases of a set of shards. No lock is held while a request runs.
+pub(crate) struct Leases {
+    api: Api<DynamicObject>,
+    name: String,
+    count: u32,
+    by: ShardBy,
+    pub(crate) identity: String,
+    clock: Arc<dyn Clock>,
+    /// An innermost lock.
+    observed: Mutex<Observed>,
+}
+
+struct Observed {
+    seen: Seen,
+    /// The error of the last list.
+    last_error: Option<Error>,
+}
+
+impl Leases {
+    pub(crate) fn new(
+        client: &Client,
+        (namespace, name): (&str, &str),
+        (count, by): (u32, ShardBy),
+        identity: String,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let leases = GroupVersionResource::new("coordination.k8s.io", "v1", "leases");
+        let own = (0..count).map(|shard| (lease_name(name, shard, count, by), shard));
+        let observed = Observed {
+            seen: Seen::new(&identity, own.collect()),
+            last_error: None,
+        };
+        Self {
+            api: client.dynamic_api(&leases, Some(namespace)),
+            name: name.to_owned(),
+            count,
+            by,
+            identity,
+            clock,
+            observed: Mutex::new(observed),
+        }
+    }
+
+    pub(crate) fn lease_name(&self, shard: u32) -> String {
+        lease_name(&self.name, shard, self.count, self.by)
+    }
+
+    /// Reads all Leases, without a resource version: the answer has everything that was written
+    /// before.
+    pub(crate) fn observe(&self, stop: &Stop) -> Result<View, Error> {
+        let options = ListOptions::new().label_selector(format!("{LABEL}={}", self.name));
+        let list = self.api.list(&options, stop);
+        let leases = list.and_then(|list| {
+            let leases = list.items.iter();
+            let leases = leases.map(|object| Ok((object.name().to_owned(), read_lease(object)?)));
+            leases.collect::<Result<BTreeMap<_, _>, Error>>()
+        });
+        let now = self.clock.now();
+        let mut observed = self.observed.lock();
+        observed.last_error = leases.as_ref().err().cloned();
+        observed.seen.list(leases?, now);
+        Ok(observed.seen.view())
+    }
+
+    /// Returns the state as of the last list, and the error of a later one.
+    pub(crate) fn view(&self) -> View {
+        let observed = self.observed.lock();
+        let mut view = observed.seen.view();
+        view.last_error.clone_from(&observed.last_error);
+        view
+    }
+
+    /// Whether a Lease that was just read can be taken. Remembers one that is in no list.
+    pub(crate) fn is_free(&self, name: &str, lease: &Lease) -> bool {
+        let now = self.clock.now();
+        self.observed.lock().seen.read(name, lease, now)
+    }
+}
+
+/// Returns the name of the Lease of a shard. It has all that decides which objects are in the
+/// shard.
+fn lease_name(name: &str, shard: u32, count: u32, by: ShardBy) -> String {
+    format!("{name}-{shard}-of-{count}-by-{}", by.name())
+}

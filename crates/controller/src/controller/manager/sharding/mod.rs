@@ -1,0 +1,311 @@
+//! One shard for each replica.
+//!
+//! Each shard has a Lease. A replica takes one that is free, and leads for as long as it holds it.
+//! The name of a Lease contains the number of shards and the kind of division, because others divide
+//! the objects in another way: a replica starts only while no Lease of another division has a holder.
+//! If two divisions have holders nevertheless, for example because a machine was paused together
+//! with its clocks, those with the earlier terms end.
+
+mod claim;
+mod leases;
+mod seen;
+#[cfg(test)]
+mod simulation_tests;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use self::claim::Claim;
+use self::leases::{LABEL, Leases};
+use self::seen::{Rivalry, TermOrder, View};
+use crate::controller::engine::runner::Runner;
+use crate::controller::error::ControllerError;
+use crate::controller::sources::division::{Division, ShardBy};
+use crate::controller::sources::source::AnySource;
+use crate::leader_election::{
+    Ended, LeaderElectionOptions, LeaderElector, Leading, LeaseLock, random,
+};
+use crate::log;
+use crate::serve::MetricsRegistry;
+use k8s_informer::__private::{Owner, Threads};
+use k8s_informer::client::Client;
+use k8s_informer::reflector::Shard;
+use k8s_informer::selector::Selector;
+use k8s_informer::stop::{Stop, Stopper};
+
+/// Each waiting replica reads all Leases every 1 to 1.2 retry periods.
+const MAX_SHARDS: u32 = 1000;
+
+/// What [`ManagerBuilder::one_shard_of`](crate::ManagerBuilder::one_shard_of) describes.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardOptions {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) count: u32,
+    pub(crate) by: ShardBy,
+}
+
+/// The shards of a manager, of which this replica takes one.
+pub(crate) struct Shards {
+    client: Client,
+    pub(crate) options: ShardOptions,
+    pub(crate) election: LeaderElectionOptions,
+    metrics: MetricsRegistry,
+    leases: Arc<Leases>,
+    /// The shard that this replica has.
+    own: OnceLock<(u32, LeaderElector)>,
+    /// What was logged last. An innermost lock.
+    logged: Mutex<String>,
+}
+
+impl Shards {
+    /// Checks the options. `election` has the settings of the elections.
+    pub(crate) fn new(
+        client: &Client,
+        options: ShardOptions,
+        identity: String,
+        election: LeaderElectionOptions,
+        metrics: MetricsRegistry,
+    ) -> Result<Self, ControllerError> {
+        let ShardOptions {
+            namespace,
+            name,
+            count,
+            by,
+        } = &options;
+        if !(1..=MAX_SHARDS).contains(count) {
+            return Err(ControllerError::invalid_manager(format!(
+                "the number of shards must be 1 to {MAX_SHARDS}"
+            )));
+        }
+        let label = format!("{LABEL}={name}").parse::<Selector>();
+        label.map_err(|error| {
+            ControllerError::invalid_manager(format!("the name of the shards: {error}"))
+        })?;
+        let clock = Arc::clone(&election.clock);
+        let leases = Leases::new(client, (namespace, name), (*count, *by), identity, clock);
+        let shards = Self {
+            client: client.clone(),
+            leases: Arc::new(leases),
+            election: election.watch(false),
+            metrics,
+            options,
+            own: OnceLock::new(),
+            logged: Mutex::default(),
+        };
+        shards.elector(0, Stopper::new())?;
+        Ok(shards)
+    }
+
+    /// Returns the shard that this replica has, and its elector.
+    pub(crate) fn own(&self) -> Option<&(u32, LeaderElector)> {
+        self.own.get()
+    }
+
+    pub(crate) fn view(&self) -> View {
+        self.leases.view()
+    }
+
+    /// Returns the elector for an attempt to take a shard.
+    fn elector(&self, shard: u32, attempt: Stopper) -> Result<LeaderElector, ControllerError> {
+        let lease_name = self.leases.lease_name(shard);
+        let lock = LeaseLock::new(&self.client, &self.options.namespace, &lease_name)
+            .identity(&*self.leases.identity)
+            .label(LABEL, &self.options.name);
+        let claim = Claim {
+            lock,
+            lease_name,
+            leases: Arc::clone(&self.leases),
+            attempt,
+            is_taken: AtomicBool::new(false),
+        };
+        LeaderElector::new(claim, self.election.clone()).map_err(ControllerError::election)
+    }
+
+    /// Takes a free shard, and runs `work` once while this replica has it.
+    pub(crate) fn run(
+        self: &Arc<Self>,
+        stop: &Stop,
+        work: impl FnOnce(&Shard, &Leading) -> Result<(), ControllerError> + Send + 'static,
+    ) -> Result<Ended<Result<(), ControllerError>>, ControllerError> {
+        // Taken by the attempt that succeeds.
+        let work = Arc::new(Mutex::new(Some(work)));
+        while let Some(shard) = self.wait_for_free(stop) {
+            let attempt = stop.child();
+            let elector = self.elector(shard, attempt.clone())?;
+            let part = Shard::new(shard, self.options.count);
+            let part = part.map_err(|error| ControllerError::invalid_manager(error.to_string()))?;
+            let (this, work, of) = (Arc::clone(self), Arc::clone(&work), elector.clone());
+            let ended = elector.run(
+                move |leading| {
+                    if !this.is_alone(&leading) {
+                        return None;
+                    }
+                    let work = work.lock().take()?;
+                    let _ = this.own.set((shard, of));
+                    Some(this.observe_during(shard, &leading, || work(&part, &leading)))
+                },
+                &attempt,
+            );
+            let ended = ended.map_err(ControllerError::election)?;
+            match ended {
+                Ended::Stopped(Some(Some(result))) => return Ok(Ended::Stopped(Some(result))),
+                Ended::Lost(Some(result)) => return Ok(Ended::Lost(result)),
+                Ended::Finished(Some(result)) => return Ok(Ended::Finished(result)),
+                // Another replica was faster, or the Lease that was free in the list is not. Another
+                // shard may be free. No attempt follows at once, because the next one could fail for
+                // the same reason.
+                Ended::Stopped(_) if elector.last_error().is_none() => self.pause(0.2, stop),
+                // If another division has done the same, one of both must be faster next time.
+                _ => self.pause(2.0, stop),
+            }
+        }
+        Ok(Ended::Stopped(None))
+    }
+
+    /// Waits until a shard is free and no Lease of another division has a holder. `None` after a
+    /// stop.
+    fn wait_for_free(&self, stop: &Stop) -> Option<u32> {
+        while !stop.is_stopped() {
+            match self.observe(stop) {
+                Ok(View { other: Some(TermOrder { lease, .. }), .. }) => self.log_once(format!(
+                    "waiting: the Lease {lease} of another number of shards or kind of division has a holder"
+                )),
+                Ok(View { free, .. }) if !free.is_empty() => {
+                    return Some(free[random() as usize % free.len()]);
+                }
+                Ok(_) => self.log_once("waiting: all shards have a holder".to_owned()),
+                Err(error) => self.log_once(format!("waiting: {error}")),
+            }
+            self.pause(0.2, stop);
+        }
+        None
+    }
+
+    /// Whether no Lease of another division has a holder, now that this replica has a Lease. Two
+    /// divisions that saw only free Leases must not both start.
+    fn is_alone(&self, leading: &Leading) -> bool {
+        while !leading.stop().is_stopped() {
+            match self.observe(leading.stop()) {
+                Ok(view) => return view.other.is_none(),
+                Err(error) => self.log_once(format!("waiting: {error}")),
+            }
+            self.pause(0.2, leading.stop());
+        }
+        false
+    }
+
+    /// Lists the Leases while the work runs. This keeps the numbers current, and ends the term if
+    /// another division has a holder, too, and this one must end.
+    fn observe_during<R>(
+        self: &Arc<Self>,
+        shard: u32,
+        leading: &Leading,
+        work: impl FnOnce() -> R,
+    ) -> R {
+        let (threads, ended) = (Threads::new(Owner::new()), leading.stop().child());
+        let (this, stop, term) = (Arc::clone(self), ended.clone(), leading.clone());
+        let observe = move || this.observe_until(&stop, shard, &term);
+        if let Err(error) = threads.spawn("shards".to_owned(), None, observe) {
+            log::error!(
+                "shards {}: the numbers stay old, and other divisions are not seen: {error}",
+                self.options.name
+            );
+        }
+        let result = work();
+        ended.stop();
+        threads.join();
+        result
+    }
+
+    fn observe_until(&self, stop: &Stop, shard: u32, leading: &Leading) {
+        let own = TermOrder::new(leading.acquired(), &self.leases.lease_name(shard));
+        let mut rivalry = Rivalry::new(own);
+        loop {
+            let ShardOptions { name, count, .. } = &self.options;
+            let period = self
+                .view()
+                .period(*count, self.election.times.lease_duration);
+            // The jitter keeps holders that started together apart.
+            let period = period.saturating_add(period.mul_f64(0.2 * fraction()));
+            if !self.election.clock.wait(period, stop) {
+                return;
+            }
+            // A failed list is repeated after the same time, because all holders may fail at once.
+            let Ok(view) = self.observe(stop) else {
+                continue;
+            };
+            if let Some(other) = rivalry.yields_to(&view) {
+                // First, because a logger can block.
+                leading.end_term();
+                log::warn!(
+                    "shards {name}: the Lease {} of another number of shards or kind of division has a holder at the same \
+                     time; shard {shard} is given up",
+                    other.lease
+                );
+                return;
+            }
+        }
+    }
+
+    fn observe(&self, stop: &Stop) -> Result<View, k8s_informer::error::Error> {
+        let view = self.leases.observe(stop)?;
+        self.metrics
+            .set_shards(&self.options.name, self.options.count, view.held);
+        Ok(view)
+    }
+
+    /// Waits for a retry period and up to `jitter` times as long.
+    fn pause(&self, jitter: f64, stop: &Stop) {
+        let retry: Duration = self.election.times.retry_period;
+        let wait = retry.saturating_add(retry.mul_f64(jitter * fraction()));
+        self.election.clock.wait(wait, stop);
+    }
+
+    fn log_once(&self, text: String) {
+        let mut logged = self.logged.lock();
+        if *logged != text {
+            logged.clone_from(&text);
+            drop(logged);
+            log::info!("shards {}: {text}", self.options.name);
+        }
+    }
+}
+
+/// Returns a random number in [0, 1).
+fn fraction() -> f64 {
+    (random() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+type DividedSource = (Arc<dyn AnySource>, Division);
+
+/// Returns the sources of a controller with their divisions. Fails if a source can't be divided, or
+/// if another source with the same informer is divided in another way.
+pub(crate) fn divisions(
+    runner: &Runner,
+    others: &[Arc<Runner>],
+    by: ShardBy,
+) -> Result<Vec<DividedSource>, ControllerError> {
+    let invalid = |problem| ControllerError::invalid(runner.name(), problem);
+    let mut divided = Vec::new();
+    for source in &runner.reconcile_loop.calls.sources {
+        let division = source.division(by);
+        let division = division.map_err(|reason| invalid(reason.to_string()))?;
+        let of = others.iter().map(AsRef::as_ref).chain([runner]);
+        for other in of.flat_map(|runner| &runner.reconcile_loop.calls.sources) {
+            let is_same = std::ptr::eq(other.synced(), source.synced());
+            if is_same && other.division(by) != Ok(division) {
+                return Err(ControllerError::invalid_manager(format!(
+                    "{} are used in two ways that are divided differently (reconciled by UID, owned by their controller, \
+                     watched not at all): use another type or scope for one of them, or another manager",
+                    source.resource()
+                )));
+            }
+        }
+        divided.push((Arc::clone(source), division));
+    }
+    Ok(divided)
+}
