@@ -62,6 +62,7 @@
 mod log;
 pub mod metrics;
 mod rfc3339;
+mod timers;
 
 pub mod events;
 pub mod leader_election;

@@ -18,15 +18,16 @@ mod surface;
 
 mod manager;
 
-pub use call::outcome::{Failure, Next};
-pub use call::status::{AwaitedWrite, ControllerStatus, LastFailure, SourceWait};
+pub use call::outcome::{Failure, LastFailure, Next};
 pub use context::Context;
 pub use context::apply::{Applied, ApplyOptions};
+pub use engine::status::ControllerStatus;
 pub use error::{ControllerError, ControllerErrorKind};
 pub use manager::{Manager, ManagerBuilder};
 pub use objects::conditions::{Condition, ConditionStatus, Conditions};
 pub use objects::owner::OwnerError;
 pub use objects::predicate::{Predicate, annotations_changed, generation_changed, labels_changed};
+pub use sources::barrier::SourceWait;
 pub use sources::division::ShardBy;
 pub use surface::builder::ControllerBuilder;
 #[doc(hidden)]
@@ -35,3 +36,4 @@ pub use surface::handle::Controller;
 pub use surface::remove_finalizers::{
     RemovalOutcome, RemoveFinalizersError, RemovedFinalizers, remove_finalizers,
 };
+pub use writes::own_writes::AwaitedWrite;

@@ -1,55 +1,31 @@
-//! The calls of a controller: what they have in common, which of them run, and how they ended.
+//! The calls of a controller: which of them run, and how they ended.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::log::Level;
 use parking_lot::Mutex;
 
+use super::core::Core;
 use super::failure_log::{FailureLog, Note, Recovery, Topic};
-use super::outcome::Failure;
-use super::status::LastFailure;
-use crate::controller::sources::source::AnySource;
-use crate::controller::writes::applied::AppliedObjects;
-use crate::events::{EventError, EventRecorder, EventSink};
-use crate::leader_election::Leading;
+use super::outcome::{Failure, LastFailure};
 use crate::log;
-use crate::metrics::ControllerMetrics;
-use k8s_informer::__private::Meter;
 use k8s_informer::__private::catch;
-use k8s_informer::client::Client;
-use k8s_informer::object::{GroupVersionKind, Key};
+use k8s_informer::object::Key;
 use k8s_informer::stop::Stopper;
-use k8s_informer::time::Clock;
 
-/// The calls of a controller, with everything that they share.
+/// The calls of a controller: which of them run, and which have failed.
 pub(crate) struct Calls {
-    /// The name of the controller.
-    pub(crate) controller: String,
-    /// The kind of the primary objects. `None` for a dynamic resource without a declared kind.
-    pub(crate) kind: Option<GroupVersionKind>,
-    pub(crate) client: Client,
-    /// The manager of the fields that calls apply.
-    pub(crate) field_manager: String,
-    pub(crate) applied: AppliedObjects,
-    /// The first one holds the primary objects.
-    pub(crate) sources: Vec<Arc<dyn AnySource>>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) leading: OnceLock<Leading>,
-    /// Created by the first call that records an event.
-    pub(crate) recorder: OnceLock<EventRecorder>,
-    /// Receives the events in a test.
-    pub(crate) event_sink: Option<Arc<dyn EventSink>>,
-    pub(crate) meter: Meter<dyn ControllerMetrics>,
+    pub(crate) core: Arc<Core>,
     /// No other lock is taken and no user code runs while this one is held.
-    pub(crate) state: Mutex<State>,
+    state: Mutex<State>,
 }
 
 /// Its collections are trees, which give memory back after a peak.
 #[derive(Default)]
-pub(crate) struct State {
+struct State {
     /// The keys of the calls in progress, with the times of their starts.
     running: BTreeMap<Key, Instant>,
     failures: BTreeMap<Key, LastFailure>,
@@ -59,7 +35,7 @@ pub(crate) struct State {
 /// One call. `Display` writes the start of its log lines.
 #[derive(Clone)]
 pub(crate) struct Call {
-    pub(crate) of: Arc<Calls>,
+    pub(crate) calls: Arc<Calls>,
     pub(crate) key: Key,
     /// The failed calls in a row, plus one.
     pub(crate) attempt: usize,
@@ -67,6 +43,13 @@ pub(crate) struct Call {
 }
 
 impl Calls {
+    pub(crate) fn new(core: Core) -> Self {
+        Self {
+            core: Arc::new(core),
+            state: Mutex::default(),
+        }
+    }
+
     /// Returns the next call for a key.
     pub(crate) fn next(self: &Arc<Self>, key: &Key, stop: Stopper) -> Call {
         let failures = self
@@ -76,28 +59,11 @@ impl Calls {
             .get(key)
             .map(|last| last.attempts);
         Call {
-            of: Arc::clone(self),
+            calls: Arc::clone(self),
             key: Key::clone(key),
             attempt: failures.unwrap_or_default().saturating_add(1),
             stop,
         }
-    }
-
-    /// Returns the recorder of the controller.
-    pub(crate) fn events(&self) -> Result<&EventRecorder, EventError> {
-        if let Some(recorder) = self.recorder.get() {
-            return Ok(recorder);
-        }
-        let builder = match &self.event_sink {
-            // A test sees all events.
-            Some(sink) => {
-                EventRecorder::with_sink(Arc::clone(sink), &self.controller).queue_size(usize::MAX)
-            }
-            None => EventRecorder::builder(&self.client, &self.controller),
-        };
-        let recorder = builder.clock(Arc::clone(&self.clock)).build()?;
-        // Another call may have been faster. The recorder of this one then ends unused.
-        Ok(self.recorder.get_or_init(|| recorder))
     }
 
     /// Sets the start of the call for a key, or removes it after the call.
@@ -110,7 +76,8 @@ impl Calls {
             };
         }
         let running = || self.state.lock().running.len();
-        self.meter
+        self.core
+            .meter
             .level(running, |metrics, running| metrics.active_workers(running));
     }
 
@@ -120,7 +87,7 @@ impl Calls {
 
     /// Returns the keys of the calls in progress with their durations, the longest first.
     pub(crate) fn running(&self) -> Vec<(Key, Duration)> {
-        let now = self.clock.now();
+        let now = self.core.clock.now();
         let running = self.state.lock().running.clone();
         let since = |(key, began)| (key, now.saturating_duration_since(began));
         let mut running: Vec<_> = running.into_iter().map(since).collect();
@@ -135,7 +102,7 @@ impl Calls {
         call: impl FnOnce() -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         catch(call).unwrap_or_else(|panic| {
-            self.meter.event(|metrics| metrics.panicked());
+            self.core.meter.event(|metrics| metrics.panicked());
             Err(Failure::new(format!("{what} {panic}")))
         })
     }
@@ -168,9 +135,9 @@ impl Call {
         is_retried: bool,
         problem: impl fmt::Display,
     ) {
-        let now = self.of.clock.now();
+        let now = self.calls.core.clock.now();
         let note = self
-            .of
+            .calls
             .state
             .lock()
             .log
@@ -180,13 +147,13 @@ impl Call {
 
     /// Reports a call that still runs after its time limit, because it may never return.
     pub(crate) fn report_excess(&self, limit: Duration) {
-        let (calls, id) = (&self.of, (Key::clone(&self.key), Topic::Calls));
-        let now = calls.clock.now();
+        let (calls, id) = (&self.calls, (Key::clone(&self.key), Topic::Calls));
+        let now = calls.core.clock.now();
         // The failure of the same call follows.
         let note = calls.state.lock().log.line(&id, true, now);
         let what = format_args!("{self}: the call exceeds its time limit of {limit:?}");
         write_problem(Level::Warn, what, note);
-        calls.meter.event(|metrics| metrics.timed_out());
+        calls.core.meter.event(|metrics| metrics.timed_out());
     }
 
     /// Records the end of the call.
@@ -195,11 +162,11 @@ impl Call {
         let last = failure.map(|failure| LastFailure {
             failure,
             attempts: self.attempt,
-            time: self.of.clock.wall_clock(),
+            time: self.calls.core.clock.wall_clock(),
         });
         let mut recovery = Recovery::default();
         let replaced = {
-            let State { failures, log, .. } = &mut *self.of.state.lock();
+            let State { failures, log, .. } = &mut *self.calls.state.lock();
             match last {
                 Some(last) => failures.insert(Key::clone(&self.key), last),
                 None => {
@@ -217,7 +184,7 @@ impl Call {
             log::info!("{self}: recovered (failed calls: {failed})");
         }
         if recovery.hidden > 0 {
-            let (name, hidden) = (&self.of.controller, recovery.hidden);
+            let (name, hidden) = (&self.calls.core.name, recovery.hidden);
             log::info!(
                 "controller {name:?}: no key fails any more (failures at level debug: {hidden})"
             );
@@ -227,7 +194,7 @@ impl Call {
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (controller, key, attempt) = (&self.of.controller, &*self.key, self.attempt);
+        let (controller, key, attempt) = (&self.calls.core.name, &*self.key, self.attempt);
         write!(
             f,
             "controller {controller:?}, key {key:?}, attempt {attempt}"

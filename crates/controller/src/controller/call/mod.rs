@@ -1,7 +1,6 @@
-//! The calls of a controller: their outcomes, failures and timers.
+//! The calls of a controller, their outcomes and failures, and what all of them share.
 
 pub(crate) mod calls;
+pub(crate) mod core;
 pub(crate) mod failure_log;
 pub(crate) mod outcome;
-pub(crate) mod status;
-pub(crate) mod timers;

@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use self::error_type::ErrorType;
 use k8s_informer::error;
@@ -59,6 +59,18 @@ pub enum Next {
 pub struct Failure {
     error: Arc<dyn Error + Send + Sync>,
     is_terminal: bool,
+}
+
+/// The last failure of a key. A successful call removes it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LastFailure {
+    /// The error of the last call.
+    pub failure: Failure,
+    /// The number of failed calls in a row.
+    pub attempts: usize,
+    /// The time of the last call's end.
+    pub time: SystemTime,
 }
 
 impl Failure {

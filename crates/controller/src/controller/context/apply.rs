@@ -8,13 +8,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::controller::call::calls::{Call, Calls};
+use crate::controller::call::calls::Call;
+use crate::controller::call::core::Core;
 use crate::controller::call::outcome::Failure;
 use crate::controller::objects::managed_fields::{migration, names_manager};
 use crate::controller::objects::owner::{Named, is_same_object};
 use crate::controller::sources::source::{AnySource, Coverage, InformerSource};
-use crate::controller::writes::applied::{Answer, FIGHT, FIGHT_PERIOD};
-use crate::controller::writes::own_writes::ObjectId;
+use crate::controller::writes::applied::{Answer, AppliedObjects, FIGHT, FIGHT_PERIOD};
+use crate::controller::writes::record::ObjectId;
 use crate::log;
 use k8s_informer::client::api::{Api, Fetched, Patch};
 use k8s_informer::object::{
@@ -190,7 +191,7 @@ fn of_kind<'a, C: Object + DeserializeOwned>(
     }
     // Only the server knows which of several dynamic resources has the kind. The plural name of a
     // resource does not tell: it need not begin like the kind.
-    let (client, stop) = (&call.of.client, &call.stop);
+    let (client, stop) = (&call.calls.core.client, &call.stop);
     match client.discover_kind(kind, stop) {
         Err(error) if !error.is_no_match() => return Err(error.into()),
         _ => {}
@@ -236,8 +237,8 @@ impl fmt::Display for AmbiguousKinds {
 
 /// Checks that an apply can tell the dynamic resources of `owns` apart. What discovery does not tell
 /// now, for example because a kind is missing, is asked again by each apply.
-pub(crate) fn check_kinds(calls: &Calls, stop: &Stop) -> Result<(), AmbiguousKinds> {
-    let unknown = calls
+pub(crate) fn check_kinds(core: &Core, stop: &Stop) -> Result<(), AmbiguousKinds> {
+    let unknown = core
         .sources
         .iter()
         .filter(|source| source.is_of_unknown_kind());
@@ -257,7 +258,7 @@ pub(crate) fn check_kinds(calls: &Calls, stop: &Stop) -> Result<(), AmbiguousKin
     if pairs.is_empty() {
         return Ok(());
     }
-    let Ok(discovery) = calls.client.discovery(stop) else {
+    let Ok(discovery) = core.client.discovery(stop) else {
         return Ok(());
     };
     for pair in pairs {
@@ -298,6 +299,7 @@ pub(crate) struct Apply<'a> {
     pub(crate) target: ObjectName,
     pub(crate) id: ObjectId,
     pub(crate) source: &'a dyn AnySource,
+    pub(crate) applied: &'a AppliedObjects,
     pub(crate) api: Api<DynamicObject>,
     pub(crate) options: ApplyOptions,
 }
@@ -324,8 +326,8 @@ impl Apply<'_> {
         mut child: Value,
         current: Option<&(impl FullMetadata + Serialize)>,
     ) -> Result<Applied, Failure> {
-        let (calls, id) = (&self.call.of, &self.id);
-        let (applied, manager) = (&calls.applied, &*calls.field_manager);
+        let (core, id) = (&self.call.calls.core, &self.id);
+        let (applied, manager) = (self.applied, &*core.field_manager);
         let sent = applied.sent(&child, manager, self.options.force);
         let is_current = |answer: &Answer| {
             current.is_some_and(|current| {
@@ -358,7 +360,7 @@ impl Apply<'_> {
             true => Applied::Unchanged,
             false => Applied::Changed,
         };
-        if repeated.is_some() && result == Applied::Changed && answer.fight.count(calls.clock.now())
+        if repeated.is_some() && result == Applied::Changed && answer.fight.count(core.clock.now())
         {
             self.report_fight(managers(&current), &managers(&*answered));
         }
@@ -391,7 +393,7 @@ impl Apply<'_> {
         mut child: Value,
         is_first: bool,
     ) -> Result<(Fetched<DynamicObject>, bool), Failure> {
-        let (manager, stop) = (&*self.call.of.field_manager, &self.call.stop);
+        let (manager, stop) = (&*self.call.calls.core.field_manager, &self.call.stop);
         let name = &self.target.name;
         let (mut is_created, mut is_migrated, mut attempts) = (false, false, 0);
         loop {
@@ -452,7 +454,7 @@ impl Apply<'_> {
     /// Reports that others change an object again and again. They are the managers that the last
     /// apply has taken fields from.
     fn report_fight(&self, mut before: Vec<Value>, after: &[Value]) {
-        let manager = &*self.call.of.field_manager;
+        let manager = &*self.call.calls.core.field_manager;
         before.retain(|entry| entry["manager"] != manager && !after.contains(entry));
         let others: BTreeSet<_> = before
             .iter()

@@ -11,8 +11,8 @@ use self::apply::{Applied, Apply, ApplyOptions};
 use crate::controller::call::calls::Call;
 use crate::controller::call::outcome::Failure;
 use crate::controller::objects::owner;
-use crate::controller::sources::source::{InformerSource, OWNER_INDEX};
-use crate::controller::writes::postponed::KeyWrites;
+use crate::controller::sources::source::{AnySource, InformerSource, OWNER_INDEX, PRIMARY};
+use crate::controller::writes::own_writes::{KeyWrites, OwnWrites};
 use crate::events::{EventError, EventRecorder};
 use k8s_informer::client::Client;
 use k8s_informer::client::api::{Api, WriteOutcome};
@@ -77,18 +77,26 @@ use k8s_informer::time::Clock;
 /// ```
 pub struct Context {
     pub(crate) call: Call,
-    pub(crate) writes: Arc<KeyWrites>,
+    own_writes: Arc<OwnWrites>,
+    writes: Arc<KeyWrites>,
     /// The UID of the object. Empty if it is gone.
     pub(crate) uid: String,
 }
 
 impl Context {
-    pub(crate) fn new(call: Call, writes: KeyWrites) -> Self {
+    pub(crate) fn new(call: Call, own_writes: &Arc<OwnWrites>) -> Self {
         Self {
+            writes: Arc::new(KeyWrites::new(own_writes, &call.key)),
+            own_writes: Arc::clone(own_writes),
             call,
-            writes: Arc::new(writes),
             uid: String::new(),
         }
+    }
+
+    /// Returns what records the writes of the call.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn writes(&self) -> &KeyWrites {
+        &self.writes
     }
 
     /// Returns the key of the object.
@@ -108,7 +116,7 @@ impl Context {
 
     /// Returns the name of the controller.
     pub fn controller(&self) -> &str {
-        &self.call.of.controller
+        &self.call.calls.core.name
     }
 
     /// Returns the number of this call: 1 for the first call after a success, 2 for the first
@@ -155,7 +163,7 @@ impl Context {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn clock(&self) -> &dyn Clock {
-        &*self.call.of.clock
+        &*self.call.calls.core.clock
     }
 
     /// Returns an error if this program is not the leader any more. Call it before an effect
@@ -170,7 +178,7 @@ impl Context {
     ///
     /// Fails like [`Leading::ensure`].
     pub fn ensure(&self) -> Result<(), Failure> {
-        match self.call.of.leading.get() {
+        match self.call.calls.core.leading.get() {
             Some(leading) => Ok(leading.ensure()?),
             None => Ok(()),
         }
@@ -209,7 +217,7 @@ impl Context {
 
     /// Returns the resource of the objects of the controller.
     fn resource(&self) -> &GroupVersionResource {
-        self.call.of.sources[0].resource()
+        self.call.calls.core.sources[PRIMARY].resource()
     }
 
     fn observed<C>(&self, api: Api<C>) -> Api<C> {
@@ -249,12 +257,12 @@ impl Context {
     /// ```
     #[doc(alias = "GetEventRecorder")]
     pub fn events(&self) -> Result<&EventRecorder, EventError> {
-        self.call.of.events()
+        self.call.calls.core.recorder()
     }
 
     /// Returns the client. Writes through it are not recorded.
     pub fn client(&self) -> &Client {
-        &self.call.of.client
+        &self.call.calls.core.client
     }
 
     /// Returns the cached objects of type `C` that this object controls, sorted by key: their
@@ -273,7 +281,7 @@ impl Context {
     pub fn children<C: Object + DeserializeOwned>(&self) -> Result<Vec<Arc<C>>, IndexError> {
         let mut children = Vec::new();
         for (_, source) in self.owned_sources::<C>() {
-            if source.presence.as_ref().is_some_and(|of| !of.exists()) {
+            if !source.exists() {
                 continue;
             }
             let lister = source.informer.lister();
@@ -299,7 +307,7 @@ impl Context {
     /// Panics if the controller has no such source, or only optional ones.
     pub fn lister<C: Object + DeserializeOwned>(&self) -> Lister<C> {
         let mut sources = self.sources::<C>();
-        match sources.find(|(_, source)| source.presence.is_none()) {
+        match sources.find(|(_, source)| !source.is_optional()) {
             Some((_, source)) => source.informer.lister(),
             None => panic!(
                 "the controller {:?} has no source of type {}: call `owns` or `watches` when you build it; for an optional one, \
@@ -349,23 +357,22 @@ impl Context {
     pub fn optional<C: Object + DeserializeOwned>(&self) -> Option<Lister<C>> {
         let (controller, of) = (self.controller(), std::any::type_name::<C>());
         let sources = self.sources::<C>();
-        let mut sources =
-            sources.filter_map(|(_, source)| Some((source, source.presence.as_ref()?)));
-        let Some((source, presence)) = sources.next() else {
+        let mut sources = sources.filter(|(_, source)| source.is_optional());
+        let Some((_, source)) = sources.next() else {
             panic!(
                 "the controller {controller:?} has no optional source of type {of}: call `owns_optional` or `watches_optional` \
                  when you build it"
             );
         };
         // The answer for another kind would be wrong.
-        if let Some((other, _)) = sources.find(|(other, _)| other.resource != source.resource) {
+        if let Some((_, other)) = sources.find(|(_, other)| other.resource != source.resource) {
             panic!(
                 "the controller {controller:?} has several optional kinds of type {of}, {} and {}: give each a custom struct \
                  with `Source::dynamic_as`",
                 source.resource, other.resource
             );
         }
-        presence.exists().then(|| source.informer.lister())
+        source.exists().then(|| source.informer.lister())
     }
 
     /// Whether the object of this call controls `child`: the controller owner reference of `child`
@@ -407,7 +414,7 @@ impl Context {
 
     /// Returns the sources with objects of type `C`, with their positions.
     fn sources<C: 'static>(&self) -> impl Iterator<Item = (usize, &InformerSource<C>)> {
-        let sources = self.call.of.sources.iter().enumerate();
+        let sources = self.call.calls.core.sources.iter().enumerate();
         sources.filter_map(|(at, source)| Some((at, source.as_any().downcast_ref()?)))
     }
 
@@ -510,6 +517,7 @@ impl Context {
             target,
             id: (at, key),
             source,
+            applied: &self.own_writes.applied,
             options,
         };
         apply.run(child, cached)
@@ -538,7 +546,7 @@ impl Context {
 
     /// Returns a reference to the object of this call.
     fn owner(&self) -> Result<OwnerReference, Failure> {
-        match &self.call.of.kind {
+        match &self.call.calls.core.kind {
             Some(kind) => Ok(OwnerReference::new(kind, self.name(), &self.uid)),
             None => Err(Failure::terminal(
                 "the kind of the owner is unknown: call `kind` when you build the controller",

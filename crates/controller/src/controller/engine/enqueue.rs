@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
 use super::reconcile_loop::{LOW_PRIORITY, ReconcileLoop};
-use crate::controller::writes::own_writes::Observed;
+use crate::controller::sources::source::PRIMARY;
+use crate::controller::writes::record::CacheChange;
 use crate::log;
 use k8s_informer::__private::catch;
 use k8s_informer::handler::ResourceEventHandler;
@@ -15,9 +16,6 @@ pub(crate) type KeysOf<C> = Box<dyn Fn(&C) -> Vec<Key> + Send>;
 
 /// Whether an update, given as the old and the new object, concerns any key.
 pub(crate) type UpdateFilter<C> = Box<dyn Fn(&C, &C) -> bool + Send>;
-
-/// The position of the source of the primary objects. An object and its key belong together there.
-const PRIMARY: usize = 0;
 
 /// A handler of one source: records the arrival of own writes, and queues the keys that a change
 /// concerns.
@@ -46,22 +44,22 @@ impl<C: Object> Enqueue<C> {
     /// keys of other states are not lost.
     fn keys_of(&self, of: &ReconcileLoop, object: &C) -> Vec<Key> {
         let mut keys = catch(|| (self.keys)(object)).unwrap_or_else(|panic| {
-            let (controller, source) = (&of.calls.controller, of.calls.sources[self.source].name());
+            let (controller, source) = (&of.calls.core.name, of.calls.core.sources[self.source].name());
             let key = meta_namespace_key(object);
             log::error!("controller {controller:?}: the function that returns the keys for {key:?} of {source} {panic}; this state of it causes no call");
             Vec::new()
         });
         // The other shards belong to other replicas.
         if self.source != PRIMARY {
-            keys.retain(|key| of.calls.sources[PRIMARY].may_have(key));
+            keys.retain(|key| of.calls.core.sources[PRIMARY].may_have(key));
         }
         keys
     }
 
-    fn observe(&self, of: &ReconcileLoop, object: &C, change: Observed<'_>) {
-        if matches!(change, Observed::Gone { .. }) || of.postponed.awaits_writes() {
+    fn observe(&self, of: &ReconcileLoop, object: &C, change: CacheChange<'_>) {
+        if matches!(change, CacheChange::Gone { .. }) || of.own_writes.awaits_writes() {
             let key = meta_namespace_key(object);
-            of.postponed.observed(self.source, &key, change);
+            of.own_writes.observed(self.source, &key, change);
         }
     }
 }
@@ -79,7 +77,7 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
         let Some(of) = self.reconcile_loop.upgrade() else {
             return;
         };
-        self.observe(&of, object, Observed::Version(object.resource_version()));
+        self.observe(&of, object, CacheChange::Version(object.resource_version()));
         of.enqueue(self.keys_of(&of, object), priority(is_in_initial_list));
     }
 
@@ -89,9 +87,9 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
         };
         if old.uid() != new.uid() {
             let (uid, version) = (old.uid(), old.resource_version());
-            self.observe(&of, old, Observed::Gone { uid, version });
+            self.observe(&of, old, CacheChange::Gone { uid, version });
         }
-        self.observe(&of, new, Observed::Version(new.resource_version()));
+        self.observe(&of, new, CacheChange::Version(new.resource_version()));
         if self.is_filtered(old, new) {
             return;
         }
@@ -114,7 +112,7 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
         match deleted.object() {
             Some(object) => {
                 let (uid, version) = (object.uid(), object.resource_version());
-                self.observe(&of, object, Observed::Gone { uid, version });
+                self.observe(&of, object, CacheChange::Gone { uid, version });
                 of.enqueue(self.keys_of(&of, object), 0);
             }
             // A tombstone without an object. The key of a primary object is known nevertheless.

@@ -1,10 +1,9 @@
 //! Runs a controller: queues keys, and calls the reconcile function for each of them.
 
-pub(crate) mod barrier;
 pub(crate) mod enqueue;
 pub(crate) mod finalize;
-pub(crate) mod optional;
 pub(crate) mod probe;
 pub(crate) mod reconcile;
 pub(crate) mod reconcile_loop;
 pub(crate) mod runner;
+pub(crate) mod status;

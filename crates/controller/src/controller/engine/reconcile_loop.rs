@@ -1,25 +1,28 @@
 //! The queue and the workers of a controller, without its object type.
 
 use std::fmt::Display;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use ::log::Level;
 
-use super::barrier::Barrier;
 use super::probe::Probe;
 use super::reconcile::Reconcile;
+use super::status::ControllerStatus;
 use crate::controller::call::calls::{Call, Calls};
+use crate::controller::call::core::Core;
 use crate::controller::call::failure_log::Topic;
 use crate::controller::call::outcome::{Failure, Next};
-use crate::controller::call::status::ControllerStatus;
-use crate::controller::call::timers::Timers;
 use crate::controller::context::Context;
 use crate::controller::error::{ControllerError, ControllerErrorKind};
+use crate::controller::sources::barrier::Barrier;
 use crate::controller::sources::catch_up::CatchUps;
-use crate::controller::writes::postponed::{KeyWrites, PostponedKeys};
+use crate::controller::sources::optional::{Change, OptionalKinds};
+use crate::controller::sources::source::PRIMARY;
+use crate::controller::writes::own_writes::OwnWrites;
 use crate::log;
 use crate::metrics::ReconcileResult;
+use crate::timers::Timers;
 use k8s_informer::__private::catch;
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::object::Key;
@@ -63,15 +66,10 @@ pub(crate) struct ReconcileLoop {
     pub(crate) calls: Arc<Calls>,
     pub(crate) queue: Arc<PriorityQueue<Key>>,
     pub(crate) timers: Arc<Timers>,
-    /// The checks of optional kinds. They send requests, which must not delay other timers.
-    pub(crate) optional: Timers,
-    pub(crate) optional_stop: Stopper,
-    pub(crate) postponed: Arc<PostponedKeys>,
+    pub(crate) optional: Arc<OptionalKinds>,
+    pub(crate) own_writes: Arc<OwnWrites>,
     pub(crate) barrier: Arc<Barrier>,
-    /// The caches contain everything that was committed before this time when the first call
-    /// begins.
-    pub(crate) since: OnceLock<Instant>,
-    pub(crate) catch_ups: Arc<CatchUps>,
+    catch_ups: Arc<CatchUps>,
     pub(crate) probe: Option<Probe>,
     reconciler: Box<dyn Reconcile>,
     threads: Threads,
@@ -80,31 +78,52 @@ pub(crate) struct ReconcileLoop {
 impl ReconcileLoop {
     pub(crate) fn new(
         settings: Settings,
-        calls: Calls,
+        core: Core,
         queue: PriorityQueue<Key>,
         reconciler: Box<dyn Reconcile>,
         probe: Option<Probe>,
     ) -> Self {
-        let (calls, queue) = (Arc::new(calls), Arc::new(queue));
-        let timers = Arc::new(Timers::new(Arc::clone(&calls.clock)));
+        let (calls, queue) = (Arc::new(Calls::new(core)), Arc::new(queue));
+        let core = &calls.core;
+        let timers = Arc::new(Timers::new(Arc::clone(&core.clock)));
         let catch_ups = Arc::new(CatchUps::new());
-        let postponed = PostponedKeys::new(
+        let own_writes = Arc::new(OwnWrites::new(
             Arc::clone(&calls),
             Arc::clone(&queue),
             Arc::clone(&timers),
             Arc::clone(&catch_ups),
             settings.own_writes_timeout,
+        ));
+        let barrier = Arc::new(Barrier::new(&catch_ups));
+        let on_change = {
+            let (sources, queue) = (Arc::clone(&core.sources), Arc::clone(&queue));
+            let own_writes = Arc::clone(&own_writes);
+            move |change| {
+                // Every call may see a change of what the caches have.
+                enqueue(&queue, sources[PRIMARY].keys(), LOW_PRIORITY);
+                // No event ends the wait for a write to a kind that is gone.
+                if change == Change::Gone {
+                    own_writes.resume_all();
+                }
+            }
+        };
+        let optional = OptionalKinds::new(
+            &core.name,
+            &core.sources,
+            &core.client,
+            &core.clock,
+            &barrier,
+            probe.is_some(),
+            on_change,
         );
         Self {
             settings,
-            optional: Timers::new(Arc::clone(&calls.clock)),
             calls,
             queue,
             timers,
-            optional_stop: Stopper::new(),
-            postponed: Arc::new(postponed),
-            barrier: Arc::default(),
-            since: OnceLock::new(),
+            optional: Arc::new(optional),
+            own_writes,
+            barrier,
             catch_ups,
             probe,
             reconciler,
@@ -114,10 +133,7 @@ impl ReconcileLoop {
 
     /// Queues keys because of a change, or of the initial list.
     pub(crate) fn enqueue(&self, keys: impl IntoIterator<Item = Key>, priority: i32) {
-        for key in keys {
-            self.queue
-                .add_with(key, AddOptions::new().priority(priority));
-        }
+        enqueue(&self.queue, keys, priority);
     }
 
     pub(crate) fn enqueue_after(&self, key: Key, delay: Duration) {
@@ -127,8 +143,8 @@ impl ReconcileLoop {
     pub(crate) fn status(&self) -> ControllerStatus {
         ControllerStatus {
             running: self.calls.running(),
-            awaited: self.postponed.awaited(),
-            postponed: self.postponed.len(),
+            awaited: self.own_writes.awaited(),
+            postponed: self.own_writes.postponed(),
             old_caches: self.barrier.waits(),
             failing: self.calls.failing(),
             queued: self.queue.len(),
@@ -148,19 +164,20 @@ impl ReconcileLoop {
     ) -> Result<(), ControllerError> {
         let (workers_stop, timers_stop) = (stop.child(), Stopper::new());
         let workers_ended = Stopper::new();
-        let (name, workers) = (&self.calls.controller, self.settings.workers);
+        let (name, workers) = (&self.calls.core.name, self.settings.workers);
         self.calls
+            .core
             .meter
             .event(|metrics| metrics.max_concurrent_reconciles(workers));
         let started = self.start(&workers_stop, abort, &timers_stop, &workers_ended);
         if started.is_ok() {
             stop.wait();
         }
-        self.optional_stop.stop();
+        self.optional.stop();
         self.catch_ups.stop();
         workers_stop.stop();
         self.queue.stop();
-        let clock = &*self.calls.clock;
+        let clock = &*self.calls.core.clock;
         let began = clock.now();
         if !abort.is_stopped() && clock.wait(self.settings.grace_period, &workers_ended) {
             abort.stop_without_callbacks();
@@ -197,17 +214,16 @@ impl ReconcileLoop {
         workers_ended: &Stopper,
     ) -> std::io::Result<()> {
         let all_ended = Arc::new(SignalOnDrop(workers_ended.clone()));
-        let name = &self.calls.controller;
+        let name = &self.calls.core.name;
         let (timers, timers_stop) = (Arc::clone(&self.timers), timers_stop.clone());
         let run_timers = move || timers.run(&timers_stop);
         self.threads
             .spawn(format!("{name} timers"), None, run_timers)?;
-        if self.has_optional() {
-            let this = Arc::clone(self);
-            let run = move || this.optional.run(&this.optional_stop);
+        if self.optional.has_any() {
+            let optional = Arc::clone(&self.optional);
+            let run = move || optional.run();
             self.threads.spawn(format!("{name} optional"), None, run)?;
-            // What the checks of the start knew may have changed.
-            self.check_all_optional();
+            self.optional.check_all();
         }
         for worker in 0..self.settings.workers {
             let this = Arc::clone(self);
@@ -233,7 +249,7 @@ impl ReconcileLoop {
             // messages and destructors of errors.
             let call = self.calls.next(&item, abort.child());
             let worked = catch(|| {
-                let is_ready = self.postponed.is_ready(&call, item.priority());
+                let is_ready = self.own_writes.is_ready(&call, item.priority());
                 if is_ready {
                     self.call(&call, item.priority(), abort);
                 }
@@ -268,7 +284,7 @@ impl ReconcileLoop {
     /// Makes a call, and records its end.
     fn call(self: &Arc<Self>, call: &Call, priority: i32, abort: &Stop) {
         let (calls, key) = (&self.calls, &call.key);
-        let began = calls.clock.now();
+        let began = calls.core.clock.now();
         calls.set_running(key, Some(began));
         // The metric is user code: the leadership may have been lost while it blocked.
         if abort.is_stopped() {
@@ -282,20 +298,16 @@ impl ReconcileLoop {
                     .inspect(|this| this.exceed_time_limit(call, limit));
             })
         });
-        let writes = KeyWrites {
-            postponed: Arc::downgrade(&self.postponed),
-            key: Key::clone(key),
-        };
-        let context = Context::new(call.clone(), writes);
+        let context = Context::new(call.clone(), &self.own_writes);
         let reconcile = || self.reconciler.reconcile(context);
         let result = calls.guarded("the reconcile function", reconcile);
         if let Some(limit) = limit {
             self.timers.cancel(limit);
         }
-        let took = calls.clock.now().saturating_duration_since(began);
+        let took = calls.core.clock.now().saturating_duration_since(began);
         self.finish(call, result, priority, took, abort);
         // Often the cache has the writes by now, and no event follows that would remove them.
-        self.postponed.forget_arrived(key);
+        self.own_writes.forget_arrived(key);
         calls.set_running(key, None);
     }
 
@@ -311,7 +323,7 @@ impl ReconcileLoop {
             call.stop.stop();
             call.report_excess(limit);
         };
-        let name = &self.calls.controller;
+        let name = &self.calls.core.name;
         if let Err(error) = self.threads.spawn(format!("{name} time limit"), None, work) {
             stop.stop();
             log::error!(
@@ -356,6 +368,7 @@ impl ReconcileLoop {
         }
         call.ended(result.err());
         self.calls
+            .core
             .meter
             .event(|metrics| metrics.reconciled(metric, took));
     }
@@ -371,6 +384,12 @@ impl ReconcileLoop {
             Ok(Next::Done) | Err(_) => return self.queue.forget(key),
         };
         self.queue.add_with(Key::clone(key), options);
+    }
+}
+
+fn enqueue(queue: &PriorityQueue<Key>, keys: impl IntoIterator<Item = Key>, priority: i32) {
+    for key in keys {
+        queue.add_with(key, AddOptions::new().priority(priority));
     }
 }
 

@@ -7,20 +7,16 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::reconcile_loop::ReconcileLoop;
+use crate::controller::call::core::Core;
 use crate::controller::context::apply::check_kinds;
 use crate::controller::error::{ControllerError, ControllerErrorKind};
-use crate::controller::sources::presence::CHECK;
 use crate::controller::sources::source::AnySource;
 use crate::leader_election::Leading;
 use crate::log;
 use k8s_informer::__private::{Owner, Threads};
-use k8s_informer::error::WaitError;
 use k8s_informer::informer::{InformerError, SharedInformerFactory, SyncOptions};
 use k8s_informer::stop::{Stop, Stopper};
 use k8s_informer::workqueue::AnyWorkQueue;
-
-/// The maximum time to write the last events of a controller that has ended.
-const LAST_EVENTS: Duration = Duration::from_secs(2);
 
 /// Registers the handler of a source. The second argument is the position of the source.
 pub(crate) type AddHandler =
@@ -44,7 +40,11 @@ pub(crate) struct Runner {
 
 impl Runner {
     pub(crate) fn name(&self) -> &str {
-        &self.reconcile_loop.calls.controller
+        &self.core().name
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.reconcile_loop.calls.core
     }
 
     /// Runs the informers and the workers. The caches then contain everything that was committed
@@ -65,11 +65,8 @@ impl Runner {
             .and_then(|()| self.run_once(since, stop, leading));
         self.reconcile_loop.queue.stop();
         remove_handlers.into_iter().for_each(|remove| remove());
-        self.reconcile_loop.calls.applied.clear();
-        if let Some(recorder) = self.reconcile_loop.calls.recorder.get() {
-            // The events that are lost are logged.
-            let _ = recorder.shut_down(LAST_EVENTS);
-        }
+        self.reconcile_loop.own_writes.applied.clear();
+        self.core().events.shut_down();
         if self.owns_factory {
             // Without a timeout, the only error is a call from within a callback, which is logged.
             let _ = self.factory.shut_down(None);
@@ -102,14 +99,14 @@ impl Runner {
         // The informers do not end with `stop`: calls in progress need the caches.
         let started = self.factory.start(&Stop::never());
         started.map_err(|source| ControllerError::informer(self.name(), source))?;
-        let _ = self.reconcile_loop.since.set(since);
-        match self.wait_for_caches(since, stop)? {
+        self.reconcile_loop.barrier.set_since(since);
+        match self.wait_for_caches(stop)? {
             Caches::Current => {}
             Caches::Stopped => return Ok(()),
         }
         let abort = match leading {
             Some(leading) => {
-                let _ = self.reconcile_loop.calls.leading.set(leading.clone());
+                let _ = self.core().leading.set(leading.clone());
                 leading.lost().child()
             }
             None => Stopper::new(),
@@ -121,38 +118,41 @@ impl Runner {
     }
 
     /// Waits until the caches of all sources that exist are complete and current.
-    fn wait_for_caches(&self, since: Instant, stop: &Stop) -> Result<Caches, ControllerError> {
+    fn wait_for_caches(&self, stop: &Stop) -> Result<Caches, ControllerError> {
         // Optional kinds are checked during the whole wait: they can go at any time.
         let (started, threads) = (StopOnDrop(stop.child()), Threads::new(Owner::new()));
-        if self.reconcile_loop.has_optional() {
-            let (of, until) = (Arc::clone(&self.reconcile_loop), started.0.clone());
+        let optional = &self.reconcile_loop.optional;
+        if optional.has_any() {
+            let (optional, until) = (Arc::clone(optional), started.0.clone());
             let name = format!("{} optional kinds", self.name());
-            let checks = threads.spawn(name, None, move || of.check_optional_until(&until));
+            let checks = threads.spawn(name, None, move || optional.check_until(&until));
             checks.map_err(|source| ControllerError::thread(self.name(), source))?;
         }
-        let waited = self.wait_while_checked(since, stop);
+        let waited = self.wait_while_checked(stop);
         // The result of the last check counts.
         drop(started);
         threads.join();
         if matches!(waited, Ok(Caches::Current)) {
-            for source in &self.reconcile_loop.calls.sources {
-                source.presence().inspect(|presence| presence.end_start());
-            }
+            optional.end_start();
         }
         waited
     }
 
-    fn wait_while_checked(&self, since: Instant, stop: &Stop) -> Result<Caches, ControllerError> {
+    fn wait_while_checked(&self, stop: &Stop) -> Result<Caches, ControllerError> {
         let options = SyncOptions::new().timeout(self.sync_timeout);
         // Other informers of a shared factory may be unable to sync.
-        let sources = &self.reconcile_loop.calls.sources;
-        let required = |source: &&Arc<dyn AnySource>| source.presence().is_none();
+        let core = self.core();
+        let sources = &core.sources;
+        let required = |source: &&Arc<dyn AnySource>| !source.is_optional();
         let synced = sources
             .iter()
             .filter(required)
             .map(|source| source.synced());
         let synced = self.factory.wait_for_cache_sync_of(synced, options, stop);
-        let synced = synced.and_then(|()| self.wait_for_optional(stop));
+        let synced = synced.and_then(|()| {
+            let optional = &self.reconcile_loop.optional;
+            optional.wait_for_first_lists(&self.factory, self.sync_timeout, stop)
+        });
         match synced {
             Ok(()) => {}
             Err(error) if error.is_stopped() => return Ok(Caches::Stopped),
@@ -170,41 +170,11 @@ impl Runner {
             };
             return Err(ControllerError::informer(self.name(), source));
         }
-        let calls = &self.reconcile_loop.calls;
-        check_kinds(calls, stop)
+        check_kinds(core, stop)
             .map_err(|problem| ControllerError::invalid(self.name(), problem.to_string()))?;
-        self.reconcile_loop.barrier.wait(calls, since, stop)?;
+        let barrier = &self.reconcile_loop.barrier;
+        barrier.wait(&core.name, sources, &core.meter, stop)?;
         Ok(Caches::Current)
-    }
-
-    /// Waits until each optional kind has its first list, or turns out to be missing.
-    fn wait_for_optional(&self, stop: &Stop) -> Result<(), WaitError> {
-        let start = Instant::now();
-        for source in &self.reconcile_loop.calls.sources {
-            let Some(presence) = source.presence() else {
-                continue;
-            };
-            let Some(awaited) = presence.awaits(stop) else {
-                continue;
-            };
-            let mut rest = self.sync_timeout.saturating_sub(start.elapsed());
-            loop {
-                let (synced, options) = ([source.synced()], SyncOptions::new().timeout(rest));
-                let waited = self
-                    .factory
-                    .wait_for_cache_sync_of(synced, options, &awaited);
-                match waited {
-                    Ok(()) => break,
-                    // A check has found out that the kind is missing.
-                    Err(error) if error.is_stopped() && !stop.is_stopped() => break,
-                    // Discovery lacks the kind, but not for long enough. A short time for the list is
-                    // none for this decision.
-                    Err(error) if !error.is_stopped() && presence.is_doubted() => rest = CHECK,
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(())
     }
 }
 

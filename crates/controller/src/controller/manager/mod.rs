@@ -386,7 +386,7 @@ impl Shared {
         let controllers = self.controllers.lock().clone();
         let sources = controllers
             .iter()
-            .flat_map(|runner| &runner.reconcile_loop.calls.sources);
+            .flat_map(|runner| runner.core().sources.iter());
         let mut seen = HashSet::new();
         let is_first =
             |source: &&Arc<dyn AnySource>| seen.insert(std::ptr::from_ref(source.synced()));
@@ -401,12 +401,7 @@ impl Shared {
             return Ok(());
         }
         let (sources, now) = (self.sources(), Instant::now());
-        let is_excused = |source: &Arc<dyn AnySource>| {
-            let presence = source.presence();
-            presence.is_some_and(|presence| presence.excuses(&source.status(), now))
-        };
-        let missing = sources.iter();
-        let missing = missing.filter(|source| !source.synced().is_done() && !is_excused(source));
+        let missing = sources.iter().filter(|source| !source.is_ready(now));
         let missing: Vec<_> = missing.map(|source| source.name().to_owned()).collect();
         match missing.is_empty() {
             true => Ok(()),
@@ -417,11 +412,8 @@ impl Shared {
     fn status(&self) -> Status {
         let informer = |source: &Arc<dyn AnySource>| {
             let status = source.status();
-            let is_missing = source
-                .presence()
-                .is_some_and(|of| of.shows_missing(&status));
             let informer = InformerStatus::new(source.name(), &status, source.len());
-            match is_missing {
+            match source.shows_missing(&status) {
                 true => informer.missing(),
                 false => informer,
             }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::controller::call::timers::TimerId;
 use k8s_informer::client::discovery::Discovery;
 use k8s_informer::error::Error;
 use k8s_informer::object::GroupVersionResource;
@@ -15,14 +14,14 @@ use k8s_informer::stop::{Stop, Stopper};
 
 /// How long discovery must lack a kind, in each answer, until the kind is missing. Several API
 /// servers behind one address learn of a new definition at different times.
-pub(crate) const SETTLE: Duration = Duration::from_secs(5);
+pub(super) const SETTLE: Duration = Duration::from_secs(5);
 
 /// How long the lists of a kind must fail, although discovery answers, until the first call does not
 /// wait for it any longer.
-pub(crate) const UNLISTABLE: Duration = Duration::from_secs(20);
+pub(super) const UNLISTABLE: Duration = Duration::from_secs(20);
 
 /// The time between two checks while the result may change soon.
-pub(crate) const CHECK: Duration = Duration::from_secs(1);
+pub(super) const CHECK: Duration = Duration::from_secs(1);
 
 /// Whether the kind of an optional source exists.
 #[derive(Default)]
@@ -30,16 +29,14 @@ pub(crate) struct Presence {
     /// Whether the stage is [`Stage::Exists`].
     exists: AtomicBool,
     /// No other lock is taken and no user code runs while this one is held.
-    pub(crate) state: Mutex<State>,
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
-pub(crate) struct State {
-    pub(crate) stage: Stage,
+struct State {
+    stage: Stage,
     /// What speaks against the kind.
-    pub(crate) doubts: Doubts,
-    /// The next check after the start.
-    pub(crate) timer: Option<TimerId>,
+    doubts: Doubts,
     /// Ends a wait of the start for the cache of this kind.
     awaited: Option<Stopper>,
     /// When a probe for readiness first found the lists failing, although the kind exists.
@@ -48,7 +45,7 @@ pub(crate) struct State {
 
 /// What a controller knows about a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(super) enum Stage {
     /// The first call waits until this is decided.
     #[default]
     Undecided,
@@ -63,7 +60,7 @@ pub(crate) enum Stage {
 
 /// Why a kind is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(super) enum Reason {
     /// Discovery lacks it.
     Absent,
     /// Its lists fail.
@@ -72,7 +69,7 @@ pub(crate) enum Reason {
 
 /// The way of a missing kind back to existence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rejoin {
+pub(super) enum Rejoin {
     /// It has no complete list yet.
     NotListed,
     /// It has a list. A thread waits until the list and the watch have what was committed before the
@@ -84,25 +81,37 @@ pub(crate) enum Rejoin {
 
 impl Presence {
     /// Whether calls see the kind.
-    pub(crate) fn exists(&self) -> bool {
+    pub(super) fn exists(&self) -> bool {
         self.exists.load(Ordering::Acquire)
     }
 
-    pub(crate) fn stage(&self) -> Stage {
+    pub(super) fn stage(&self) -> Stage {
         self.state.lock().stage
     }
 
-    pub(crate) fn is_missing(&self) -> bool {
+    pub(super) fn is_missing(&self) -> bool {
         matches!(self.stage(), Stage::Missing { .. })
     }
 
     /// Whether the last check did not find the kind.
-    pub(crate) fn is_doubted(&self) -> bool {
+    pub(super) fn is_doubted(&self) -> bool {
         self.state.lock().doubts.is_absent()
     }
 
+    /// Adds what a check has found. Returns why the kind is missing, if it is.
+    ///
+    /// `settle` is how long discovery must lack the kind.
+    pub(super) fn add_finding(
+        &self,
+        found: Finding,
+        now: Instant,
+        settle: Duration,
+    ) -> Option<Reason> {
+        self.state.lock().doubts.add(found, now, settle)
+    }
+
     /// Ends the wait of the start: the kind exists unless it has turned out to be missing.
-    pub(crate) fn end_start(&self) {
+    pub(super) fn end_start(&self) {
         let mut state = self.state.lock();
         // The start has its own time, and the checks that follow have another one.
         (state.doubts, state.awaited) = (Doubts::default(), None);
@@ -112,14 +121,14 @@ impl Presence {
         }
     }
 
-    pub(crate) fn set_exists(&self) {
+    pub(super) fn set_exists(&self) {
         let mut state = self.state.lock();
         (state.stage, state.doubts) = (Stage::Exists, Doubts::default());
         self.exists.store(true, Ordering::Release);
     }
 
     /// The kind counts as missing from now on, and the start does not wait for it any longer.
-    pub(crate) fn set_missing(&self, reason: Reason, was_listed: bool) {
+    pub(super) fn set_missing(&self, reason: Reason, was_listed: bool) {
         let awaited = {
             let mut state = self.state.lock();
             state.stage = Stage::Missing {
@@ -136,7 +145,7 @@ impl Presence {
     }
 
     /// Changes how far a missing kind is on its way back.
-    pub(crate) fn set_rejoin(&self, to: Rejoin) {
+    pub(super) fn set_rejoin(&self, to: Rejoin) {
         if let Stage::Missing { rejoin, .. } = &mut self.state.lock().stage {
             *rejoin = to;
         }
@@ -144,7 +153,7 @@ impl Presence {
 
     /// Returns a signal for a wait of the start: it is set with `stop`, and when the kind turns out
     /// to be missing. `None` if the kind is missing already.
-    pub(crate) fn awaits(&self, stop: &Stop) -> Option<Stop> {
+    pub(super) fn awaits(&self, stop: &Stop) -> Option<Stop> {
         let mut state = self.state.lock();
         let awaited = (state.stage == Stage::Undecided).then(|| stop.child());
         state.awaited.clone_from(&awaited);
@@ -153,7 +162,7 @@ impl Presence {
 
     /// Whether the status of a replica shows the kind as missing. Before the start, the informer's
     /// own failures decide.
-    pub(crate) fn shows_missing(&self, status: &ReflectorStatus) -> bool {
+    pub(super) fn shows_missing(&self, status: &ReflectorStatus) -> bool {
         match self.stage() {
             Stage::Exists => false,
             Stage::Missing { .. } => true,
@@ -163,7 +172,7 @@ impl Presence {
 
     /// Whether a replica can be ready although the cache has not synced: the kind is missing, or it
     /// has not been listable for `UNLISTABLE`. A standby has no other check.
-    pub(crate) fn excuses(&self, status: &ReflectorStatus, now: Instant) -> bool {
+    pub(super) fn excuses(&self, status: &ReflectorStatus, now: Instant) -> bool {
         let mut state = self.state.lock();
         let is_known = matches!(
             state.stage,
@@ -192,7 +201,7 @@ fn fails_with_404(status: &ReflectorStatus) -> bool {
 
 /// What speaks against a kind, and since when.
 #[derive(Debug, Default)]
-pub(crate) struct Doubts {
+struct Doubts {
     /// When discovery began to lack the kind.
     absent_since: Option<Instant>,
     failing: Option<Failing>,
@@ -209,21 +218,21 @@ struct Failing {
 
 /// What a check has found about a kind that the controller waits for or uses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Finding {
+pub(super) struct Finding {
     /// The answer of discovery.
-    pub(crate) served: Served,
+    pub(super) served: Served,
     /// Whether the cache has a complete list, and the informer watches.
-    pub(crate) is_listed: bool,
+    pub(super) is_listed: bool,
     /// The number of failed lists and reads, if the first call waits for one of them. It counts up
     /// until one succeeds.
-    pub(crate) failures: Option<u64>,
+    pub(super) failures: Option<u64>,
 }
 
 impl Doubts {
     /// Adds what a check has found. Returns why the kind is missing, if it is.
     ///
     /// `settle` is how long discovery must lack the kind.
-    pub(crate) fn add(&mut self, found: Finding, now: Instant, settle: Duration) -> Option<Reason> {
+    fn add(&mut self, found: Finding, now: Instant, settle: Duration) -> Option<Reason> {
         // A kind that is watched exists, whatever one of the API servers says. Each other answer
         // than its absence begins the time again.
         let is_absent = found.served == Served::No && !found.is_listed;
@@ -255,14 +264,14 @@ impl Doubts {
     }
 
     /// Whether discovery has begun to lack the kind, so that the next check must follow soon.
-    pub(crate) fn is_absent(&self) -> bool {
+    fn is_absent(&self) -> bool {
         self.absent_since.is_some()
     }
 }
 
 /// What discovery says about a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Served {
+pub(super) enum Served {
     Yes,
     No,
     /// Discovery could not read the group of the resource, for example because its aggregated API
@@ -274,7 +283,7 @@ pub(crate) enum Served {
 
 impl Served {
     /// Reads an answer of discovery.
-    pub(crate) fn of(
+    pub(super) fn of(
         answer: &Result<Arc<Discovery>, Error>,
         resource: &GroupVersionResource,
     ) -> Self {

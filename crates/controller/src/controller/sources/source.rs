@@ -1,7 +1,7 @@
 //! The informers of a controller.
 
 use std::any::Any;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -19,6 +19,12 @@ use k8s_informer::selector::Selector;
 use k8s_informer::stop::Done;
 use k8s_informer::stop::Stop;
 use k8s_informer::store::AddIndexersError;
+
+/// The sources of a controller.
+pub(crate) type Sources = Arc<[Arc<dyn AnySource>]>;
+
+/// The position of the source of the primary objects. An object and its key belong together there.
+pub(crate) const PRIMARY: usize = 0;
 
 /// The index of children by the UID of their controllers. Controllers that share an informer share
 /// the index.
@@ -73,8 +79,40 @@ pub(crate) trait AnySource: Send + Sync {
     /// Whether the source is one of `owns`, and its type does not define its kind.
     fn is_of_unknown_kind(&self) -> bool;
 
-    /// `None` if the kind is not optional.
+    /// Whether the kind exists, as [`OptionalKinds`](super::optional::OptionalKinds) has found out.
+    /// `None` for a required kind.
     fn presence(&self) -> Option<&Presence>;
+
+    /// Whether the kind may be missing. The start waits for the caches of all other kinds.
+    fn is_optional(&self) -> bool {
+        self.presence().is_some()
+    }
+
+    /// Whether calls see the objects: always, but for an optional kind that is missing.
+    fn exists(&self) -> bool {
+        self.presence().is_none_or(Presence::exists)
+    }
+
+    /// Returns a signal for a wait of the start for this source: it is set with `stop`, and when an
+    /// optional kind turns out to be missing. `None` if the kind is missing already.
+    fn awaits(&self, stop: &Stop) -> Option<Stop> {
+        match self.presence() {
+            None => Some(stop.child().signal()),
+            Some(presence) => presence.awaits(stop),
+        }
+    }
+
+    /// Whether the source does not keep a replica from being ready.
+    fn is_ready(&self, now: Instant) -> bool {
+        let is_excused = |presence: &Presence| presence.excuses(&self.status(), now);
+        self.synced().is_done() || self.presence().is_some_and(is_excused)
+    }
+
+    /// Whether the status of a replica shows the kind as missing.
+    fn shows_missing(&self, status: &ReflectorStatus) -> bool {
+        self.presence()
+            .is_some_and(|presence| presence.shows_missing(status))
+    }
 
     /// Returns how the objects are divided, or what prevents it.
     fn division(&self, by: ShardBy) -> Result<Division, Indivisible>;
@@ -109,7 +147,7 @@ pub(crate) struct InformerSource<T> {
     /// The parsed label selector of the scope.
     pub(crate) labels: Selector,
     pub(crate) has_owner_index: bool,
-    pub(crate) presence: Option<Presence>,
+    presence: Option<Presence>,
     pub(crate) role: Role,
     pub(crate) kind_scope: Option<Scope>,
     division: OnceLock<(Division, Shard)>,
@@ -140,6 +178,12 @@ impl<T: Object + DeserializeOwned> InformerSource<T> {
             kind_scope: None,
             division: OnceLock::new(),
         }
+    }
+
+    /// Lets the kind be missing.
+    pub(crate) fn set_optional(&mut self) {
+        self.informer.expect_missing_kind();
+        self.presence = Some(Presence::default());
     }
 
     /// Adds the index of children. Another controller with the same informer may have added it.
@@ -187,7 +231,7 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
     }
 
     fn covers_namespace(&self, namespace: &str) -> bool {
-        if self.presence.as_ref().is_some_and(|of| !of.exists()) {
+        if !self.exists() {
             return false;
         }
         if let Some((Division::Namespace, shard)) = self.division.get()

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use super::handle::Controller;
-use crate::controller::call::calls::Calls;
+use crate::controller::call::core::{Core, Events};
 use crate::controller::call::outcome::{Failure, Next};
 use crate::controller::context::Context;
 use crate::controller::engine::enqueue::{Enqueue, UpdateFilter};
@@ -20,9 +20,7 @@ use crate::controller::error::ControllerError;
 use crate::controller::objects::predicate::Predicate;
 use crate::controller::objects::{finalizer, owner};
 use crate::controller::sources::division::Role;
-use crate::controller::sources::presence::Presence;
 use crate::controller::sources::source::{AnySource, InformerSource};
-use crate::controller::writes::applied::AppliedObjects;
 use crate::log;
 use crate::metrics::ControllerMetricsProvider;
 use k8s_informer::__private::Meter;
@@ -590,7 +588,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         }
         let queue = queue.build_priority(self.limiter);
         let queue = queue.map_err(|source| ControllerError::thread(&self.name, source))?;
-        let (sources, handlers) = added.into_iter().unzip();
+        let (sources, handlers): (Vec<_>, _) = added.into_iter().unzip();
         let (mut finalizer, former) = (self.finalizer, self.former_finalizers);
         if let Some(finalizer) = &mut finalizer {
             finalizer.former = former;
@@ -601,23 +599,20 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             finalizer,
             reconcile: Box::new(reconcile),
         };
-        let calls = Calls {
+        let events = self.probe.as_ref().map(|probe| Arc::clone(&probe.events));
+        let core = Core {
             field_manager: self.field_manager.unwrap_or_else(|| self.name.clone()),
-            applied: AppliedObjects::default(),
-            controller: self.name,
+            name: self.name,
             kind: self.kind,
             client: self.client,
-            sources,
+            sources: sources.into(),
             clock: self.clock,
             leading: OnceLock::new(),
-            recorder: OnceLock::new(),
-            event_sink: self.probe.as_ref().map(|probe| Arc::clone(&probe.events)),
+            events: Events::new(events),
             meter: Meter::new(metrics),
-            state: Mutex::default(),
         };
         let reconciler = Box::new(reconciler);
-        let reconcile_loop =
-            ReconcileLoop::new(self.settings, calls, queue, reconciler, self.probe);
+        let reconcile_loop = ReconcileLoop::new(self.settings, core, queue, reconciler, self.probe);
         let runner = Arc::new(Runner {
             reconcile_loop: Arc::new(reconcile_loop),
             factory,
@@ -701,19 +696,19 @@ fn added_source<C: Object + DeserializeOwned>(
             keys: Box::new(keys),
             filter,
         };
-        let options = HandlerOptions::new().name(&reconcile_loop.calls.controller);
+        let options = HandlerOptions::new().name(&reconcile_loop.calls.core.name);
         let registration = informer.add_handler_with_options(handler, options)?;
         let probe = reconcile_loop.probe.as_ref();
         probe.inspect(|probe| (probe.handler_added)(registration.clone()));
-        let postponed = Arc::downgrade(&reconcile_loop.postponed);
-        let of = Arc::downgrade(reconcile_loop);
+        let own_writes = Arc::downgrade(&reconcile_loop.own_writes);
+        let optional = Arc::downgrade(&reconcile_loop.optional);
         let check = move || {
-            of.upgrade()
-                .inspect(|of| of.check_optional_after(at, Duration::ZERO));
+            let optional = optional.upgrade();
+            optional.inspect(|optional| optional.check_after(at, Duration::ZERO));
         };
         let synced = informer.synced().on_done(check.clone());
         let errors = informer.on_error(move |error| {
-            postponed.upgrade().inspect(|of| of.check_all_again(at));
+            own_writes.upgrade().inspect(|of| of.source_failed(at));
             if error.is_not_found() {
                 check();
             }
@@ -737,8 +732,7 @@ fn informer_source<C: Object + DeserializeOwned>(
     let scope = factory.effective_scope(&source);
     let mut source = InformerSource::new(factory.informer_for(source), resource, kind, scope);
     if is_optional {
-        source.informer.expect_missing_kind();
-        source.presence = Some(Presence::default());
+        source.set_optional();
     }
     source.kind_scope = kind_scope;
     source

@@ -3,24 +3,17 @@
 use std::collections::HashSet;
 use std::fmt::{self, Display};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::builder::ControllerBuilder;
 use super::handle::Controller;
 use crate::controller::engine::probe::Probe;
 use crate::controller::engine::reconcile_loop::ReconcileLoop;
-use crate::controller::sources::presence::{Presence, Served};
-use crate::controller::sources::source::AnySource;
 use crate::events::EventSink;
 use k8s_informer::handler::HandlerRegistration;
 use k8s_informer::object::{Key, ResourceVersion};
-use k8s_informer::reflector::ReflectorState;
-use k8s_informer::stop::{Done, DoneSetter, Stop};
+use k8s_informer::stop::{Done, DoneSetter};
 use k8s_informer::time::Clock;
-
-/// The real time between two looks at an informer.
-const TICK: Duration = Duration::from_millis(1);
 
 /// The side of a controller that `ControllerTest` uses.
 #[doc(hidden)]
@@ -56,15 +49,12 @@ impl Drive {
 
     /// Whether the controller was built with this clock and with a test attached.
     pub fn is_driven_by(&self, clock: &Arc<dyn Clock>) -> bool {
-        self.0.probe.is_some() && Arc::ptr_eq(&self.0.calls.clock, clock)
+        self.0.probe.is_some() && Arc::ptr_eq(&self.0.calls.core.clock, clock)
     }
 
     /// Passes all recorded events and counts to the sink of the test.
     pub fn flush_events(&self, timeout: Duration) {
-        if let Some(recorder) = self.0.calls.recorder.get() {
-            // If this times out, the test misses events.
-            let _ = recorder.flush(timeout);
-        }
+        self.0.calls.core.events.flush(timeout);
     }
 
     /// Returns how long calls can take after a stop.
@@ -88,10 +78,9 @@ impl Drive {
         let Some(wanted) = ResourceVersion::new(&version.to_string()) else {
             unreachable!("the text of a number is not empty");
         };
-        for (at, source) in self.0.calls.sources.iter().enumerate() {
-            if let Some(presence) = source.presence()
-                && !self.is_served(at, presence, deadline)
-            {
+        let (sources, optional) = (&self.0.calls.core.sources, &self.0.optional);
+        for (at, source) in sources.iter().enumerate() {
+            if !optional.is_served(at, deadline) {
                 continue;
             }
             let rest = deadline.saturating_duration_since(Instant::now());
@@ -102,58 +91,9 @@ impl Drive {
                 ))
             })?;
             is_exact &= reached.as_ref() == Some(&wanted);
-            if let Some(presence) = source.presence() {
-                self.check_until(at, deadline, || presence.exists());
-            }
+            optional.wait_until_exists(at, deadline);
         }
         Ok::<_, StaleCache>(is_exact)
-    }
-
-    /// Whether the kind of an optional source is served, so that its cache gets the changes. If it
-    /// is not, waits until its informer and the controller have noticed that.
-    fn is_served(&self, at: usize, presence: &Presence, deadline: Instant) -> bool {
-        let calls = &self.0.calls;
-        let source = &calls.sources[at];
-        let answer = calls.client.rediscover(&Stop::never());
-        if Served::of(&answer, source.resource()) != Served::No {
-            return true;
-        }
-        // A watch that has ended is not enough: the time of the controller would run before the
-        // informer has asked for the kind again, or after that.
-        while !is_refused(&**source) && Instant::now() < deadline {
-            thread::sleep(TICK);
-        }
-        // The deletions that the server has sent.
-        let rest = deadline.saturating_duration_since(Instant::now());
-        if let Some(version) = source.status().resource_version {
-            let _ = source.wait_for_version(&version, rest);
-        }
-        // A kind that has existed is gone after some time, which begins now.
-        self.check_until(at, deadline, || {
-            presence.is_missing() || presence.is_doubted()
-        });
-        false
-    }
-
-    /// Repeats the check of an optional source until `condition` holds. The threads of the informer
-    /// report one after another that the first list is complete.
-    fn check_until(&self, at: usize, deadline: Instant, condition: impl Fn() -> bool) {
-        while !condition() && Instant::now() < deadline {
-            self.check_now(at, deadline.min(Instant::now() + TICK));
-            if !condition() {
-                thread::sleep(TICK);
-            }
-        }
-        // The last check may still queue the keys.
-        let rest = deadline.saturating_duration_since(Instant::now());
-        self.due_timers_done().wait_timeout(rest);
-    }
-
-    /// Checks an optional source, on the thread of these checks. It begins after the start.
-    fn check_now(&self, at: usize, deadline: Instant) {
-        self.0.check_optional_after(at, Duration::ZERO);
-        let rest = deadline.saturating_duration_since(Instant::now());
-        self.due_timers_done().wait_timeout(rest);
     }
 
     /// Returns the time of the next retry, or of the next check for own writes.
@@ -164,7 +104,7 @@ impl Drive {
             .filter(|(_, last)| !last.failure.is_terminal());
         let retried: HashSet<&Key> = retried.map(|(key, _)| key).collect();
         let retry = self.0.queue.next_due(|key| retried.contains(key));
-        let is_waiting = self.0.postponed.len() > 0;
+        let is_waiting = self.0.own_writes.postponed() > 0;
         let check = is_waiting.then(|| self.0.timers.next_due()).flatten();
         retry.into_iter().chain(check).min()
     }
@@ -188,22 +128,12 @@ impl Drive {
             this.timers.after(Duration::ZERO, move || set.set());
             this.timers.wake();
         };
-        match self.0.has_optional() {
-            true => {
-                self.0.optional.after(Duration::ZERO, then);
-                self.0.optional.wake();
-            }
+        match self.0.optional.has_any() {
+            true => self.0.optional.after_due(then),
             false => then(),
         }
         done.signal()
     }
-}
-
-/// Whether the lists and watches of a source fail.
-fn is_refused(source: &dyn AnySource) -> bool {
-    let status = source.status();
-    let is_watching = status.state == ReflectorState::Watching;
-    status.failures > 0 && !is_watching
 }
 
 /// A cache that has not reached a version.

@@ -2,9 +2,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::controller::call::status::{ControllerStatus, LastFailure};
+use crate::controller::call::outcome::LastFailure;
 use crate::controller::engine::runner::Runner;
+use crate::controller::engine::status::ControllerStatus;
 use crate::controller::error::ControllerError;
+use crate::controller::sources::source::PRIMARY;
 use crate::leader_election::Leading;
 use k8s_informer::informer::SharedIndexInformer;
 use k8s_informer::object::{Key, Object};
@@ -118,7 +120,7 @@ impl<T: Object> Controller<T> {
     /// Queues a key after a delay. An earlier call for the key replaces this one.
     pub fn enqueue_after(&self, key: impl Into<Key>, delay: Duration) {
         let (of, key) = (&self.runner.reconcile_loop, key.into());
-        if of.calls.sources[0].may_have(&key) {
+        if of.calls.core.sources[PRIMARY].may_have(&key) {
             of.enqueue_after(key, delay);
         }
     }

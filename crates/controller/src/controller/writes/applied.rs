@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::own_writes::ObjectId;
+use super::record::ObjectId;
 
 /// A fight is this number of changes within [`FIGHT_PERIOD`].
 pub(crate) const FIGHT: u32 = 10;

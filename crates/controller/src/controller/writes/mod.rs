@@ -2,4 +2,5 @@
 
 pub(crate) mod applied;
 pub(crate) mod own_writes;
-pub(crate) mod postponed;
+mod postponed;
+pub(crate) mod record;

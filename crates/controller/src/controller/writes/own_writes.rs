@@ -1,507 +1,465 @@
-//! The writes of a controller that its caches do not contain yet.
-//!
-//! A reconcile call that reads a cache without its own last write acts on an old state: it creates
-//! a second child, for example. So the next call for a key waits until the caches contain what the
-//! previous calls for this key have written. No worker is blocked: the key is put aside and queued
-//! again when the last write arrives.
-//!
-//! client-go's `util/consistency` (CS1–CS4) compares with the version of a whole kind. This module
-//! compares single objects, so a quiet namespace or another kind does not delay a key.
-//!
-//! A write that the cache has is forgotten: by the event that brings it, by the check after the
-//! call, or by a check from time to time. So this module keeps only what the caches lack.
+//! The own writes that the caches may lack, and the keys that wait for them.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
-use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::controller::sources::source::{AnySource, Coverage};
-use k8s_informer::__private::Comparable;
-use k8s_informer::client::api::WriteOutcome;
-use k8s_informer::object::{GroupVersionResource, Key, ObjectName, ResourceVersion};
-use k8s_informer::reflector::ReflectorState;
+use ::log::Level;
+use parking_lot::Mutex;
 
-/// A deletion is awaited for this multiple of the timeout of own writes. A server can respond that
-/// an object is gone although it remains, for example behind an aggregated API.
-const DELETION_TIMEOUTS: u32 = 3;
+use super::applied::AppliedObjects;
+use super::postponed::{Postponed, PostponedKeys};
+use super::record::{CacheChange, CachedStates, PROVE_AFTER, Settled, Times, Write, WriteRecord};
+use crate::controller::call::calls::{Call, Calls};
+use crate::controller::call::failure_log::Topic;
+use crate::controller::sources::catch_up::CatchUps;
+use crate::log;
+use crate::timers::{TimerId, Timers};
+use k8s_informer::client::api::{WriteObserver, WriteOutcome};
+use k8s_informer::object::{GroupVersionResource, Key, ObjectName};
+use k8s_informer::workqueue::{AddOptions, AnyWorkQueue, PriorityQueue};
 
-/// The watch of a source with a field selector or a shard may not deliver a write. If a key waits
-/// for it this long, a consistent read proves that the cache has it. Reads of one source are at
-/// least this far apart.
-pub(crate) const PROVE_AFTER: Duration = Duration::from_secs(1);
+/// The time between two checks of a write that the watch has not delivered is at least this long.
+const MIN_CHECK: Duration = Duration::from_secs(1);
 
-/// The position of a source in the list of sources, and the key of an object. The key is empty if
-/// the server has generated the name and it is unknown.
-pub(crate) type ObjectId = (usize, Key);
+/// The own writes of all keys are checked after this multiple of the time between two checks of a
+/// key that waits.
+const SWEEP_RETRIES: u32 = 10;
 
-/// The writes that are not in the caches yet.
+/// The maximum number of awaited writes in a status.
+const MAX_AWAITED: usize = 20;
+
+/// Replaces timeouts that exceed the range of `Instant`.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The own writes of a controller: those that its caches may lack, with the keys that wait for them,
+/// and the answers to its applies.
 ///
-/// This is plain data for use under a lock: no method blocks, reads a cache or calls user code. The
-/// cost of an event depends on the writes that it ends, and that of a check on the writes of its
-/// key, but not on other writes. Trees give their memory back.
-#[derive(Default)]
+/// One lock guards the record and the waiting keys, so that no write arrives between the check of a
+/// key and its wait.
 pub(crate) struct OwnWrites {
-    next: u64,
-    /// The writes, with the keys that made them. An event ends ranges of the writes of an object:
-    /// those of versions that it reaches, for example.
-    writes: BTreeMap<(ObjectId, Written, Key), Write>,
-    /// The same writes by the keys that made them.
-    keys: BTreeSet<(Key, ObjectId, Written)>,
+    calls: Arc<Calls>,
+    /// Gets the keys that need not wait any longer.
+    queue: Arc<PriorityQueue<Key>>,
+    timers: Arc<Timers>,
+    catch_ups: Arc<CatchUps>,
+    /// How long a write with an unknown outcome is awaited.
+    timeout: Duration,
+    pub(crate) applied: AppliedObjects,
+    /// No other lock is taken and no user code runs while this one is held.
+    state: Mutex<State>,
 }
 
-/// A write that a cache may not contain yet.
-#[derive(Clone)]
-pub(crate) struct Write {
-    pub(crate) id: u64,
-    /// The namespace of the object.
-    namespace: Box<str>,
-    pub(crate) object: ObjectId,
-    pub(crate) result: Written,
-    proof: Proof,
-    /// The UID and the version of the cached object before a write with an unknown outcome.
-    before: Option<(String, String)>,
-    /// The number of relists that the source had begun when the object was written.
-    relists: u64,
-    /// Whether a check has found a later relist.
-    has_relisted: bool,
-    pub(crate) times: Times,
+/// Its collections are trees, which give memory back after a peak.
+#[derive(Default)]
+struct State {
+    record: WriteRecord,
+    postponed: PostponedKeys,
+    /// Whether a timer will check the own writes of all keys.
+    has_sweep: bool,
+    /// The sources whose caches were made current, because their watches may not deliver a write.
+    proofs: BTreeMap<usize, Reading>,
 }
 
-/// The times of a write.
-#[derive(Clone, Copy)]
-pub(crate) struct Times {
-    pub(crate) written: Instant,
-    /// The time of the next check if no event arrives.
-    check: Instant,
-    /// The end of the wait for a deletion.
-    deletion: Instant,
+/// A consistent read of a source, after which all keys are checked.
+enum Reading {
+    Running,
+    /// It ended at this time.
+    Ended(Instant),
 }
 
-/// What proves that a cache has a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Proof {
-    /// The watch delivers the write, or the next one of the kind.
-    Watch,
-    /// Only the server knows whether the object is in the scope of the source. If not, the watch
-    /// delivers nothing, and tells with its next bookmark that it has passed the version.
-    Read,
-}
-
-/// The outcome of a write.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Written {
-    /// The server may have executed the request, and the state of the object is not known.
-    Unknown,
-    /// The object with this UID is gone.
-    Gone(Arc<str>),
-    /// The object has this version, which cannot be compared.
-    Opaque(Arc<str>),
-    /// The object has this version. The variant is the last one, so a range from `Opaque` up to a
-    /// version has all writes that the version reaches.
-    Version(Comparable),
-}
-
-/// The result of a check of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Check {
-    /// The wait is over.
-    Ended,
-    /// The cache still has the deleted object, and the time for the deletion is over.
-    GivenUp,
-    /// The cache lacks the write. The source has listed since the write, and the write is due.
-    Relisted,
-    /// The cache lacks the write.
-    Missing,
-}
-
-/// A change in a cache.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Observed<'a> {
-    /// The cache has this version of the object.
-    Version(&'a str),
-    /// The object was removed. The version is that of its last state.
-    Gone { uid: &'a str, version: &'a str },
-}
-
-/// The writes of a key after a check.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settled {
-    /// The time of the next check if no event arrives. `None` if the caches have all writes, so that
-    /// the key can be reconciled.
-    pub(crate) check_at: Option<Instant>,
-    /// The sources that have not delivered a write in time.
-    pub(crate) late: BTreeSet<usize>,
-    /// The sources whose caches need a consistent read, because their watches may not deliver a
-    /// write.
-    pub(crate) unproven: BTreeSet<usize>,
-    /// The deleted objects that the caches still have, and that are not awaited any more.
-    pub(crate) given_up: Vec<ObjectId>,
+/// A write that a key waits for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AwaitedWrite {
+    /// The key that waits.
+    pub key: Key,
+    /// The name of the informer whose cache lacks the write.
+    pub informer: String,
+    /// The key of the written object. Empty if its name is unknown because the server generates it.
+    pub object: Key,
+    /// What the cache lacks: `version 71`, `its deletion`, or `a change` after a write whose result
+    /// is unknown.
+    pub change: String,
+    /// The time since the write.
+    pub since: Duration,
 }
 
 impl OwnWrites {
-    /// Records a write.
-    pub(crate) fn add(&mut self, key: &Key, mut write: Write) {
-        write.id = self.next;
-        self.next += 1;
-        let (object, result) = (&write.object, &write.result);
-        if result.is_version() {
-            // The newest version arrives after everything that earlier writes of the object have
-            // caused.
-            let from = (Key::clone(key), object.clone(), Written::Unknown);
-            let of = self.keys.range(from..);
-            let of = of.take_while(|(by, of, _)| by == key && of == object);
-            let earlier: Vec<_> = of.map(|(_, _, earlier)| earlier.clone()).collect();
-            // Only versions are at or above a version.
-            if earlier.iter().any(|earlier| earlier >= result) {
-                return;
-            }
-            for earlier in earlier {
-                self.remove(object.clone(), earlier, key);
-            }
-        }
-        let (object, result) = (object.clone(), result.clone());
-        let by_key = (Key::clone(key), object.clone(), result.clone());
-        self.keys.insert(by_key);
-        self.writes.insert((object, result, Key::clone(key)), write);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
-    /// Returns the keys with writes.
-    pub(crate) fn keys(&self) -> Vec<Key> {
-        let mut keys: Vec<_> = self.keys.iter().map(|(key, ..)| Key::clone(key)).collect();
-        keys.dedup();
-        keys
-    }
-
-    /// Returns the writes of a key. Check each of them with [`Write::check`], without a lock, and
-    /// report the results to [`settle`](Self::settle).
-    pub(crate) fn of<'a>(&'a self, key: &Key) -> impl Iterator<Item = &'a Write> + 'a {
-        self.entries(key).filter_map(|(key, object, result)| {
-            let id = (object.clone(), result.clone(), Key::clone(key));
-            self.writes.get(&id)
-        })
-    }
-
-    fn entries<'a>(
-        &'a self,
-        key: &Key,
-    ) -> impl DoubleEndedIterator<Item = &'a (Key, ObjectId, Written)> + 'a {
-        let first = |source| (Key::clone(key), (source, Key::from("")), Written::Unknown);
-        self.keys.range(first(0)..first(usize::MAX))
-    }
-
-    /// Removes the writes of a key that have ended. An event may have removed writes in the
-    /// meantime. `retry` is the time until the next check of a write that is late.
-    pub(crate) fn settle(
-        &mut self,
-        key: &Key,
-        checks: &HashMap<u64, Check>,
-        now: Instant,
-        retry: Duration,
-    ) -> Settled {
-        let mut settled = Settled::default();
-        let entries: Vec<_> = self.entries(key).cloned().collect();
-        // The cache lacks an object before its creation arrives, and again after its deletion. The
-        // version of an object comes first in this order.
-        let mut missing_version = None;
-        for (_, object, result) in entries.iter().rev() {
-            let id = (object.clone(), result.clone(), Key::clone(key));
-            let Some(write) = self.writes.get_mut(&id) else {
-                continue;
-            };
-            let check = checks.get(&write.id).copied();
-            let has_ended = matches!(check, Some(Check::Ended | Check::GivenUp));
-            if has_ended && missing_version != Some(object) {
-                if check == Some(Check::GivenUp) {
-                    settled.given_up.push(object.clone());
-                }
-                self.remove(object.clone(), result.clone(), key);
-                continue;
-            }
-            if result.is_version() {
-                missing_version = Some(object);
-            }
-            write.has_relisted |= check == Some(Check::Relisted);
-            if write.times.check <= now {
-                write.times.check = now.checked_add(retry).unwrap_or(now);
-                settled.late.insert(object.0);
-            }
-            let mut next = write.times.check;
-            if write.proof == Proof::Read {
-                let waited = now.saturating_duration_since(write.times.written);
-                if waited >= PROVE_AFTER {
-                    settled.unproven.insert(object.0);
-                }
-                // Afterwards, each further check can repeat a read that has proven nothing.
-                let rest = PROVE_AFTER.checked_sub(waited).unwrap_or_default();
-                let rest = if rest.is_zero() { PROVE_AFTER } else { rest };
-                next = next.min(now.checked_add(rest).unwrap_or(now));
-            }
-            settled.check_at = Some(settled.check_at.map_or(next, |earlier| earlier.min(next)));
-        }
-        settled
-    }
-
-    /// Reports a change in the cache of a source. Returns the keys that waited only for this
-    /// change.
-    pub(crate) fn observed(
-        &mut self,
-        source: usize,
-        object: &Key,
-        change: &Observed<'_>,
-    ) -> Vec<Key> {
-        // The first and the last outcome of each range.
-        let mut ended = vec![(Written::Unknown, Bound::Included(Written::Unknown))];
-        // An update with another UID is a deletion and a creation that the watch missed.
-        if let Observed::Gone { uid, .. } = change {
-            let gone = Written::Gone((*uid).into());
-            ended.push((gone.clone(), Bound::Included(gone)));
-        }
-        let (Observed::Version(version) | Observed::Gone { version, .. }) = change;
-        let newest = match Written::version(version) {
-            newest @ Written::Version(_) => Bound::Included(newest),
-            // Versions that cannot be compared count as reached: waiting would not end.
-            _ => Bound::Unbounded,
-        };
-        ended.push((Written::Opaque(Arc::default()), newest));
-        let object = (source, Key::clone(object));
-        let mut ready = Vec::new();
-        for (first, last) in ended {
-            let from = (object.clone(), first, Key::from(""));
-            let results = (Bound::Unbounded, last);
-            let of = self.writes.range(from..);
-            let of =
-                of.take_while(|((of, result, _), _)| *of == object && results.contains(result));
-            let of = of.filter(|(_, write)| write.may_arrive_with(change));
-            let arrived: Vec<_> = of
-                .map(|((_, result, key), _)| (result.clone(), Key::clone(key)))
-                .collect();
-            for (result, key) in arrived {
-                self.remove(object.clone(), result, &key);
-                if self.entries(&key).next().is_none() {
-                    ready.push(key);
-                }
-            }
-        }
-        ready
-    }
-
-    fn remove(&mut self, object: ObjectId, result: Written, key: &Key) {
-        let by_key = (Key::clone(key), object.clone(), result.clone());
-        self.keys.remove(&by_key);
-        self.writes.remove(&(object, result, Key::clone(key)));
-    }
-}
-
-impl Times {
-    /// Returns the times of a write that is made now. `timeout` is that of own writes; a deletion is
-    /// awaited for several times `retry`.
-    pub(crate) fn new(now: Instant, timeout: Duration, retry: Duration) -> Self {
-        let after = |delay| now.checked_add(delay).unwrap_or(now);
+    pub(crate) fn new(
+        calls: Arc<Calls>,
+        queue: Arc<PriorityQueue<Key>>,
+        timers: Arc<Timers>,
+        catch_ups: Arc<CatchUps>,
+        timeout: Duration,
+    ) -> Self {
         Self {
-            written: now,
-            check: after(timeout),
-            deletion: after(retry.saturating_mul(DELETION_TIMEOUTS)),
+            calls,
+            queue,
+            timers,
+            catch_ups,
+            timeout: timeout.min(YEAR),
+            applied: AppliedObjects::default(),
+            state: Mutex::default(),
         }
     }
-}
 
-/// The UID and the resource version of an object in each cache.
-pub(crate) type CachedStates = Vec<Option<(String, String)>>;
-
-impl Write {
-    /// Returns the entries for a write of the object `target`. `before` has its states before the
-    /// write, from [`before`](Self::before).
-    pub(crate) fn of_outcome(
-        sources: &[Arc<dyn AnySource>],
-        resource: &GroupVersionResource,
-        mut target: ObjectName,
-        outcome: &WriteOutcome<'_>,
-        before: CachedStates,
-        times: Times,
-    ) -> Vec<Self> {
-        if let WriteOutcome::Written(object) = outcome {
-            // The server can have generated the name.
-            target = ObjectName::of(*object);
-        }
-        let key = object_key(&target);
-        let (mut before, mut writes) = (before.into_iter(), Vec::new());
-        for (at, source) in of_resource(sources, resource) {
-            let before = before.next().flatten();
-            let mut add = |result, proof, before| {
-                writes.push(Self {
-                    id: 0,
-                    namespace: target.namespace.as_str().into(),
-                    object: (at, Key::clone(&key)),
-                    result,
-                    proof,
-                    before,
-                    relists: relists_begun(source, &target.namespace),
-                    has_relisted: false,
-                    times,
-                });
-            };
-            match outcome {
-                WriteOutcome::Written(object) => {
-                    let version = object.resource_version();
-                    match source.coverage(*object) {
-                        Coverage::No => {}
-                        Coverage::Yes => add(Written::version(version), Proof::Watch, None),
-                        Coverage::Unknown => add(Written::version(version), Proof::Read, None),
-                    }
-                }
-                // The UID can be unknown. The object that was cached before is gone even if the
-                // server has deleted a newer object with this name.
-                WriteOutcome::Deleted { uid } => {
-                    let (before, _) = before.unwrap_or_default();
-                    for uid in BTreeSet::from([*uid, &before]) {
-                        if !uid.is_empty() {
-                            add(Written::Gone(uid.into()), Proof::Watch, None);
-                        }
-                    }
-                }
-                _ if source.covers_namespace(&target.namespace) => {
-                    add(Written::Unknown, Proof::Watch, before);
-                }
-                _ => {}
+    /// Returns whether the caches contain the own writes of a key. Otherwise the key is put aside
+    /// until they do.
+    pub(crate) fn is_ready(self: &Arc<Self>, call: &Call, priority: i32) -> bool {
+        let key = &call.key;
+        let now = self.calls.core.clock.now();
+        let (resumptions, rechecked) = {
+            let postponed = &mut self.state.lock().postponed;
+            (postponed.resumptions(), postponed.take_rechecked(key))
+        };
+        // Check and put aside in one step: the event of the last write finds the key either in the
+        // record or among the waiting keys.
+        let settled = self.settle(key, |state, settled| {
+            let earlier = state.postponed.remove(key);
+            if settled.check_at.is_some() {
+                let since = rechecked.unwrap_or(now);
+                let postponed = &mut state.postponed;
+                postponed.put_aside(key, priority, since, earlier.as_ref());
             }
-        }
-        writes
-    }
-
-    /// Returns the cached states of an object, for [`of_outcome`](Self::of_outcome).
-    pub(crate) fn before(
-        sources: &[Arc<dyn AnySource>],
-        resource: &GroupVersionResource,
-        target: &ObjectName,
-    ) -> CachedStates {
-        let key = object_key(target);
-        let of = of_resource(sources, resource);
-        of.map(|(_, source)| source.cached(&key)).collect()
-    }
-
-    /// Whether the wait for this write is over.
-    ///
-    /// A write with a known version is awaited until the cache contains it: a stalled watch must
-    /// not cause a second child. If the watch may not deliver it at all, a consistent read proves that
-    /// the cache is new enough. The version can be missing forever only if the server was restored from a
-    /// backup, and the source lists again after that. Such a list can also come from an API server
-    /// that is behind, so the watch gets the time until the next check to deliver the write. A
-    /// deletion is awaited until its time is over, and a write with an unknown outcome until the
-    /// first check.
-    pub(crate) fn check(&self, sources: &[Arc<dyn AnySource>], now: Instant) -> Check {
-        let (at, object) = &self.object;
-        let source = &*sources[*at];
-        let is_due = self.times.check <= now;
-        let is_in_cache = |version: &str| {
-            let cached = source.cached(object);
-            cached.is_some_and(|(_, cached)| is_at_least(&cached, version))
-                || source.has_processed(&self.namespace, version)
-        };
-        let has_arrived = match &self.result {
-            Written::Version(version) => is_in_cache(&version.to_string()),
-            // No list or bookmark reaches it.
-            Written::Opaque(version) => is_due || is_in_cache(version),
-            Written::Gone(gone) => source.cached(object).is_none_or(|(uid, _)| uid != **gone),
-            Written::Unknown => is_due || source.cached(object) != self.before,
-        };
-        // An optional kind may be gone.
-        let can_arrive = source.covers_namespace(&self.namespace);
-        if has_arrived || !can_arrive || is_due && self.has_relisted {
-            return Check::Ended;
-        }
-        if matches!(self.result, Written::Gone(_)) && self.times.deletion <= now {
-            return Check::GivenUp;
-        }
-        match is_due && source.status_of(&self.namespace).relists > self.relists {
-            true => Check::Relisted,
-            false => Check::Missing,
-        }
-    }
-
-    /// Whether a change is newer than the state before a write with an unknown outcome. Handlers are
-    /// behind the cache.
-    ///
-    /// Such a change may be the write or not. The object is newer than what the call has read, and a
-    /// write that arrives later conflicts or is repeated.
-    fn may_arrive_with(&self, change: &Observed<'_>) -> bool {
-        let Some((before_uid, before)) = &self.before else {
+            (settled, earlier)
+        });
+        let Some((settled, earlier)) = settled else {
+            self.measure(rechecked);
             return true;
         };
-        match change {
-            Observed::Gone { uid, .. } if uid == before_uid => true,
-            Observed::Version(version) | Observed::Gone { version, .. } => {
-                compare(version, before).is_none_or(Ordering::is_gt)
+        // Loggers, timers and reads follow without the lock.
+        let since = earlier.as_ref().map(|earlier| earlier.since);
+        self.cancel(earlier.and_then(|earlier| earlier.timer));
+        self.report(call, &settled);
+        let unproven = settled.unproven.iter();
+        unproven.for_each(|source| self.prove(*source));
+        let Some(check_at) = settled.check_at else {
+            self.measure(since.or(rechecked));
+            return true;
+        };
+        let now = self.calls.core.clock.now();
+        // All keys were resumed since the check began, for example because a cache has rejected an
+        // object. This key was not among them, so it is checked again at once.
+        let delay = match self.state.lock().postponed.resumptions() == resumptions {
+            true => check_at.saturating_duration_since(now),
+            false => Duration::ZERO,
+        };
+        let (this, waiting) = (Arc::downgrade(self), Key::clone(key));
+        let timer = self
+            .timers
+            .after(delay, move || Self::check_again(&this, &waiting));
+        let unused = self.state.lock().postponed.set_timer(key, timer);
+        self.cancel(unused);
+        false
+    }
+
+    /// Lets the cache of a source become current, and then checks all keys that wait. A write that a
+    /// selector excludes from the source has no event that would end the wait.
+    fn prove(self: &Arc<Self>, source: usize) {
+        let core = &self.calls.core;
+        let now = core.clock.now();
+        {
+            let proofs = &mut self.state.lock().proofs;
+            let is_early = proofs.get(&source).is_some_and(|reading| match reading {
+                // It may have begun before the write. The keys are checked again at its end.
+                Reading::Running => true,
+                // The key is checked again after this time. A server without usable versions would
+                // otherwise get one read after the other.
+                Reading::Ended(at) => now.saturating_duration_since(*at) < PROVE_AFTER,
+            });
+            if is_early {
+                return;
             }
+            proofs.insert(source, Reading::Running);
+        }
+        let this = Arc::downgrade(self);
+        let then = move || {
+            if let Some(this) = this.upgrade() {
+                let ended = Reading::Ended(this.calls.core.clock.now());
+                this.state.lock().proofs.insert(source, ended);
+                this.resume_all();
+            }
+        };
+        // After all writes that wait for it.
+        let since = Instant::now();
+        let informer = &core.sources[source];
+        if let Err(error) = self.catch_ups.start(&core.name, informer, since, then) {
+            let ended = Reading::Ended(now);
+            self.state.lock().proofs.insert(source, ended);
+            log::error!(
+                "controller {:?}: keys wait for the next bookmark of {}: can't start a thread: {error}",
+                core.name,
+                informer.name()
+            );
         }
     }
-}
 
-/// Returns the sources of `resource` with their positions. The version of the group does not
-/// matter: all versions of an object share its resource version.
-fn of_resource<'a>(
-    sources: &'a [Arc<dyn AnySource>],
-    resource: &'a GroupVersionResource,
-) -> impl Iterator<Item = (usize, &'a dyn AnySource)> {
-    let sources = sources.iter().map(|source| &**source).enumerate();
-    sources.filter(|(_, source)| {
-        let of = source.resource();
-        of.group == resource.group && of.resource == resource.resource
-    })
-}
-
-/// The number of relists of the part with this namespace, including one in progress.
-fn relists_begun(source: &dyn AnySource, namespace: &str) -> u64 {
-    let status = source.status_of(namespace);
-    status.relists + u64::from(status.state == ReflectorState::Listing)
-}
-
-fn object_key(target: &ObjectName) -> Key {
-    match target.name.is_empty() {
-        true => Key::from(""),
-        false => target.to_key(),
-    }
-}
-
-impl Written {
-    fn version(version: &str) -> Self {
-        let comparable = ResourceVersion::new(version).and_then(Comparable::new);
-        comparable.map_or_else(|| Self::Opaque(version.into()), Self::Version)
-    }
-
-    fn is_version(&self) -> bool {
-        matches!(self, Self::Opaque(_) | Self::Version(_))
-    }
-}
-
-/// What a key waits for.
-impl fmt::Display for Written {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("a change"),
-            Self::Gone(_) => f.write_str("its deletion"),
-            Self::Opaque(version) => write!(f, "version {version}"),
-            Self::Version(version) => write!(f, "version {version}"),
+    fn report(&self, call: &Call, settled: &Settled) {
+        let cache = |source: usize| self.calls.core.sources[source].name();
+        let report = |problem| call.report(Level::Warn, Topic::OwnWrites, true, problem);
+        for &source in &settled.late {
+            report(format!(
+                "the cache of {} still lacks a write of this controller; the key waits for it",
+                cache(source)
+            ));
+        }
+        if let Some((source, object)) = settled.given_up.first() {
+            report(format!(
+                "objects that this controller has deleted remain, such as {object:?} in the cache of {} ({} in all); the \
+                 key does not wait any longer: find out what holds them",
+                cache(*source),
+                settled.given_up.len()
+            ));
         }
     }
+
+    /// Forgets the own writes of a key that the caches have.
+    pub(crate) fn forget_arrived(&self, key: &Key) {
+        self.settle(key, |_, _| ());
+    }
+
+    /// Checks the own writes of a key, and forgets those that the caches have. Calls `then` under
+    /// the lock, unless there are no writes.
+    fn settle<R>(&self, key: &Key, then: impl FnOnce(&mut State, Settled) -> R) -> Option<R> {
+        let writes: Vec<_> = self.state.lock().record.of(key).cloned().collect();
+        if writes.is_empty() {
+            return None;
+        }
+        // Reads of the caches take their locks, so they come before ours. An event that removes one
+        // of these writes meanwhile wins: the record ignores the check of a write that it lacks.
+        let now = self.calls.core.clock.now();
+        let check = |write: Write| (write.id, write.check(&self.calls.core.sources, now));
+        let checks = writes.into_iter().map(check).collect();
+        let state = &mut *self.state.lock();
+        let settled = state.record.settle(key, &checks, now, self.retry());
+        Some(then(state, settled))
+    }
+
+    /// Returns the time between two checks of own writes.
+    fn retry(&self) -> Duration {
+        self.timeout.max(MIN_CHECK)
+    }
+
+    /// Checks the own writes of all keys, because no event or call may follow that would remove
+    /// them. A key that waits has its own timer, which also reports delays.
+    fn sweep(this: &Weak<Self>) {
+        let Some(this) = this.upgrade() else { return };
+        let mut keys = {
+            let state = &mut *this.state.lock();
+            let keys = state.record.keys();
+            state.has_sweep = !keys.is_empty();
+            keys
+        };
+        if keys.is_empty() {
+            return;
+        }
+        keys.retain(|key| !this.state.lock().postponed.contains(key));
+        for key in &keys {
+            let ready = this.settle(key, |state, settled| match settled.check_at {
+                Some(_) => None,
+                // Put aside in the meantime.
+                None => state.postponed.remove(key),
+            });
+            this.resume(Key::clone(key), ready.flatten());
+        }
+        this.sweep_later();
+    }
+
+    fn sweep_later(self: &Arc<Self>) {
+        let this = Arc::downgrade(self);
+        // Rarely, because an event or the check after the call ends most writes.
+        let delay = SWEEP_RETRIES * self.retry();
+        self.timers.after(delay, move || Self::sweep(&this));
+    }
+
+    fn check_again(this: &Weak<Self>, key: &Key) {
+        let Some(this) = this.upgrade() else { return };
+        let postponed = this.state.lock().postponed.remove_for_check(key);
+        this.requeue(Key::clone(key), postponed);
+    }
+
+    /// Checks the keys that wait again after a failure of a source. If its cache has rejected an
+    /// object that they wait for, no event ends the wait.
+    pub(crate) fn source_failed(&self, source: usize) {
+        if !self.calls.core.sources[source].status().complete {
+            self.resume_all();
+        }
+    }
+
+    /// Checks all keys again that wait.
+    pub(crate) fn resume_all(&self) {
+        let postponed = self.state.lock().postponed.remove_all_for_check();
+        for (key, postponed) in postponed {
+            self.requeue(key, Some(postponed));
+        }
+    }
+
+    /// Whether the caches may lack own writes.
+    pub(crate) fn awaits_writes(&self) -> bool {
+        !self.state.lock().record.is_empty()
+    }
+
+    /// Reports a change in the cache of a source, so that keys continue that wait for it, and the
+    /// answers to applies of an object that is gone are forgotten.
+    pub(crate) fn observed(&self, source: usize, object: &Key, change: CacheChange<'_>) {
+        if let CacheChange::Gone { uid, .. } = change {
+            let id = (source, Key::clone(object));
+            self.applied.forget(&id, uid);
+        }
+        let ready: Vec<_> = {
+            let state = &mut *self.state.lock();
+            let arrived = state.record.observed(source, object, &change);
+            let take = |key: Key| (state.postponed.remove(&key), key);
+            arrived.into_iter().map(take).collect()
+        };
+        for (postponed, key) in ready {
+            self.resume(key, postponed);
+        }
+    }
+
+    /// Queues a key whose last own write has arrived, if it was put aside.
+    fn resume(&self, key: Key, postponed: Option<Postponed>) {
+        self.measure(postponed.as_ref().map(|postponed| postponed.since));
+        self.requeue(key, postponed);
+    }
+
+    /// Reports the time that a key has waited since then.
+    fn measure(&self, since: Option<Instant>) {
+        if let Some(since) = since {
+            let core = &self.calls.core;
+            let waited = core.clock.now().saturating_duration_since(since);
+            core.meter
+                .event(|metrics| metrics.waited_for_own_writes(waited));
+        }
+    }
+
+    /// Queues a key again if it was put aside.
+    fn requeue(&self, key: Key, postponed: Option<Postponed>) {
+        if let Some(Postponed {
+            priority, timer, ..
+        }) = postponed
+        {
+            self.cancel(timer);
+            self.queue
+                .add_with(key, AddOptions::new().priority(priority));
+        }
+    }
+
+    fn cancel(&self, timer: Option<TimerId>) {
+        timer.inspect(|timer| self.timers.cancel(*timer));
+    }
+
+    /// Records writes of a key.
+    fn record(self: &Arc<Self>, key: &Key, writes: Vec<Write>) {
+        // After the end of the controller, nothing would remove the record.
+        if writes.is_empty() || self.queue.is_stopped() {
+            return;
+        }
+        let has_sweep = {
+            let state = &mut *self.state.lock();
+            let record = &mut state.record;
+            writes.into_iter().for_each(|write| record.add(key, write));
+            std::mem::replace(&mut state.has_sweep, true)
+        };
+        if !has_sweep {
+            self.sweep_later();
+        }
+        // A write after the end of the call, by another thread. No event of the key may follow.
+        //
+        // The lock of the calls is taken after this one was released, never under it. A call that
+        // ends in between loses no key: only a call puts its key aside, and under the lock that
+        // protects the record, which the next call finds. If this write came after the check at the
+        // end of the call, and its event has arrived already, the sweep removes the record.
+        if !self.calls.is_running(key) {
+            self.queue.add(Key::clone(key));
+        }
+    }
+
+    /// The number of keys that wait.
+    pub(crate) fn postponed(&self) -> usize {
+        self.state.lock().postponed.len()
+    }
+
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn keys_with_writes(&self) -> usize {
+        self.state.lock().record.keys().len()
+    }
+
+    /// Returns one write that each key waits for, for the first keys.
+    pub(crate) fn awaited(&self) -> Vec<AwaitedWrite> {
+        let awaited: Vec<_> = {
+            let State {
+                record, postponed, ..
+            } = &*self.state.lock();
+            let first = |key| Some((Key::clone(key), record.of(key).next()?.clone()));
+            let keys = postponed.keys().take(MAX_AWAITED);
+            keys.filter_map(first).collect()
+        };
+        let core = &self.calls.core;
+        let now = core.clock.now();
+        let awaited = awaited.into_iter().map(|(key, write)| {
+            let (source, object) = &write.object;
+            AwaitedWrite {
+                key,
+                informer: core.sources[*source].name().to_owned(),
+                object: Key::clone(object),
+                change: write.result.to_string(),
+                since: now.saturating_duration_since(write.times.written),
+            }
+        });
+        awaited.collect()
+    }
 }
 
-/// Versions that cannot be compared count as reached: waiting would not end.
-fn is_at_least(version: &str, wanted: &str) -> bool {
-    compare(version, wanted).is_none_or(Ordering::is_ge)
+/// Records the writes of one key.
+pub(crate) struct KeyWrites {
+    /// Weak, because a program can keep an [`Api`](k8s_informer::client::api::Api).
+    own_writes: Weak<OwnWrites>,
+    key: Key,
 }
 
-#[cfg(test)]
-pub(crate) mod tests;
+impl KeyWrites {
+    pub(crate) fn new(own_writes: &Arc<OwnWrites>, key: &Key) -> Self {
+        Self {
+            own_writes: Arc::downgrade(own_writes),
+            key: Key::clone(key),
+        }
+    }
 
-/// Compares two versions. `None` if one of them has no order.
-fn compare(a: &str, b: &str) -> Option<Ordering> {
-    let comparable = |text| ResourceVersion::new(text).and_then(Comparable::new);
-    Some(comparable(a)?.cmp(&comparable(b)?))
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn own_writes(&self) -> Option<Arc<OwnWrites>> {
+        self.own_writes.upgrade()
+    }
+
+    /// Records a write of the object `target`, whose states `before` the write may be unknown.
+    pub(crate) fn record(
+        &self,
+        resource: &GroupVersionResource,
+        target: ObjectName,
+        outcome: &WriteOutcome<'_>,
+        before: CachedStates,
+    ) {
+        let Some(own_writes) = self.own_writes.upgrade() else {
+            return;
+        };
+        let core = &own_writes.calls.core;
+        let times = Times::new(core.clock.now(), own_writes.timeout, own_writes.retry());
+        let writes = Write::of_outcome(&core.sources, resource, target, outcome, before, times);
+        own_writes.record(&self.key, writes);
+    }
+}
+
+impl WriteObserver for KeyWrites {
+    fn before_write<'a>(
+        &'a self,
+        resource: &GroupVersionResource,
+        object: &ObjectName,
+    ) -> Box<dyn FnOnce(WriteOutcome<'_>) + 'a> {
+        let own_writes = self.own_writes.upgrade();
+        let before = own_writes.map(|of| Write::before(&of.calls.core.sources, resource, object));
+        let before = before.unwrap_or_default();
+        let (resource, object) = (resource.clone(), object.clone());
+        Box::new(move |outcome| self.record(&resource, object, &outcome, before))
+    }
 }

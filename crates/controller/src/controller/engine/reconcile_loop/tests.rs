@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
+use crate::controller::call::core::Events;
 use crate::controller::sources::source::AnySource;
-use crate::controller::writes::own_writes::tests::{Scripted, maps};
+use crate::controller::writes::own_writes::KeyWrites;
+use crate::controller::writes::record::tests::{Scripted, maps};
 use k8s_informer::__private::Meter;
 use k8s_informer::client::api::{WriteObserver, WriteOutcome};
 use k8s_informer::client::{Client, Config};
@@ -37,7 +38,7 @@ struct Writer(Box<CallFn>, Arc<AtomicUsize>);
 
 impl Reconcile for Writer {
     fn reconcile(&self, cx: Context) -> Result<Next, Failure> {
-        (self.0)(&cx.writes);
+        (self.0)(cx.writes());
         self.1.fetch_add(1, Ordering::Relaxed);
         Ok(Next::Done)
     }
@@ -56,24 +57,21 @@ impl Running {
         let client = Client::new(Config::new("http://127.0.0.1:1")).unwrap();
         let queue = WorkQueue::builder().build_priority(default_controller_rate_limiter());
         let cache = Arc::new(Scripted::new());
-        let sources = vec![Arc::clone(&cache) as Arc<dyn AnySource>];
-        let shared = Calls {
+        let sources = Arc::from([Arc::clone(&cache) as Arc<dyn AnySource>]);
+        let core = Core {
             field_manager: String::new(),
-            applied: Default::default(),
-            controller: "memory".to_owned(),
+            name: "memory".to_owned(),
             kind: None,
             client,
             sources,
             clock: Arc::new(clock.clone()),
             leading: OnceLock::new(),
-            recorder: OnceLock::new(),
-            event_sink: None,
+            events: Events::default(),
             meter: Meter::new(None),
-            state: Mutex::default(),
         };
         let calls = Arc::<AtomicUsize>::default();
         let writer = Box::new(Writer(call, Arc::clone(&calls)));
-        let of = ReconcileLoop::new(settings, shared, queue.unwrap(), writer, None);
+        let of = ReconcileLoop::new(settings, core, queue.unwrap(), writer, None);
         let of = Arc::new(of);
         let stop = Stopper::new();
         let run = (Arc::clone(&of), stop.clone());
@@ -121,12 +119,12 @@ fn writes_that_the_cache_has_are_forgotten_after_the_call() {
     let running = Running::start(Box::new(|writes| {
         let report = writes.before_write(&maps(), &ObjectName::of(&shared()));
         report(WriteOutcome::Written(&shared()));
-        let postponed = writes.postponed.upgrade().unwrap();
-        assert!(postponed.keys_with_writes() <= WORKERS);
+        let own_writes = writes.own_writes().unwrap();
+        assert!(own_writes.keys_with_writes() <= WORKERS);
     }));
     running.cache.store("a/shared", "u1", "5");
     running.call_all();
-    assert!(!running.of.postponed.awaits_writes());
+    assert!(!running.of.own_writes.awaits_writes());
     assert_eq!(running.of.status().failing, 0);
     running.end();
 }
@@ -139,11 +137,11 @@ fn writes_with_unknown_outcomes_are_forgotten_in_time() {
         writes.before_write(&maps(), &target)(WriteOutcome::Unknown);
     }));
     running.call_all();
-    assert_eq!(running.of.postponed.keys_with_writes(), KEYS);
+    assert_eq!(running.of.own_writes.keys_with_writes(), KEYS);
     // The timer may begin its wait later.
     wait_until(|| {
         running.clock.advance(TIMEOUT);
-        !running.of.postponed.awaits_writes()
+        !running.of.own_writes.awaits_writes()
     });
     assert!(running.of.status().awaited.is_empty());
     running.end();

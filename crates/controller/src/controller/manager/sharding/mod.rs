@@ -291,11 +291,11 @@ pub(crate) fn divisions(
 ) -> Result<Vec<DividedSource>, ControllerError> {
     let invalid = |problem| ControllerError::invalid(runner.name(), problem);
     let mut divided = Vec::new();
-    for source in &runner.reconcile_loop.calls.sources {
+    for source in runner.core().sources.iter() {
         let division = source.division(by);
         let division = division.map_err(|reason| invalid(reason.to_string()))?;
         let of = others.iter().map(AsRef::as_ref).chain([runner]);
-        for other in of.flat_map(|runner| &runner.reconcile_loop.calls.sources) {
+        for other in of.flat_map(|runner| runner.core().sources.iter()) {
             let is_same = std::ptr::eq(other.synced(), source.synced());
             if is_same && other.division(by) != Ok(division) {
                 return Err(ControllerError::invalid_manager(format!(

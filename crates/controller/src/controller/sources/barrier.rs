@@ -1,18 +1,18 @@
 //! No call begins before the caches contain what was committed before the term of the controller.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::controller::call::calls::Calls;
-use crate::controller::call::status::SourceWait;
+use super::catch_up::{CatchUps, wait_until_current};
+use super::source::{AnySource, Sources};
 use crate::controller::error::ControllerError;
-use crate::controller::sources::catch_up::wait_until_current;
-use crate::controller::sources::source::AnySource;
 use crate::log;
-use k8s_informer::__private::{Owner, Threads};
+use crate::metrics::ControllerMetrics;
+use k8s_informer::__private::{Meter, Owner, Threads};
 use k8s_informer::error::Error;
 use k8s_informer::error::WaitError;
 use k8s_informer::stop::{Done, DoneSetter, Stop};
@@ -23,9 +23,23 @@ const UPDATE: Duration = Duration::from_secs(1);
 /// The time before the first line in the log. It doubles with each line.
 const FIRST_LINE: Duration = Duration::from_secs(10);
 
+/// An informer whose cache may be too old for the first call.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SourceWait {
+    /// The name of the informer.
+    pub informer: String,
+    /// Why the wait is not over: the last error, or that the watch is behind.
+    pub reason: String,
+    /// The duration of the wait.
+    pub since: Duration,
+}
+
 /// The sources whose caches may lack something that was committed before the term.
-#[derive(Default)]
 pub(crate) struct Barrier {
+    /// When the term began. Empty before the start.
+    since: OnceLock<Instant>,
+    catch_ups: Arc<CatchUps>,
     /// By the position of the source. An innermost lock.
     waits: Mutex<BTreeMap<usize, Wait>>,
 }
@@ -40,6 +54,35 @@ struct Wait {
 }
 
 impl Barrier {
+    pub(crate) fn new(catch_ups: &Arc<CatchUps>) -> Self {
+        Self {
+            since: OnceLock::new(),
+            catch_ups: Arc::clone(catch_ups),
+            waits: Mutex::default(),
+        }
+    }
+
+    /// Sets the begin of the term. The caches contain everything that was committed before when the
+    /// first call begins.
+    pub(crate) fn set_since(&self, since: Instant) {
+        let _ = self.since.set(since);
+    }
+
+    fn since(&self) -> Instant {
+        self.since.get().copied().unwrap_or_else(Instant::now)
+    }
+
+    /// Calls `then` on a new thread once the cache of a source that has appeared since then contains
+    /// everything that was committed before the term.
+    pub(super) fn catch_up(
+        &self,
+        controller: &str,
+        source: &Arc<dyn AnySource>,
+        then: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        self.catch_ups.start(controller, source, self.since(), then)
+    }
+
     /// Returns the waits in progress.
     pub(crate) fn waits(&self) -> Vec<SourceWait> {
         let waits = self.waits.lock().clone().into_values();
@@ -79,22 +122,19 @@ impl Barrier {
     /// There is no deadline, because an old cache must not lead to a call. A long wait is reported.
     pub(crate) fn wait(
         self: &Arc<Self>,
-        calls: &Arc<Calls>,
-        since: Instant,
+        name: &str,
+        sources: &Sources,
+        meter: &Meter<dyn ControllerMetrics>,
         stop: &Stop,
     ) -> Result<(), ControllerError> {
-        let name = &calls.controller;
+        let since = self.since();
         let threads = Threads::new(Owner::new());
         let stop = stop.child();
         let failure = Arc::new(OnceLock::new());
         let all = Arc::new(SetOnDrop(DoneSetter::new("current caches")));
         let ended = all.0.signal();
-        for (at, source) in calls.sources.iter().enumerate() {
-            let awaited = match source.presence() {
-                None => Some(stop.child().signal()),
-                Some(presence) => presence.awaits(&stop),
-            };
-            let Some(awaited) = awaited else {
+        for (at, source) in sources.iter().enumerate() {
+            let Some(awaited) = source.awaits(&stop) else {
                 continue;
             };
             let wait = Wait {
@@ -128,14 +168,14 @@ impl Barrier {
             }
         }
         drop(all);
-        self.report_until(&ended, calls);
+        self.report_until(&ended, name, meter);
         threads.join();
         let failure = failure.get().cloned();
         failure.map_or(Ok(()), |error| Err(ControllerError::informer(name, error)))
     }
 
     /// Reports what is awaited until `ended` is set.
-    fn report_until(&self, ended: &Done, calls: &Calls) {
+    fn report_until(&self, ended: &Done, name: &str, meter: &Meter<dyn ControllerMetrics>) {
         let (began, mut next) = (Instant::now(), FIRST_LINE);
         let mut reported: Vec<SourceWait> = Vec::new();
         loop {
@@ -148,9 +188,7 @@ impl Barrier {
                 .iter()
                 .map(|wait| (wait.informer.as_str(), wait.since));
             for (source, time) in over.chain(behind) {
-                calls
-                    .meter
-                    .event(|metrics| metrics.waits_for_source(source, time));
+                meter.event(|metrics| metrics.waits_for_source(source, time));
             }
             if is_over {
                 return;
@@ -159,8 +197,7 @@ impl Barrier {
                 next *= 2;
                 for wait in &waits {
                     log::warn!(
-                        "controller {:?}: no calls yet, because the cache of {} may be old: {}; waiting for {} s",
-                        calls.controller,
+                        "controller {name:?}: no calls yet, because the cache of {} may be old: {}; waiting for {} s",
                         wait.informer,
                         wait.reason,
                         wait.since.as_secs()

@@ -158,7 +158,7 @@ impl AnySource for Scripted {
 struct Caches {
     scripted: Vec<Arc<Scripted>>,
     sources: Vec<Arc<dyn AnySource>>,
-    writes: OwnWrites,
+    writes: WriteRecord,
     now: Instant,
 }
 
@@ -169,7 +169,7 @@ impl Caches {
         Self {
             sources: scripted.iter().map(erased).collect(),
             scripted,
-            writes: OwnWrites::default(),
+            writes: WriteRecord::default(),
             now: Instant::now(),
         }
     }
@@ -221,14 +221,14 @@ impl Caches {
 
     /// The source has stored a version of the ConfigMap `a/name`. Returns the keys that continue.
     fn stored(&mut self, source: usize, name: &str, version: &str) -> Vec<Key> {
-        self.observed(source, name, Observed::Version(version))
+        self.observed(source, name, CacheChange::Version(version))
     }
 
     fn gone(&mut self, name: &str, uid: &str, version: &str) -> Vec<Key> {
-        self.observed(0, name, Observed::Gone { uid, version })
+        self.observed(0, name, CacheChange::Gone { uid, version })
     }
 
-    fn observed(&mut self, source: usize, name: &str, change: Observed<'_>) -> Vec<Key> {
+    fn observed(&mut self, source: usize, name: &str, change: CacheChange<'_>) -> Vec<Key> {
         let object = ObjectName::new("a", name).to_key();
         self.writes.observed(source, &object, &change)
     }
@@ -259,7 +259,7 @@ impl Caches {
 
     #[track_caller]
     fn assert_empty(&self) {
-        let OwnWrites { writes, keys, .. } = &self.writes;
+        let WriteRecord { writes, keys, .. } = &self.writes;
         assert!(writes.is_empty() && keys.is_empty(), "{keys:?}");
     }
 }
