@@ -1,9 +1,9 @@
-//! The HTTP endpoints of a manager: checks, metrics and the status page.
+//! The HTTP endpoints of a manager: checks, metrics and the status page, whose text they get.
 
 pub(crate) mod checks;
 pub(crate) mod endpoints;
 pub(crate) mod http;
+pub(crate) mod json;
 mod registry;
-pub(crate) mod status_page;
 
 pub use registry::{Counter, Gauge, Histogram, MetricsRegistry};

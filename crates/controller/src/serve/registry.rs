@@ -1,19 +1,22 @@
 //! Metrics in the text format of Prometheus.
 
 mod client;
+mod controller;
+mod handles;
+mod informer;
 mod program;
 mod series;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use self::client::CERTIFICATES;
-pub use self::program::{Counter, Gauge, Histogram};
-use self::series::{Family, Group, Kind, SeriesMap, counter, family, gauge, histogram};
-use crate::metrics::{
-    ControllerMetrics, ControllerMetricsProvider, LeaderElectionMetrics, ReconcileResult,
-};
+use self::client::ClientSeries;
+use self::controller::{ControllerSeries, ElectorSeries, ShardSeries};
+pub use self::handles::{Counter, Gauge, Histogram};
+use self::informer::{InformerSeries, QueueSeries};
+use self::series::{Kind, SeriesMap, counter, family, gauge};
+use crate::metrics::{ControllerMetrics, ControllerMetricsProvider, LeaderElectionMetrics};
 use k8s_informer::error::Error;
 use k8s_informer::metrics::{ClientMetrics, InformerMetrics, MetricsProvider, WorkQueueMetrics};
 use k8s_informer::object::GroupVersionResource;
@@ -88,7 +91,7 @@ impl MetricsRegistry {
     /// assert!(registry.render().contains(line));
     /// ```
     pub fn client_metrics(&self) -> Arc<dyn ClientMetrics> {
-        Arc::new(self.group(&CERTIFICATES, &[]))
+        Arc::new(ClientSeries::new(&self.series))
     }
 
     /// Returns the metrics for the elector of the Lease `name`.
@@ -102,7 +105,7 @@ impl MetricsRegistry {
     /// assert!(registry.render().contains("leader_election_master_status{name=\"team-controller\"} 1\n"));
     /// ```
     pub fn leader_election_metrics(&self, name: &str) -> Arc<dyn LeaderElectionMetrics> {
-        Arc::new(self.group(&ELECTOR, &[("name", name)]))
+        Arc::new(ElectorSeries::new(&self.series, name))
     }
 
     /// Returns a counter of the program. Calls with the same name and labels return the same counter.
@@ -238,15 +241,9 @@ impl MetricsRegistry {
     }
 
     pub(crate) fn set_shards(&self, name: &str, count: u32, held: usize) {
-        let group = self.group(&SHARDS, &[("name", name)]);
-        group.set(0, count.into());
-        group.set(1, held as f64);
-    }
-
-    fn group(&self, families: &'static [Family], labels: &[(&str, &str)]) -> Group {
-        let series = families.iter();
-        let series = series.map(|family| self.series.get(family, labels));
-        Group::new(series, &self.series)
+        let series = ShardSeries::new(&self.series, name);
+        series.shards.set(count.into());
+        series.with_holder.set(held as f64);
     }
 }
 
@@ -256,308 +253,23 @@ impl MetricsProvider for MetricsRegistry {
         name: &str,
         resource: &GroupVersionResource,
     ) -> Option<Arc<dyn InformerMetrics>> {
-        let series = INFORMER.iter();
-        let series = series.map(|family| self.series.of_informer(family, name, resource));
-        Some(Arc::new(Group::new(series, &self.series)))
+        Some(Arc::new(InformerSeries::new(&self.series, name, resource)))
     }
 
     fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
-        let labels = [("name", name), ("controller", name)];
-        Some(Arc::new(self.group(&QUEUE, &labels)))
+        Some(Arc::new(QueueSeries::new(&self.series, name)))
     }
 }
 
 impl ControllerMetricsProvider for MetricsRegistry {
     fn controller_metrics(&self, name: &str) -> Option<Arc<dyn ControllerMetrics>> {
-        // controller-runtime has the deprecated result `requeue`, so its dashboards expect the series.
-        let results = ["success", "requeue_after", "error", "requeue"].map(|result| {
-            let labels = [("controller", name), ("result", result)];
-            self.series.get(&RECONCILES, &labels)
-        });
-        let mut group = self.group(&CONTROLLER, &[("controller", name)]);
-        group.series.extend(results);
-        Some(Arc::new(OfController {
-            group,
-            name: name.to_owned(),
-        }))
+        Some(Arc::new(ControllerSeries::new(&self.series, name)))
     }
 }
 
 impl fmt::Debug for MetricsRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MetricsRegistry").finish_non_exhaustive()
-    }
-}
-
-// The constants are the positions of families in the table above them, and of their series in a group.
-
-static RECONCILES: Family = counter(
-    "controller_runtime_reconcile_total",
-    "Total number of reconciliations per controller",
-);
-static SOURCE_WAIT: Family = gauge(
-    "controller_runtime_source_wait_seconds",
-    "How long a controller has waited for a current cache of a source before its first call",
-);
-/// The families of a controller. The series of [`RECONCILES`] follow them.
-static CONTROLLER: [Family; 8] = [
-    counter(
-        "controller_runtime_reconcile_errors_total",
-        "Total number of reconciliation errors per controller",
-    ),
-    counter(
-        "controller_runtime_terminal_reconcile_errors_total",
-        "Total number of terminal reconciliation errors per controller",
-    ),
-    counter(
-        "controller_runtime_reconcile_panics_total",
-        "Total number of reconciliation panics per controller",
-    ),
-    counter(
-        "controller_runtime_reconcile_timeouts_total",
-        "Total number of reconciliation timeouts per controller",
-    ),
-    histogram(
-        "controller_runtime_reconcile_time_seconds",
-        "Length of time per reconciliation per controller",
-        &[
-            0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7,
-            0.8, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0,
-            10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
-        ],
-    ),
-    gauge(
-        "controller_runtime_max_concurrent_reconciles",
-        "Maximum number of concurrent reconciles per controller",
-    ),
-    gauge(
-        "controller_runtime_active_workers",
-        "Number of currently used workers per controller",
-    ),
-    // The name and the buckets are those of the waits of a controller-runtime client, without the
-    // labels of its operations: here keys wait, and not reads.
-    histogram(
-        "controller_runtime_consistency_wait_duration_seconds",
-        "Length of time keys wait for the cache to observe their own writes per controller",
-        &[
-            0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0,
-        ],
-    ),
-];
-
-const ERRORS: usize = 0;
-const TERMINAL_ERRORS: usize = 1;
-const PANICS: usize = 2;
-const TIMEOUTS: usize = 3;
-const TIME: usize = 4;
-const MAX_WORKERS: usize = 5;
-const ACTIVE_WORKERS: usize = 6;
-const OWN_WRITES_WAIT: usize = 7;
-const SUCCESS: usize = 8;
-const REQUEUE_AFTER: usize = 9;
-const ERROR_RESULT: usize = 10;
-
-/// The series of a controller.
-struct OfController {
-    group: Group,
-    name: String,
-}
-
-impl ControllerMetrics for OfController {
-    fn reconciled(&self, result: ReconcileResult, took: Duration) {
-        self.group.observe(TIME, took);
-        self.group.increment(match result {
-            ReconcileResult::Success => SUCCESS,
-            ReconcileResult::RequeueAfter => REQUEUE_AFTER,
-            ReconcileResult::Error | ReconcileResult::TerminalError => {
-                self.group.increment(ERRORS);
-                if result == ReconcileResult::TerminalError {
-                    self.group.increment(TERMINAL_ERRORS);
-                }
-                ERROR_RESULT
-            }
-        });
-    }
-
-    fn panicked(&self) {
-        self.group.increment(PANICS);
-    }
-
-    fn timed_out(&self) {
-        self.group.increment(TIMEOUTS);
-    }
-
-    fn waited_for_own_writes(&self, waited: Duration) {
-        self.group.observe(OWN_WRITES_WAIT, waited);
-    }
-
-    fn waits_for_source(&self, source: &str, time: Duration) {
-        let labels = [("controller", self.name.as_str()), ("source", source)];
-        let series = self.group.map.get(&SOURCE_WAIT, &labels);
-        series.set(time.as_secs_f64());
-    }
-
-    fn max_concurrent_reconciles(&self, workers: usize) {
-        self.group.set(MAX_WORKERS, workers as f64);
-    }
-
-    fn active_workers(&self, workers: usize) {
-        self.group.set(ACTIVE_WORKERS, workers as f64);
-    }
-}
-
-static SHARDS: [Family; 2] = [
-    gauge(
-        "controller_runtime_shards",
-        "Number of shards among which the replicas divide the objects",
-    ),
-    gauge(
-        "controller_runtime_shards_with_holder",
-        "Number of shards that a replica holds, as seen by this one",
-    ),
-];
-
-/// The families of a work queue.
-static QUEUE: [Family; 7] = [
-    gauge("workqueue_depth", "Current depth of workqueue"),
-    counter(
-        "workqueue_adds_total",
-        "Total number of adds handled by workqueue",
-    ),
-    histogram(
-        "workqueue_queue_duration_seconds",
-        "How long in seconds an item stays in workqueue before being requested.",
-        QUEUE_SECONDS,
-    ),
-    histogram(
-        "workqueue_work_duration_seconds",
-        "How long in seconds processing an item from workqueue takes.",
-        QUEUE_SECONDS,
-    ),
-    gauge(
-        "workqueue_unfinished_work_seconds",
-        "How many seconds of work has been done that is in progress and hasn't been observed by \
-     work_duration. Large values indicate stuck threads. One can deduce the number of stuck \
-     threads by observing the rate at which this increases.",
-    ),
-    gauge(
-        "workqueue_longest_running_processor_seconds",
-        "How many seconds has the longest running processor for workqueue been running.",
-    ),
-    counter(
-        "workqueue_retries_total",
-        "Total number of retries handled by workqueue",
-    ),
-];
-
-const QUEUE_SECONDS: &[f64] = &[
-    1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0,
-];
-
-const DEPTH: usize = 0;
-const ADDS: usize = 1;
-const QUEUE_DURATION: usize = 2;
-const WORK_DURATION: usize = 3;
-const UNFINISHED_WORK: usize = 4;
-const LONGEST_RUNNING: usize = 5;
-const RETRIES: usize = 6;
-
-impl WorkQueueMetrics for Group {
-    fn depth(&self, items: usize) {
-        self.set(DEPTH, items as f64);
-    }
-
-    fn added(&self) {
-        self.increment(ADDS);
-    }
-
-    fn queue_duration(&self, waited: Duration) {
-        self.observe(QUEUE_DURATION, waited);
-    }
-
-    fn work_duration(&self, worked: Duration) {
-        self.observe(WORK_DURATION, worked);
-    }
-
-    fn unfinished_work(&self, total: Duration) {
-        self.set(UNFINISHED_WORK, total.as_secs_f64());
-    }
-
-    fn longest_running_processor(&self, longest: Duration) {
-        self.set(LONGEST_RUNNING, longest.as_secs_f64());
-    }
-
-    fn retried(&self) {
-        self.increment(RETRIES);
-    }
-}
-
-/// The families of an informer.
-static INFORMER: [Family; 3] = [
-    gauge(
-        "informer_queued_items",
-        "Number of items currently queued in the FIFO.",
-    ),
-    gauge(
-        "informer_store_resource_version",
-        "The 15 least significant digits of the resource version of the store.",
-    ),
-    histogram(
-        "informer_processing_latency_seconds",
-        "Time taken to process events after popping from the queue.",
-        &[
-            0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-        ],
-    ),
-];
-
-const QUEUED_ITEMS: usize = 0;
-const STORE_VERSION: usize = 1;
-const LATENCY: usize = 2;
-
-impl InformerMetrics for Group {
-    fn queued_items(&self, items: usize) {
-        self.set(QUEUED_ITEMS, items as f64);
-    }
-
-    fn processing_latency(&self, latency: Duration) {
-        self.observe(LATENCY, latency);
-    }
-
-    fn store_resource_version(&self, version: u64) {
-        self.set(STORE_VERSION, version as f64);
-    }
-
-    fn ended(&self) {
-        self.map.end_informer(&self.series);
-    }
-}
-
-/// The families of a leader elector.
-static ELECTOR: [Family; 2] = [
-    gauge(
-        "leader_election_master_status",
-        "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 \
-     indicates master. 'name' is the string used to identify the lease. Please make sure to group \
-     by name.",
-    ),
-    counter(
-        "leader_election_slowpath_total",
-        "Total number of slow path exercised in renewing leader leases. 'name' is the string used to \
-     identify the lease. Please make sure to group by name.",
-    ),
-];
-
-const MASTER_STATUS: usize = 0;
-const SLOW_PATH: usize = 1;
-
-impl LeaderElectionMetrics for Group {
-    fn is_leader(&self, is_leader: bool) {
-        self.set(MASTER_STATUS, is_leader.into());
-    }
-
-    fn slow_path(&self) {
-        self.increment(SLOW_PATH);
     }
 }
 

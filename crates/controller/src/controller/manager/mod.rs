@@ -1,47 +1,36 @@
+mod builder;
 mod sharding;
+mod status;
 
 use std::collections::HashSet;
 use std::fmt::{self, Display};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
-use self::sharding::{ShardOptions, Shards, divisions};
+pub use self::builder::ManagerBuilder;
+use self::sharding::{Shards, divisions};
+use self::status::{ControllerRow, InformerStatus, LeaderStatus, ShardsStatus, Status};
 use crate::controller::engine::runner::Runner;
 use crate::controller::error::{ControllerError, ControllerErrorKind};
 use crate::controller::sources::division::ShardBy;
 use crate::controller::sources::source::AnySource;
 use crate::controller::surface::builder::ControllerBuilder;
 use crate::controller::surface::handle::Controller;
-use crate::leader_election::{
-    Ended, LeaderElectionOptions, LeaderElector, Leading, LeaseLock, Lock,
-};
+use crate::leader_election::{Ended, LeaderElector, Leading};
 use crate::log;
 use crate::serve::MetricsRegistry;
-use crate::serve::checks::Checks;
-use crate::serve::endpoints::Endpoints;
-use crate::serve::http::{self, HttpServer};
-use crate::serve::status_page::{
-    self, InformerStatus, KeyError, LeaderStatus, ShardsStatus, Status,
-};
+use crate::serve::http::HttpServer;
 use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::client::Client;
-use k8s_informer::informer::{FactoryOptions, SharedInformerFactory, Source};
+use k8s_informer::informer::{SharedInformerFactory, Source};
 use k8s_informer::object::{Object, Resource};
 use k8s_informer::reflector::Shard;
 use k8s_informer::stop::Stop;
-
-/// How long a leader can fail to renew its Lease after the end of the lease before `/healthz`
-/// fails. This is the value of kube-controller-manager.
-const LEASE_TOLERANCE: Duration = Duration::from_secs(20);
-
-/// How long the elector waits for the controllers after a stop, by default. It is longer than twice
-/// the default grace period of a controller, so that a stuck call is reported with its key.
-const ELECTOR_GRACE: Duration = Duration::from_secs(60);
 
 /// Runs the controllers of a program, with leader election and endpoints for probes, metrics and
 /// status.
@@ -110,18 +99,7 @@ enum Election {
 impl Manager {
     /// Returns a builder.
     pub fn builder(client: Client) -> ManagerBuilder {
-        ManagerBuilder {
-            client,
-            lease: None,
-            shards: None,
-            identity: None,
-            election_options: LeaderElectionOptions::new(),
-            informers: FactoryOptions::new(),
-            address: None,
-            metrics: MetricsRegistry::new(),
-            healthz: Checks::new("healthz"),
-            readyz: Checks::new("readyz"),
-        }
+        ManagerBuilder::new(client)
     }
 
     /// Returns a builder for a controller of the objects of type `T`. The controller belongs to
@@ -410,72 +388,20 @@ impl Shared {
     }
 
     fn status(&self) -> Status {
-        let informer = |source: &Arc<dyn AnySource>| {
-            let status = source.status();
-            let informer = InformerStatus::new(source.name(), &status, source.len());
-            match source.shows_missing(&status) {
-                true => informer.missing(),
-                false => informer,
-            }
+        let shards = match &self.election {
+            Election::Shard(shards) => Some(ShardsStatus::new(shards)),
+            Election::Nothing | Election::Leadership(_) => None,
         };
         let controllers = self.controllers.lock().clone();
-        let leader = self.elector().map(|elector| LeaderStatus {
-            identity: elector.identity().to_owned(),
-            is_leader: elector.is_leader(),
-            leader: elector.leader(),
-        });
-        let shards = match &self.election {
-            Election::Shard(shards) => {
-                let view = shards.view();
-                Some(ShardsStatus {
-                    shard: shards.own().map(|(shard, _)| *shard),
-                    count: shards.options.count,
-                    with_holder: view.held,
-                    other_division: view.other.map(|term| term.lease),
-                    last_error: view.last_error.as_ref().map(status_page::short),
-                })
-            }
-            _ => None,
-        };
+        let rows = controllers.iter().map(|runner| ControllerRow::new(runner));
+        let sources = self.sources();
+        let informers = sources.iter().map(|source| InformerStatus::of(&**source));
         Status {
-            informers: self.sources().iter().map(informer).collect(),
-            controllers: controllers
-                .iter()
-                .map(|runner| controller_status(runner))
-                .collect(),
-            leader,
+            informers: informers.collect(),
+            controllers: rows.collect(),
+            leader: self.elector().map(LeaderStatus::new),
             shards,
         }
-    }
-}
-
-fn controller_status(runner: &Runner) -> status_page::ControllerStatus {
-    let of = &runner.reconcile_loop;
-    let status = of.status();
-    let awaited = status.awaited.into_iter();
-    let awaited = awaited.map(|write| status_page::AwaitedWrite {
-        key: write.key.to_string(),
-        informer: write.informer,
-        object: write.object.to_string(),
-        change: write.change,
-        seconds: write.since.as_secs(),
-    });
-    let old_caches = status.old_caches.into_iter();
-    let old_caches = old_caches
-        .map(|wait| status_page::SourceWait::new(wait.informer, &wait.reason, wait.since));
-    let failures = of.calls.failures(status_page::ControllerStatus::MAX_ERRORS);
-    let failures = failures.into_iter();
-    let errors = failures.map(|(key, last)| KeyError::new(key.to_string(), &last.failure));
-    status_page::ControllerStatus {
-        name: runner.name().to_owned(),
-        workers: of.settings.workers,
-        active_workers: status.running.len(),
-        queue_depth: status.queued,
-        waiting: status.delayed + status.postponed,
-        old_caches: old_caches.collect(),
-        awaited_writes: awaited.collect(),
-        failing: status.failing,
-        last_errors: errors.collect(),
     }
 }
 
@@ -495,313 +421,5 @@ struct NotSynced(Vec<String>);
 impl Display for NotSynced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "not synced: {}", self.0.join(", "))
-    }
-}
-
-/// Builds a [`Manager`].
-///
-/// ```
-/// use k8s_informer::informer::{FactoryOptions, InformerScope};
-/// use k8s_informer::{Client, Config};
-/// use k8s_informer_controller::leader_election::LeaderElectionOptions;
-/// use k8s_informer_controller::{Manager, MetricsRegistry};
-/// use k8s_informer_testing::ApiServer;
-/// use std::time::Duration;
-///
-/// let server = ApiServer::start()?;
-/// let registry = MetricsRegistry::new();
-/// let config = Config::new(server.url()).metrics(registry.client_metrics());
-/// let manager = Manager::builder(Client::new(config)?)
-///     .metrics(registry)
-///     .leader_election("teams", "team-controller")
-///     .leader_election_options(LeaderElectionOptions::new().lease_duration(Duration::from_secs(30)))
-///     .informers(FactoryOptions::new().scope(InformerScope::all().namespace("teams")))
-///     .health(":0")
-///     .health_check("disk", || std::fs::metadata("/").map(drop))
-///     .build()?;
-/// assert!(manager.health_address().is_some() && manager.elector().is_some());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[must_use]
-pub struct ManagerBuilder {
-    client: Client,
-    /// The namespace and the name of the Lease.
-    lease: Option<(String, String)>,
-    shards: Option<ShardOptions>,
-    identity: Option<String>,
-    election_options: LeaderElectionOptions,
-    informers: FactoryOptions,
-    address: Option<String>,
-    metrics: MetricsRegistry,
-    healthz: Checks,
-    readyz: Checks,
-}
-
-impl ManagerBuilder {
-    /// Runs the controllers only on the replica that holds this Lease.
-    ///
-    /// No call begins before the caches contain everything that was committed when the replica took
-    /// the Lease. A request of an earlier holder that the server commits later is not covered: see
-    /// [the guide](crate::guide::leader_election#what-a-new-leader-sees).
-    pub fn leader_election(
-        mut self,
-        namespace: impl Into<String>,
-        name: impl Into<String>,
-    ) -> Self {
-        self.lease = Some((namespace.into(), name.into()));
-        self
-    }
-
-    /// Divides the objects into `count` shards, of which this replica has at most one. It replaces
-    /// [`leader_election`](Self::leader_election).
-    ///
-    /// Deploy `count` replicas and some spare ones. Each shard has a Lease in `namespace`. A replica
-    /// takes one that is free; then its informers start and get the objects of this shard only. A
-    /// spare replica has empty caches and waits. A replica that loses its Lease ends
-    /// [`run`](Manager::run) with an error: exit, so that the Pod restarts and takes a free one.
-    ///
-    /// If `count` or `by` changes, a replica waits until no Lease of the other division has a holder.
-    /// So an object is never in the shards of two replicas, whatever the rollout strategy. [The
-    /// guide](crate::guide::sharding#another-number-of-shards) has the conditions.
-    ///
-    /// All sources of the controllers are divided, as [`ShardBy`] describes; those that can't be
-    /// divided are refused by [`by`](ControllerBuilder::by). An informer of the
-    /// [factory](Manager::factory) is divided if a controller has the same source.
-    ///
-    /// The permissions are `get`, `list`, `create` and `update` for Leases. [The
-    /// guide](crate::guide::sharding) compares the divisions, and states what they do not promise.
-    ///
-    /// ```
-    /// use k8s_informer::{Client, Config, Object, Stopper};
-    /// use k8s_informer_controller::{Manager, Next, ShardBy};
-    /// use k8s_informer_testing::ApiServer;
-    /// use k8s_openapi::api::core::v1::ConfigMap;
-    /// use serde_json::json;
-    /// use std::sync::mpsc;
-    ///
-    /// let server = ApiServer::start()?;
-    /// for namespace in ["blue", "green", "red", "white"] {
-    ///     server.create(&format!("/api/v1/namespaces/{namespace}/configmaps"), json!({"metadata": {"name": "a"}}))?;
-    /// }
-    /// let (sender, calls) = mpsc::channel();
-    /// let stop = Stopper::new();
-    /// std::thread::scope(|scope| {
-    ///     for _ in 0..2 {
-    ///         let manager = Manager::builder(Client::new(Config::new(server.url()))?)
-    ///             .one_shard_of("kube-system", "map-controller", 2, ShardBy::Namespace)
-    ///             .build()?;
-    ///         let (sender, of) = (sender.clone(), manager.clone());
-    ///         manager.reconcile::<ConfigMap>("maps").by(move |_, map| {
-    ///             sender.send((map.namespace().to_owned(), of.shard()))?;
-    ///             Ok(Next::Done)
-    ///         })?;
-    ///         scope.spawn({ let stop = &stop; move || manager.run(stop) });
-    ///     }
-    ///     let mut calls: Vec<_> = calls.iter().take(4).collect();
-    ///     calls.sort();
-    ///     let shards = ["blue", "green", "red", "white"].map(|namespace| (namespace.to_owned(), Some(shard_of(namespace))));
-    ///     assert_eq!(calls, shards);
-    ///     stop.stop();
-    ///     Ok::<(), Box<dyn std::error::Error>>(())
-    /// })?;
-    ///
-    /// fn shard_of(namespace: &str) -> u32 {
-    ///     let shards = (0..2).map(|index| k8s_informer::reflector::Shard::new(index, 2).unwrap().by_namespace());
-    ///     shards.into_iter().position(|shard| shard.contains(namespace)).unwrap() as u32
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn one_shard_of(
-        mut self,
-        namespace: impl Into<String>,
-        name: impl Into<String>,
-        count: u32,
-        by: ShardBy,
-    ) -> Self {
-        self.shards = Some(ShardOptions {
-            namespace: namespace.into(),
-            name: name.into(),
-            count,
-            by,
-        });
-        self
-    }
-
-    /// Sets the identity of this replica in the Lease. The default is the host name with a random
-    /// suffix. Each replica needs its own identity: two replicas with the same one both lead.
-    pub fn identity(mut self, identity: impl Into<String>) -> Self {
-        self.identity = Some(identity.into());
-        self
-    }
-
-    /// Sets the options of the leader election, for example its durations.
-    ///
-    /// The grace period of the election is a minute if the options do not set it. It must be longer
-    /// than the stop of each controller can take: its
-    /// [grace period](ControllerBuilder::grace_period) plus the same time again, but at least one
-    /// second more. Metrics go to the [registry](Self::metrics) of the manager if the options do not
-    /// set where.
-    pub fn leader_election_options(mut self, options: LeaderElectionOptions) -> Self {
-        self.election_options = options;
-        self
-    }
-
-    /// Sets the options of the informers, for example their scope or resync period. Unless the
-    /// options have metrics, the manager publishes those of the informers.
-    pub fn informers(mut self, options: FactoryOptions) -> Self {
-        self.informers = options;
-        self
-    }
-
-    /// Serves `/healthz`, `/readyz`, `/metrics` and `/status` over HTTP on this address.
-    ///
-    /// Without a host, as in `:8080`, the address is a loopback address. HTTP probes of a kubelet
-    /// and a Prometheus server need another one, such as `0.0.0.0:8080`. The endpoints have no
-    /// authentication: `/status` contains names of objects and error messages, and a path such as
-    /// `/readyz/informers` the message of a failed check. Use a network policy if clients are not
-    /// trusted.
-    ///
-    /// Up to 32 connections have a thread. A further client takes the place of one that does not send
-    /// its request or does not receive its response, so idle connections do not keep a probe from its
-    /// response. Checks that block do.
-    pub fn health(mut self, address: impl Into<String>) -> Self {
-        self.address = Some(address.into());
-        self
-    }
-
-    /// Adds a check to `/healthz`. A failing check means that the program must be restarted.
-    ///
-    /// Each probe runs the check on a thread of the HTTP server, possibly several times at once. A
-    /// panic is a failure. The check must return quickly: probes have a time limit, and the end of
-    /// [`Manager::run`] waits for running checks. The error of a check may be anything that can be
-    /// displayed. If the answer takes long, compute it on another thread, and return the last one
-    /// here. With leader election, the name `leaderElection` is taken.
-    pub fn health_check<E: Display>(
-        self,
-        name: impl Into<String>,
-        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
-    ) -> Self {
-        self.healthz.add(name, check);
-        self
-    }
-
-    /// Adds a check to `/readyz`. [`health_check`](Self::health_check) documents the rules for
-    /// checks. The name `informers` is taken by a check that succeeds once the caches of all
-    /// controllers have synced.
-    pub fn ready_check<E: Display>(
-        self,
-        name: impl Into<String>,
-        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
-    ) -> Self {
-        self.readyz.add(name, check);
-        self
-    }
-
-    /// Sets the registry of the metrics. Use it to include the metrics of the client: pass
-    /// [`MetricsRegistry::client_metrics`] to [`Config::metrics`](k8s_informer::Config::metrics).
-    pub fn metrics(mut self, metrics: MetricsRegistry) -> Self {
-        self.metrics = metrics;
-        self
-    }
-
-    /// Builds the manager, and starts its HTTP endpoints.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the settings of the leader election are invalid, if a check has the name
-    /// of a built-in one, or if the address is invalid or in use.
-    pub fn build(self) -> Result<Manager, ControllerError> {
-        let of_shards = self.shards.as_ref();
-        let of_shards = of_shards.map(|of| (of.namespace.clone(), of.name.clone()));
-        if self.lease.is_some() && of_shards.is_some() {
-            let problem = "`one_shard_of` replaces `leader_election`: call one of them";
-            return Err(ControllerError::invalid_manager(problem));
-        }
-        let election = match self.lease.or(of_shards) {
-            Some((namespace, name)) => {
-                let mut lock = LeaseLock::new(&self.client, &namespace, &name);
-                if let Some(identity) = self.identity {
-                    lock = lock.identity(identity);
-                }
-                let identity = Lock::identity(&lock).to_owned();
-                let metrics = self.metrics.leader_election_metrics(&name);
-                let options = self.election_options.or(ELECTOR_GRACE, metrics);
-                match self.shards {
-                    Some(shards) => {
-                        let metrics = self.metrics.clone();
-                        let shards = Shards::new(&self.client, shards, identity, options, metrics)?;
-                        Election::Shard(Arc::new(shards))
-                    }
-                    None => {
-                        let elector = LeaderElector::new(lock, options);
-                        Election::Leadership(elector.map_err(ControllerError::election)?)
-                    }
-                }
-            }
-            None => Election::Nothing,
-        };
-        let mut informers = self.informers;
-        if informers.metrics.is_none() {
-            informers = informers.metrics("manager", Arc::new(self.metrics.clone()));
-        }
-        let factory = SharedInformerFactory::with_options(self.client.clone(), informers);
-        let shared = Arc::new(Shared {
-            client: self.client,
-            factory,
-            metrics: self.metrics.clone(),
-            election,
-            controllers: Mutex::default(),
-            has_run: AtomicBool::new(false),
-            endpoints: OnceLock::new(),
-        });
-        for (checks, name) in [
-            (&self.readyz, "informers"),
-            (&self.healthz, "leaderElection"),
-        ] {
-            if checks.contains(name) {
-                let problem = format!("the manager has a check {name:?} itself: use another name");
-                return Err(ControllerError::invalid_manager(problem));
-            }
-        }
-        if let Some(address) = self.address {
-            // Weak, because the manager owns the server.
-            let of = Arc::downgrade(&shared);
-            if !matches!(shared.election, Election::Nothing) {
-                self.healthz.add("leaderElection", move || {
-                    let of = of.upgrade();
-                    let elector = of.as_ref().and_then(|of| of.elector());
-                    let health = elector.map_or(Ok(()), |of| of.health(LEASE_TOLERANCE));
-                    health.map_err(|error| error.to_string())
-                });
-            }
-            let of = Arc::downgrade(&shared);
-            self.readyz.add("informers", move || {
-                of.upgrade().map_or(Ok(()), |of| of.check_informers())
-            });
-            let of = Arc::downgrade(&shared);
-            let status = move || of.upgrade().map_or_else(Status::default, |of| of.status());
-            let endpoints = Endpoints {
-                healthz: self.healthz,
-                readyz: self.readyz,
-                ..Endpoints::new(self.metrics, status)
-            };
-            let server = HttpServer::start(&*http::with_host(&address), Arc::new(endpoints));
-            let server = server.map_err(|source| {
-                let source = Arc::new(source);
-                ControllerError::of_manager(ControllerErrorKind::Endpoints { address, source })
-            })?;
-            let _ = shared.endpoints.set(server);
-        }
-        Ok(Manager { shared })
-    }
-}
-
-impl fmt::Debug for ManagerBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ManagerBuilder")
-            .field("lease", &self.lease)
-            .field("shards", &self.shards)
-            .field("address", &self.address)
-            .finish_non_exhaustive()
     }
 }

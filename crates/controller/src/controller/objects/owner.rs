@@ -56,6 +56,40 @@ pub(crate) fn owned(
     owner: &OwnerReference,
     owner_namespace: &str,
 ) -> Result<Value, OwnerError> {
+    check_owner(owner)?;
+    let Value::Object(fields) = &mut child else {
+        return Err(OwnerError::wrong_type("the child", "an object"));
+    };
+    let metadata = or_insert(fields, "metadata", Value::Object(Map::new()));
+    let Value::Object(metadata) = metadata else {
+        return Err(OwnerError::wrong_type("metadata of the child", "an object"));
+    };
+    if !owner_namespace.is_empty() {
+        set_namespace(metadata, owner, owner_namespace)?;
+    }
+    let references = or_insert(metadata, "ownerReferences", Value::Array(Vec::new()));
+    let Value::Array(references) = references else {
+        let field = "metadata.ownerReferences of the child";
+        return Err(OwnerError::wrong_type(field, "an array"));
+    };
+    let existing = find_reference(references, owner)?;
+    let reference = json!({
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": true,
+        "blockOwnerDeletion": true,
+    });
+    match existing {
+        Some(index) => references[index] = reference,
+        None => references.push(reference),
+    }
+    Ok(child)
+}
+
+/// Rejects an owner that no reference can name.
+fn check_owner(owner: &OwnerReference) -> Result<(), OwnerError> {
     for (field, value) in [
         ("apiVersion", &owner.api_version),
         ("kind", &owner.kind),
@@ -68,39 +102,40 @@ pub(crate) fn owned(
             )));
         }
     }
-    let Value::Object(fields) = &mut child else {
-        return Err(OwnerError::wrong_type("the child", "an object"));
+    Ok(())
+}
+
+/// Gives a child the namespace of its owner, and rejects one in another namespace.
+fn set_namespace(
+    metadata: &mut Map<String, Value>,
+    owner: &OwnerReference,
+    owner_namespace: &str,
+) -> Result<(), OwnerError> {
+    let Value::String(namespace) = or_insert(metadata, "namespace", owner_namespace.into()) else {
+        let field = "metadata.namespace of the child";
+        return Err(OwnerError::wrong_type(field, "a string"));
     };
-    let metadata = or_insert(fields, "metadata", Value::Object(Map::new()));
-    let Value::Object(metadata) = metadata else {
-        return Err(OwnerError::wrong_type("metadata of the child", "an object"));
-    };
-    if !owner_namespace.is_empty() {
-        match or_insert(metadata, "namespace", owner_namespace.into()) {
-            Value::String(namespace) if namespace == owner_namespace => {}
-            Value::String(namespace) if namespace.is_empty() => {
-                owner_namespace.clone_into(namespace);
-            }
-            Value::String(namespace) => {
-                return Err(OwnerError(format!(
-                    "the child is in namespace \"{}\" but its owner, {}, is in namespace \"{}\": \
-                     create the child in the namespace of its owner, or use a cluster-scoped owner",
-                    EscapedName(namespace),
-                    Named(owner),
-                    EscapedName(owner_namespace),
-                )));
-            }
-            _ => {
-                let field = "metadata.namespace of the child";
-                return Err(OwnerError::wrong_type(field, "a string"));
-            }
-        }
+    if namespace.is_empty() {
+        owner_namespace.clone_into(namespace);
     }
-    let references = or_insert(metadata, "ownerReferences", Value::Array(Vec::new()));
-    let Value::Array(references) = references else {
-        let field = "metadata.ownerReferences of the child";
-        return Err(OwnerError::wrong_type(field, "an array"));
-    };
+    if namespace == owner_namespace {
+        return Ok(());
+    }
+    Err(OwnerError(format!(
+        "the child is in namespace \"{}\" but its owner, {}, is in namespace \"{}\": \
+         create the child in the namespace of its owner, or use a cluster-scoped owner",
+        EscapedName(namespace),
+        Named(owner),
+        EscapedName(owner_namespace),
+    )))
+}
+
+/// Returns the position of the reference to replace, if the child has one to the same owner. Rejects a
+/// child that another object controls.
+fn find_reference(
+    references: &[Value],
+    owner: &OwnerReference,
+) -> Result<Option<usize>, OwnerError> {
     let mut existing = None;
     for (index, reference) in references.iter().enumerate() {
         let decoded: OwnerReference = match reference {
@@ -126,19 +161,7 @@ pub(crate) fn owned(
             )));
         }
     }
-    let reference = json!({
-        "apiVersion": owner.api_version,
-        "kind": owner.kind,
-        "name": owner.name,
-        "uid": owner.uid,
-        "controller": true,
-        "blockOwnerDeletion": true,
-    });
-    match existing {
-        Some(index) => references[index] = reference,
-        None => references.push(reference),
-    }
-    Ok(child)
+    Ok(existing)
 }
 
 /// Whether both references are to the same object: controller-runtime's `referSameObject`. The owner

@@ -6,12 +6,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use serde::Serialize;
 
 use super::catch_up::{CatchUps, wait_until_current};
 use super::source::{AnySource, Sources};
 use crate::controller::error::ControllerError;
 use crate::log;
 use crate::metrics::ControllerMetrics;
+use crate::serve::json;
 use k8s_informer::__private::{Meter, Owner, Threads};
 use k8s_informer::error::Error;
 use k8s_informer::error::WaitError;
@@ -24,14 +26,18 @@ const UPDATE: Duration = Duration::from_secs(1);
 const FIRST_LINE: Duration = Duration::from_secs(10);
 
 /// An informer whose cache may be too old for the first call.
-#[derive(Clone, Debug)]
+///
+/// Its JSON has whole seconds, as `/status` shows them.
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SourceWait {
     /// The name of the informer.
     pub informer: String,
     /// Why the wait is not over: the last error, or that the watch is behind.
+    #[serde(serialize_with = "json::one_line")]
     pub reason: String,
     /// The duration of the wait.
+    #[serde(rename = "seconds", serialize_with = "json::whole_seconds")]
     pub since: Duration,
 }
 

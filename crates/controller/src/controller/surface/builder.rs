@@ -22,17 +22,19 @@ use crate::controller::objects::{finalizer, owner};
 use crate::controller::sources::division::Role;
 use crate::controller::sources::source::{AnySource, InformerSource};
 use crate::log;
-use crate::metrics::ControllerMetricsProvider;
+use crate::metrics::{ControllerMetrics, ControllerMetricsProvider};
 use k8s_informer::__private::Meter;
 use k8s_informer::client::Client;
 use k8s_informer::handler::HandlerOptions;
-use k8s_informer::informer::{InformerScope, SharedInformerFactory, Source};
+use k8s_informer::informer::{InformerScope, SharedIndexInformer, SharedInformerFactory, Source};
 use k8s_informer::object::{
     FullMetadata, GroupVersionKind, Key, Object, Scope, meta_namespace_key,
 };
 use k8s_informer::selector::is_qualified_name;
 use k8s_informer::time::{Clock, RealClock};
-use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, WorkQueue};
+use k8s_informer::workqueue::{
+    ItemExponentialFailureRateLimiter, PriorityQueue, RateLimiter, WorkQueue,
+};
 
 /// Builds a [`Controller`].
 ///
@@ -124,7 +126,8 @@ pub struct ControllerBuilder<T> {
     settings: Settings,
     sync_timeout: Duration,
     clock: Arc<dyn Clock>,
-    limiter: Box<dyn RateLimiter<Key>>,
+    /// `None` for the default.
+    limiter: Option<Box<dyn RateLimiter<Key>>>,
     starvation_limit: usize,
     metrics: Option<Arc<dyn ControllerMetricsProvider>>,
     /// `None` for the name.
@@ -142,6 +145,9 @@ pub(crate) type Register = dyn FnOnce(&Arc<Runner>) -> Result<(), ControllerErro
 /// An informer, and the function that adds its handler.
 type AddedSource = (Arc<dyn AnySource>, Box<AddHandler>);
 
+/// The metrics of a controller.
+type MetricsOf = Arc<dyn ControllerMetrics>;
+
 /// The facts about a controller that its sources need.
 struct Setup<'a> {
     name: &'a str,
@@ -158,7 +164,6 @@ impl<T: Object + DeserializeOwned> Controller<T> {
         source: Source<T>,
         name: impl Into<String>,
     ) -> ControllerBuilder<T> {
-        let delays = Duration::from_millis(5)..=Duration::from_secs(1000);
         ControllerBuilder {
             name: name.into(),
             client: client.clone(),
@@ -179,7 +184,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             },
             sync_timeout: Duration::from_secs(120),
             clock: Arc::new(RealClock),
-            limiter: Box::new(ItemExponentialFailureRateLimiter::new(delays)),
+            limiter: None,
             starvation_limit: 10,
             metrics: None,
             field_manager: None,
@@ -493,7 +498,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// Sets the back-off of failed keys. The default is 5 ms after the first failure, twice as
     /// long after each further one, up to 1000 s, as in controller-runtime.
     pub fn rate_limiter(mut self, limiter: impl RateLimiter<Key>) -> Self {
-        self.limiter = Box::new(limiter);
+        self.limiter = Some(Box::new(limiter));
         self
     }
 
@@ -553,50 +558,27 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// Returns an error if the description is contradictory; its message says what to change.
     /// Returns an error if an informer cannot be created.
     pub fn by(
-        self,
+        mut self,
         reconcile: impl Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync + 'static,
     ) -> Result<Controller<T>, ControllerError> {
         self.check()?;
+        // The informers, first that of the primary objects. None of them has a handler yet.
         let owns_factory = self.factory.is_none();
-        let factory = self
-            .factory
-            .unwrap_or_else(|| SharedInformerFactory::new(self.client.clone()));
-        let mut primary = informer_source(&factory, self.source, false);
-        (primary.role, primary.kind_scope) = (Role::Primary, self.kind_scope);
-        let informer = primary.informer.clone();
-        let keys = |object: &T| vec![meta_namespace_key(object)];
-        let mut added = vec![added_source(primary, keys, self.filter)];
-        let setup = Setup {
-            name: &self.name,
-            factory: &factory,
-            owner: self.kind.clone().zip(self.kind_scope),
+        let factory = match self.factory.take() {
+            Some(factory) => factory,
+            None => SharedInformerFactory::new(self.client.clone()),
         };
-        for add in self.others {
-            added.push(add(&setup)?);
-        }
-        let mut queue = WorkQueue::builder()
-            .name(&*self.name)
-            .clock(Arc::clone(&self.clock))
-            .starvation_limit(self.starvation_limit);
-        let mut metrics = None;
-        if let Some(provider) = &self.metrics {
-            metrics = provider.controller_metrics(&self.name);
-            queue = queue.metrics_provider(Arc::clone(provider) as _);
-        }
-        if self.probe.is_some() {
-            queue = queue.order(KeyOrder::default());
-        }
-        let queue = queue.build_priority(self.limiter);
-        let queue = queue.map_err(|source| ControllerError::thread(&self.name, source))?;
+        let (informer, added) = self.add_sources(&factory)?;
         let (sources, handlers): (Vec<_>, _) = added.into_iter().unzip();
-        let (mut finalizer, former) = (self.finalizer, self.former_finalizers);
-        if let Some(finalizer) = &mut finalizer {
-            finalizer.former = former;
+        let (queue, metrics) = self.queue()?;
+        // What each call uses.
+        if let Some(finalizer) = &mut self.finalizer {
+            finalizer.former = self.former_finalizers;
         }
         let reconciler = Reconciler {
             lister: informer.lister(),
             on_gone: self.on_gone,
-            finalizer,
+            finalizer: self.finalizer,
             reconcile: Box::new(reconcile),
         };
         let events = self.probe.as_ref().map(|probe| Arc::clone(&probe.events));
@@ -625,6 +607,51 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             register(&runner)?;
         }
         Ok(Controller { runner, informer })
+    }
+
+    /// Creates the informers of all sources. Returns that of the primary objects, which is the first
+    /// source.
+    fn add_sources(
+        &mut self,
+        factory: &SharedInformerFactory,
+    ) -> Result<(SharedIndexInformer<T>, Vec<AddedSource>), ControllerError> {
+        let mut primary = informer_source(factory, self.source.clone(), false);
+        (primary.role, primary.kind_scope) = (Role::Primary, self.kind_scope);
+        let informer = primary.informer.clone();
+        let keys = |object: &T| vec![meta_namespace_key(object)];
+        let mut added = vec![added_source(primary, keys, self.filter.take())];
+        let setup = Setup {
+            name: &self.name,
+            factory,
+            owner: self.kind.clone().zip(self.kind_scope),
+        };
+        for add in std::mem::take(&mut self.others) {
+            added.push(add(&setup)?);
+        }
+        Ok((informer, added))
+    }
+
+    /// Creates the queue, and the metrics of the controller.
+    fn queue(&mut self) -> Result<(PriorityQueue<Key>, Option<MetricsOf>), ControllerError> {
+        let mut queue = WorkQueue::builder()
+            .name(&*self.name)
+            .clock(Arc::clone(&self.clock))
+            .starvation_limit(self.starvation_limit);
+        let mut metrics = None;
+        if let Some(provider) = &self.metrics {
+            metrics = provider.controller_metrics(&self.name);
+            queue = queue.metrics_provider(Arc::clone(provider) as _);
+        }
+        if self.probe.is_some() {
+            queue = queue.order(KeyOrder::default());
+        }
+        let limiter = self.limiter.take().unwrap_or_else(|| {
+            let delays = Duration::from_millis(5)..=Duration::from_secs(1000);
+            Box::new(ItemExponentialFailureRateLimiter::new(delays))
+        });
+        let queue = queue.build_priority(limiter);
+        let queue = queue.map_err(|source| ControllerError::thread(&self.name, source))?;
+        Ok((queue, metrics))
     }
 
     fn invalid<R>(&self, problem: impl Into<String>) -> Result<R, ControllerError> {

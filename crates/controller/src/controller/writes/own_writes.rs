@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ::log::Level;
 use parking_lot::Mutex;
+use serde::Serialize;
 
 use super::applied::AppliedObjects;
 use super::postponed::{Postponed, PostponedKeys};
@@ -14,6 +15,7 @@ use crate::controller::call::calls::{Call, Calls};
 use crate::controller::call::failure_log::Topic;
 use crate::controller::sources::catch_up::CatchUps;
 use crate::log;
+use crate::serve::json;
 use crate::timers::{TimerId, Timers};
 use k8s_informer::client::api::{WriteObserver, WriteOutcome};
 use k8s_informer::object::{GroupVersionResource, Key, ObjectName};
@@ -69,19 +71,24 @@ enum Reading {
 }
 
 /// A write that a key waits for.
-#[derive(Clone, Debug)]
+///
+/// Its JSON has whole seconds, as `/status` shows them.
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct AwaitedWrite {
     /// The key that waits.
+    #[serde(serialize_with = "json::text")]
     pub key: Key,
     /// The name of the informer whose cache lacks the write.
     pub informer: String,
     /// The key of the written object. Empty if its name is unknown because the server generates it.
+    #[serde(serialize_with = "json::text")]
     pub object: Key,
     /// What the cache lacks: `version 71`, `its deletion`, or `a change` after a write whose result
     /// is unknown.
     pub change: String,
     /// The time since the write.
+    #[serde(rename = "seconds", serialize_with = "json::whole_seconds")]
     pub since: Duration,
 }
 

@@ -1,11 +1,49 @@
 //! The metrics of clients, with the names of `component-base/metrics/prometheus/restclient`.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::series::{Family, Group, countdown, counter, histogram};
+use super::handles::{Gauge, Histogram, Labelled};
+use super::series::{Family, SeriesMap, counter, histogram};
 use k8s_informer::metrics::ClientMetrics;
 
-impl Group {
+/// The series of the clients.
+pub(super) struct ClientSeries {
+    map: Arc<SeriesMap>,
+    certificate_end: Gauge,
+    certificate_age: Histogram,
+}
+
+impl ClientSeries {
+    pub(super) fn new(map: &Arc<SeriesMap>) -> Self {
+        let of = Labelled::new(map, &[]);
+        Self {
+            map: Arc::clone(map),
+            certificate_end: of.countdown(
+                "rest_client_exec_plugin_ttl_seconds",
+                "Seconds until the client certificate of the exec plugin expires; +Inf without one.",
+            ),
+            certificate_age: of.histogram(
+                "rest_client_exec_plugin_certificate_rotation_age",
+                "Number of seconds the last exec plugin client certificate lived before being rotated.",
+                // From ten minutes to four years.
+                &[
+                    600.0,
+                    1800.0,
+                    3600.0,
+                    14_400.0,
+                    86_400.0,
+                    604_800.0,
+                    2_592_000.0,
+                    7_776_000.0,
+                    15_552_000.0,
+                    31_104_000.0,
+                    124_416_000.0,
+                ],
+            ),
+        }
+    }
+
     fn count(&self, family: &Family, labels: &[(&str, &str)]) {
         self.map.get(family, labels).increment_by(1);
     }
@@ -16,7 +54,7 @@ impl Group {
     }
 }
 
-impl ClientMetrics for Group {
+impl ClientMetrics for ClientSeries {
     fn request(&self, code: &str, method: &str, host: &str) {
         let labels = [("code", code), ("method", method), ("host", host)];
         self.count(&REQUESTS, &labels);
@@ -52,7 +90,7 @@ impl ClientMetrics for Group {
     }
 
     fn certificate_rotation_age(&self, age: Duration) {
-        self.observe(1, age);
+        self.certificate_age.observe_time(age);
     }
 
     fn certificate_expiry(&self, expiry: Option<SystemTime>) {
@@ -61,7 +99,7 @@ impl ClientMetrics for Group {
                 .duration_since(UNIX_EPOCH)
                 .map_or(0.0, |since| since.as_secs_f64())
         });
-        self.set(0, seconds);
+        self.certificate_end.set(seconds);
     }
 }
 
@@ -97,32 +135,6 @@ static PLUGIN_CALLS: Family = counter(
     "rest_client_exec_plugin_call_total",
     "Number of calls to an exec plugin, partitioned by the type of event and the exit code.",
 );
-/// The families of a client whose series exist from the start.
-pub(super) static CERTIFICATES: [Family; 2] = [
-    countdown(
-        "rest_client_exec_plugin_ttl_seconds",
-        "Seconds until the client certificate of the exec plugin expires; +Inf without one.",
-    ),
-    histogram(
-        "rest_client_exec_plugin_certificate_rotation_age",
-        "Number of seconds the last exec plugin client certificate lived before being rotated.",
-        // From ten minutes to four years.
-        &[
-            600.0,
-            1800.0,
-            3600.0,
-            14_400.0,
-            86_400.0,
-            604_800.0,
-            2_592_000.0,
-            7_776_000.0,
-            15_552_000.0,
-            31_104_000.0,
-            124_416_000.0,
-        ],
-    ),
-];
-
 const SECONDS: &[f64] = &[
     0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
 ];

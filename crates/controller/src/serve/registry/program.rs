@@ -14,58 +14,6 @@ const PREFIXES: [&str; 5] = [
     "rest_client_",
 ];
 
-/// A number that only grows. [`MetricsRegistry::counter`](crate::MetricsRegistry::counter) returns it
-/// and has an example. Clones share the number.
-#[derive(Clone, Debug)]
-pub struct Counter {
-    pub(super) series: Arc<Series>,
-}
-
-impl Counter {
-    /// Adds 1.
-    pub fn increment(&self) {
-        self.add(1);
-    }
-
-    /// Adds `count`.
-    pub fn add(&self, count: u64) {
-        self.series.increment_by(count);
-    }
-}
-
-/// A number that can go up and down. [`MetricsRegistry::gauge`](crate::MetricsRegistry::gauge)
-/// returns it and has an example. Clones share the number.
-#[derive(Clone, Debug)]
-pub struct Gauge {
-    pub(super) series: Arc<Series>,
-}
-
-impl Gauge {
-    /// Sets the value.
-    pub fn set(&self, value: f64) {
-        self.series.set(value);
-    }
-
-    /// Adds `value`, which may be negative.
-    pub fn add(&self, value: f64) {
-        self.series.add(value);
-    }
-}
-
-/// Counts values by size. [`MetricsRegistry::histogram`](crate::MetricsRegistry::histogram) returns it
-/// and has an example. Clones share the counts.
-#[derive(Clone, Debug)]
-pub struct Histogram {
-    pub(super) series: Arc<Series>,
-}
-
-impl Histogram {
-    /// Counts a value. The unit of times is the second.
-    pub fn observe(&self, value: f64) {
-        self.series.observe(value);
-    }
-}
-
 /// Returns the series of the program with these labels.
 pub(super) fn series(
     map: &SeriesMap,

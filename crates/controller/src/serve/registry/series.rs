@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::log;
 use k8s_informer::__private::catch;
-use k8s_informer::object::GroupVersionResource;
 use parking_lot::Mutex;
 
 /// A metric's name, type and help text. Its series differ in their labels.
@@ -37,10 +36,6 @@ pub(super) const fn gauge(name: &'static str, help: &'static str) -> Family {
     family(name, help, Kind::Gauge)
 }
 
-pub(super) const fn countdown(name: &'static str, help: &'static str) -> Family {
-    family(name, help, Kind::Countdown)
-}
-
 pub(super) const fn histogram(
     name: &'static str,
     help: &'static str,
@@ -51,31 +46,6 @@ pub(super) const fn histogram(
 
 pub(super) const fn family(name: &'static str, help: &'static str, kind: Kind) -> Family {
     Family { name, help, kind }
-}
-
-/// The series of a controller, work queue, informer, client or elector, in the order of its families.
-pub(super) struct Group {
-    pub(super) series: Vec<Arc<Series>>,
-    pub(super) map: Arc<SeriesMap>,
-}
-
-impl Group {
-    pub(super) fn new(series: impl Iterator<Item = Arc<Series>>, map: &Arc<SeriesMap>) -> Self {
-        let (series, map) = (series.collect(), Arc::clone(map));
-        Self { series, map }
-    }
-
-    pub(super) fn increment(&self, at: usize) {
-        self.series[at].increment_by(1);
-    }
-
-    pub(super) fn set(&self, at: usize, value: f64) {
-        self.series[at].set(value);
-    }
-
-    pub(super) fn observe(&self, at: usize, time: Duration) {
-        self.series[at].observe(time.as_secs_f64());
-    }
 }
 
 /// The series of all families.
@@ -95,7 +65,7 @@ type Text = dyn Fn() -> String + Send + Sync;
 impl SeriesMap {
     /// Returns the series with these labels. Creates it if it does not exist.
     pub(super) fn get(&self, family: &Family, labels: &[(&str, &str)]) -> Arc<Series> {
-        self.entry(family, labels, 0)
+        self.get_for(family, labels, 0)
     }
 
     /// Returns the series with these labels, unless the name has another type.
@@ -114,23 +84,13 @@ impl SeriesMap {
         Some(Self::get_or_create(&mut all, family, labels))
     }
 
-    /// Returns the series of an informer. Informers with the same name and resource share it.
-    pub(super) fn of_informer(
+    /// Returns the series with these labels, which so many more informers use.
+    pub(super) fn get_for(
         &self,
         family: &Family,
-        name: &str,
-        resource: &GroupVersionResource,
+        labels: &[(&str, &str)],
+        informers: usize,
     ) -> Arc<Series> {
-        let labels = [
-            ("name", name),
-            ("group", &resource.group),
-            ("version", &resource.version),
-            ("resource", &resource.resource),
-        ];
-        self.entry(family, &labels, 1)
-    }
-
-    fn entry(&self, family: &Family, labels: &[(&str, &str)], informers: usize) -> Arc<Series> {
         let labels = formatted(labels);
         let mut all = self.all.lock();
         let series = Self::get_or_create(&mut all, family, labels);
@@ -145,7 +105,7 @@ impl SeriesMap {
     }
 
     /// Removes the series of an informer that has ended, unless another informer uses them.
-    pub(super) fn end_informer(&self, ended: &[Arc<Series>]) {
+    pub(super) fn end_informer(&self, ended: [&Arc<Series>; 3]) {
         let mut all = self.all.lock();
         for series in ended {
             if series.informers.fetch_sub(1, Relaxed) == 1 {

@@ -1,6 +1,9 @@
 use std::time::UNIX_EPOCH;
 
+use std::time::Duration;
+
 use super::*;
+use crate::metrics::ReconcileResult;
 use k8s_informer::__private::sync::thread;
 
 /// Returns the lines of the samples whose name starts with `prefix`, without buckets.

@@ -1,27 +1,33 @@
 //! The JSON of `/status`. It contains no objects.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
-use k8s_informer::__private::EscapedText;
+use super::sharding::Shards;
+use crate::controller::call::outcome::{Failure, LastFailure};
+use crate::controller::engine::runner::Runner;
+use crate::controller::sources::barrier::SourceWait;
+use crate::controller::sources::source::AnySource;
+use crate::controller::writes::own_writes::AwaitedWrite;
+use crate::leader_election::LeaderElector;
+use crate::serve::json;
+use k8s_informer::object::Key;
 use k8s_informer::reflector::ReflectorStatus;
 
 /// The status of a manager.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Status {
-    pub(crate) informers: Vec<InformerStatus>,
-    pub(crate) controllers: Vec<ControllerStatus>,
+pub(super) struct Status {
+    pub(super) informers: Vec<InformerStatus>,
+    pub(super) controllers: Vec<ControllerRow>,
     /// `None` without leader election.
-    pub(crate) leader: Option<LeaderStatus>,
+    pub(super) leader: Option<LeaderStatus>,
     /// `None` without shards.
-    pub(crate) shards: Option<ShardsStatus>,
+    pub(super) shards: Option<ShardsStatus>,
 }
 
 impl Status {
     /// Returns one JSON object, with a line break at the end.
-    pub(crate) fn to_json(&self) -> String {
+    pub(super) fn to_json(&self) -> String {
         // All keys are field names, so this does not fail.
         let json = serde_json::to_string_pretty(self).unwrap_or_default();
         json + "\n"
@@ -30,7 +36,7 @@ impl Status {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct InformerStatus {
+pub(super) struct InformerStatus {
     name: String,
     state: &'static str,
     /// Whether a complete list has reached the store.
@@ -48,8 +54,17 @@ pub(crate) struct InformerStatus {
 }
 
 impl InformerStatus {
+    pub(super) fn of(source: &dyn AnySource) -> Self {
+        let status = source.status();
+        let row = Self::new(source.name(), &status, source.len());
+        match source.shows_missing(&status) {
+            true => row.missing(),
+            false => row,
+        }
+    }
+
     /// `objects` is the number of objects in the store.
-    pub(crate) fn new(name: impl Into<String>, status: &ReflectorStatus, objects: usize) -> Self {
+    fn new(name: impl Into<String>, status: &ReflectorStatus, objects: usize) -> Self {
         Self {
             name: name.into(),
             state: status.state.as_str(),
@@ -60,13 +75,13 @@ impl InformerStatus {
             undecodable: status.unreadable,
             unindexed: status.unindexed,
             failures: status.failures,
-            last_error: status.last_error.as_ref().map(short),
+            last_error: status.last_error.as_ref().map(json::short),
         }
     }
 
     /// Shows that the kind is optional and missing. That its lists are repeated is no problem, and
     /// a list from before means nothing.
-    pub(crate) fn missing(self) -> Self {
+    fn missing(self) -> Self {
         Self {
             state: "optional, missing",
             synced: false,
@@ -77,111 +92,116 @@ impl InformerStatus {
 
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ControllerStatus {
-    pub(crate) name: String,
-    pub(crate) workers: usize,
-    pub(crate) active_workers: usize,
+pub(super) struct ControllerRow {
+    name: String,
+    workers: usize,
+    active_workers: usize,
     /// The number of keys that are ready for a worker.
-    pub(crate) queue_depth: usize,
+    queue_depth: usize,
     /// The number of keys that wait for a delay, a back-off or the controller's own writes.
-    pub(crate) waiting: usize,
+    waiting: usize,
     /// The informers whose caches may be too old for the first call.
-    pub(crate) old_caches: Vec<SourceWait>,
+    old_caches: Vec<SourceWait>,
     /// Writes that keys wait for.
-    pub(crate) awaited_writes: Vec<AwaitedWrite>,
+    awaited_writes: Vec<AwaitedWrite>,
     /// The number of keys whose last reconcile failed.
-    pub(crate) failing: usize,
+    failing: usize,
     /// Some of the failing keys, at most [`MAX_ERRORS`](Self::MAX_ERRORS).
-    pub(crate) last_errors: Vec<KeyError>,
+    last_errors: Vec<KeyError>,
 }
 
-impl ControllerStatus {
+impl ControllerRow {
     /// The maximum number of errors in the status of one controller.
-    pub(crate) const MAX_ERRORS: usize = 20;
-}
+    const MAX_ERRORS: usize = 20;
 
-/// A write that the cache of an informer lacks, and the key that waits for it.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct AwaitedWrite {
-    pub(crate) key: String,
-    pub(crate) informer: String,
-    /// The key of the written object.
-    pub(crate) object: String,
-    /// What the cache lacks: a version, the deletion or a change.
-    pub(crate) change: String,
-    /// The seconds since the write.
-    pub(crate) seconds: u64,
-}
-
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct SourceWait {
-    informer: String,
-    reason: String,
-    seconds: u64,
-}
-
-impl SourceWait {
-    pub(crate) fn new(informer: String, reason: &str, time: Duration) -> Self {
+    pub(super) fn new(runner: &Runner) -> Self {
+        let reconcile_loop = &runner.reconcile_loop;
+        let status = reconcile_loop.status();
+        let failures = reconcile_loop.calls.failures(Self::MAX_ERRORS);
+        let error = |(key, last): (Key, LastFailure)| KeyError {
+            key,
+            error: last.failure,
+        };
         Self {
-            informer,
-            reason: short(&reason),
-            seconds: time.as_secs(),
+            name: runner.name().to_owned(),
+            workers: reconcile_loop.settings.workers,
+            active_workers: status.running.len(),
+            queue_depth: status.queued,
+            waiting: status.delayed + status.postponed,
+            old_caches: status.old_caches,
+            awaited_writes: status.awaited,
+            failing: status.failing,
+            last_errors: failures.into_iter().map(error).collect(),
+        }
+    }
+}
+
+/// A failing key.
+#[derive(Clone, Debug, Serialize)]
+struct KeyError {
+    #[serde(serialize_with = "json::text")]
+    key: Key,
+    #[serde(serialize_with = "json::one_line")]
+    error: Failure,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LeaderStatus {
+    /// The identity of this process.
+    identity: String,
+    is_leader: bool,
+    /// The identity of the current leader, if it is known.
+    leader: Option<String>,
+}
+
+impl LeaderStatus {
+    pub(super) fn new(elector: &LeaderElector) -> Self {
+        Self {
+            identity: elector.identity().to_owned(),
+            is_leader: elector.is_leader(),
+            leader: elector.leader(),
         }
     }
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct KeyError {
-    key: String,
-    /// One line of limited length.
-    error: String,
-}
-
-impl KeyError {
-    pub(crate) fn new(key: String, error: &impl ToString) -> Self {
-        let error = short(error);
-        Self { key, error }
-    }
-}
-
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct LeaderStatus {
-    /// The identity of this process.
-    pub(crate) identity: String,
-    pub(crate) is_leader: bool,
-    /// The identity of the current leader, if it is known.
-    pub(crate) leader: Option<String>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ShardsStatus {
+pub(super) struct ShardsStatus {
     /// The index of the shard that this process has.
-    pub(crate) shard: Option<u32>,
-    pub(crate) count: u32,
+    shard: Option<u32>,
+    count: u32,
     /// The number of shards with a holder.
-    pub(crate) with_holder: usize,
+    with_holder: usize,
     /// A held Lease of another division, for whose release this process waits.
-    pub(crate) other_division: Option<String>,
+    other_division: Option<String>,
     /// The error of the last list of the Leases.
-    pub(crate) last_error: Option<String>,
+    last_error: Option<String>,
 }
 
-pub(crate) fn short(error: &impl ToString) -> String {
-    EscapedText(&error.to_string()).to_string()
+impl ShardsStatus {
+    pub(super) fn new(shards: &Shards) -> Self {
+        let view = shards.view();
+        Self {
+            shard: shards.own().map(|(shard, _)| *shard),
+            count: shards.options.count,
+            with_holder: view.held,
+            other_division: view.other.map(|term| term.lease),
+            last_error: view.last_error.as_ref().map(json::short),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use k8s_informer::reflector::ReflectorState;
 
     use super::*;
+    use k8s_informer::__private::EscapedText;
     use k8s_informer::error::Error;
     use k8s_informer::object::ResourceVersion;
 
@@ -199,26 +219,29 @@ mod tests {
         reflector.unindexed = 1;
         reflector.failures = 3;
         reflector.last_error = Some(Error::other("the server is \"down\""));
-        let team = ControllerStatus {
+        let team = ControllerRow {
             name: "team".to_owned(),
             workers: 4,
             active_workers: 1,
             queue_depth: 7,
             waiting: 5,
-            old_caches: vec![SourceWait::new(
-                "secrets".to_owned(),
-                "forbidden",
-                Duration::from_secs(12),
-            )],
+            old_caches: vec![SourceWait {
+                informer: "secrets".to_owned(),
+                reason: "forbidden".to_owned(),
+                since: Duration::from_millis(12_900),
+            }],
             awaited_writes: vec![AwaitedWrite {
-                key: "default/b".to_owned(),
+                key: "default/b".into(),
                 informer: "configmaps".to_owned(),
-                object: "default/m".to_owned(),
+                object: "default/m".into(),
                 change: "version 71".to_owned(),
-                seconds: 8,
+                since: Duration::from_secs(8),
             }],
             failing: 1,
-            last_errors: vec![KeyError::new("default/a".to_owned(), &"no bucket")],
+            last_errors: vec![KeyError {
+                key: "default/a".into(),
+                error: Failure::new("no bucket"),
+            }],
         };
         let status = Status {
             informers: vec![InformerStatus::new("teams.v1.example.com", &reflector, 9)],
@@ -268,8 +291,12 @@ mod tests {
 
     #[test]
     fn errors_are_bounded_in_length() {
-        let error = KeyError::new("default/0".to_owned(), &"x".repeat(100_000));
-        assert_eq!(error.key, "default/0");
-        assert!(error.error.len() < 2 * EscapedText::LENGTH);
+        let error = KeyError {
+            key: "default/0".into(),
+            error: Failure::new("x".repeat(100_000)),
+        };
+        let json = serde_json::to_value(error).unwrap();
+        assert_eq!(json["key"], "default/0");
+        assert!(json["error"].as_str().unwrap().len() < 2 * EscapedText::LENGTH);
     }
 }
