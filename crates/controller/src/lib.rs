@@ -69,15 +69,17 @@ pub mod leader_election;
 
 mod serve;
 
+mod finalizers;
+
 mod controller;
 
 pub use controller::{
     Applied, ApplyOptions, AwaitedWrite, Condition, ConditionStatus, Conditions, Context,
     Controller, ControllerBuilder, ControllerError, ControllerErrorKind, ControllerStatus, Failure,
-    LastFailure, Manager, ManagerBuilder, Next, OwnerError, Predicate, RemovalOutcome,
-    RemoveFinalizersError, RemovedFinalizers, ShardBy, SourceWait, annotations_changed,
-    generation_changed, labels_changed, remove_finalizers,
+    LastFailure, Manager, ManagerBuilder, Next, OwnerError, Predicate, ShardBy, SourceWait,
+    annotations_changed, generation_changed, labels_changed,
 };
+pub use finalizers::{RemovalOutcome, RemoveFinalizersError, RemovedFinalizers, remove_finalizers};
 /// The informers and the client, so that a controller needs one dependency.
 pub use k8s_informer;
 pub use serve::{Counter, Gauge, Histogram, MetricsRegistry};

@@ -33,7 +33,4 @@ pub use surface::builder::ControllerBuilder;
 #[doc(hidden)]
 pub use surface::drive::Drive;
 pub use surface::handle::Controller;
-pub use surface::remove_finalizers::{
-    RemovalOutcome, RemoveFinalizersError, RemovedFinalizers, remove_finalizers,
-};
 pub use writes::own_writes::AwaitedWrite;

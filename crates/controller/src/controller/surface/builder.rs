@@ -17,10 +17,11 @@ use crate::controller::engine::reconcile::Reconciler;
 use crate::controller::engine::reconcile_loop::{ReconcileLoop, Settings};
 use crate::controller::engine::runner::{AddHandler, RemoveHandler, Runner};
 use crate::controller::error::ControllerError;
+use crate::controller::objects::owner;
 use crate::controller::objects::predicate::Predicate;
-use crate::controller::objects::{finalizer, owner};
 use crate::controller::sources::division::Role;
 use crate::controller::sources::source::{AnySource, InformerSource};
+use crate::finalizers::patches;
 use crate::log;
 use crate::metrics::{ControllerMetrics, ControllerMetricsProvider};
 use k8s_informer::__private::Meter;
@@ -690,7 +691,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     }
 
     fn check_finalizer(&self, name: &str) -> Result<(), ControllerError> {
-        if !finalizer::valid_name(name) {
+        if !patches::valid_name(name) {
             return self.invalid(format!(
                 "the finalizer {name:?} is not a qualified name: use a domain and a name, such as \"example.com/team\""
             ));

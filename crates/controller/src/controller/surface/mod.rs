@@ -3,4 +3,3 @@
 pub(crate) mod builder;
 pub(crate) mod drive;
 pub(crate) mod handle;
-pub(crate) mod remove_finalizers;

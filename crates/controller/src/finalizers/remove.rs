@@ -1,8 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::controller::engine::finalize;
-use crate::controller::objects::finalizer::remove_patch;
+use super::patch;
+use super::patches::remove_patch;
 use k8s_informer::__private::debug_as_display;
 use k8s_informer::client::Client;
 use k8s_informer::client::api::Api;
@@ -274,7 +274,7 @@ impl Removal<'_> {
     ) -> Result<(), Error> {
         let is_removed = |name: &str| self.names.iter().any(|removed| removed == name);
         let remove = |_: &_, metadata: &FullObjectMeta| remove_patch(metadata, is_removed);
-        finalize::patch(api, object, self.stop, remove).map(drop)
+        patch(api, object, self.stop, remove).map(drop)
     }
 }
 
