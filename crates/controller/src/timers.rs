@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::log;
 use k8s_informer::__private::catch;
 use k8s_informer::stop::{Stop, Stopper};
 use k8s_informer::time::Clock;
+
+/// The target of log lines: only controllers have timers.
+const TARGET: &str = "k8s_informer_controller::controller";
 
 /// Runs actions when their time comes. [`run`](Self::run) needs a thread of its own.
 ///
@@ -97,7 +99,7 @@ impl Timers {
                 // Without this thread, no call would have a time limit any more.
                 if let Err(panic) = catch(action) {
                     drop(catch(|| {
-                        log::error!("a timer of a controller {panic}");
+                        log::error!(target: TARGET, "a timer of a controller {panic}");
                     }));
                 }
             }
