@@ -26,6 +26,7 @@ use k8s_informer::reflector::ReflectorOptions;
 use k8s_informer::stop::Subscription;
 use k8s_informer::time::Backoff;
 use k8s_informer::{Client, Config, Object, Resource, SharedInformerFactory, Stop, Stopper};
+use k8s_informer_controller::__private::Drive;
 use k8s_informer_controller::{
     Context, Controller, ControllerBuilder, ControllerError, ControllerStatus, Failure, Next,
 };
@@ -119,11 +120,12 @@ impl Cluster {
         self.server.resume().unwrap();
     }
 
-    /// Advances the clock, and queues the keys that are due: the thread of the queue may not wait
-    /// for them yet.
+    /// Advances the clock, and queues the keys and runs the timers that are due: the threads of the
+    /// queue and of the timers may have computed their waits before the clock has advanced.
     fn advance<T: Object + DeserializeOwned>(&self, running: &Running<T>, by: Duration) {
         self.clock.advance(by);
         running.controller.status();
+        Drive::of(&running.controller).due_timers_done();
     }
 
     /// Advances the clock until the next call.

@@ -2,6 +2,7 @@
 
 use k8s_informer::client::api::{Api, DeleteOptions, Patch};
 use k8s_informer::informer::InformerScope;
+use k8s_informer::reflector::ReflectorState;
 use k8s_informer::store::Transform;
 use k8s_informer_controller::MetricsRegistry;
 use k8s_informer_testing::{RequestRecord, Verb};
@@ -423,6 +424,11 @@ fn write_lost_by_a_restore_ends_by_the_second_check() {
         cluster.create(secrets, name);
     }
     cluster.stall("configmaps");
+    // A write during a list is in no list before the one after it.
+    let informer = cluster.factory.informer::<ConfigMap>();
+    until("the status shows the watch", || {
+        informer.status().state == ReflectorState::Watching
+    });
     running.enqueue("default/a");
     calls.next().run(ensure_child);
     running.until_idle();
@@ -433,7 +439,6 @@ fn write_lost_by_a_restore_ends_by_the_second_check() {
     cluster.create(secrets, "x");
     cluster.server.compact();
     cluster.reconnect();
-    let informer = cluster.factory.informer::<ConfigMap>();
     until("the informer has listed again", || {
         informer.status().relists > 0
     });
