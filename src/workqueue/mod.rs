@@ -185,6 +185,7 @@
 //! | `DefaultTypedItemBasedRateLimiter` | an [`ItemExponentialFailureRateLimiter`] from 1 ms to 1,000 s |
 
 mod any_work_queue;
+mod builder;
 mod core;
 mod delayed;
 mod delaying;
@@ -204,6 +205,7 @@ mod work_item;
 
 pub use crate::metrics::WorkQueueMetrics;
 pub use any_work_queue::AnyWorkQueue;
+pub use builder::WorkQueueBuilder;
 pub use delaying::DelayingQueue;
 pub use item::Item;
 pub use limiter::bucket::BucketRateLimiter;
@@ -215,6 +217,5 @@ pub use limiter::{
 pub use order::Order;
 pub use priority_queue::{AddOptions, PriorityQueue};
 pub use queue::WorkQueue;
-pub use queue::builder::WorkQueueBuilder;
 pub use rate_limiting::RateLimitingQueue;
 pub use work_item::WorkItem;

@@ -1,8 +1,5 @@
-pub(super) mod builder;
-
 use std::fmt;
 
-use self::builder::WorkQueueBuilder;
 use super::any_work_queue::AnyWorkQueue;
 use super::any_work_queue::sealed::Sealed;
 use super::core::Core;
@@ -46,22 +43,10 @@ use crate::base::derive::unwind_safe;
 /// });
 /// assert_eq!(seen, ["a", "b"]);
 /// ```
+// The builder creates all queues, so the constructors are in `builder.rs`.
 #[doc(alias = "Typed")]
 pub struct WorkQueue<T: Item> {
     pub(super) core: Core<T>,
-}
-
-impl<T: Item> WorkQueue<T> {
-    /// Creates a queue in order of arrival, without metrics. client-go's `NewTyped`.
-    pub fn new() -> Self {
-        Self::builder().assemble(false)
-    }
-
-    /// Returns a builder for a queue with options, with delays or with rate limits. client-go's
-    /// `TypedQueueConfig`.
-    pub fn builder() -> WorkQueueBuilder<T> {
-        WorkQueueBuilder::new()
-    }
 }
 
 impl<T: Item> Sealed<T> for WorkQueue<T> {

@@ -1,20 +1,20 @@
 use std::io;
 use std::sync::Arc;
 
+use super::core::Core;
+use super::order::ArrivalOrder;
+use super::priority::{PriorityOrder, RankedOrder, Unranked};
+use super::shared::Shared;
+use super::state::State;
+use super::{
+    DelayingQueue, Item, Order, PriorityQueue, RateLimiter, RateLimitingQueue, WorkQueue,
+    WorkQueueMetrics,
+};
 use crate::base::derive::debug_fields;
 use crate::base::panic::catch;
 use crate::log;
 use crate::metrics::MetricsProvider;
 use crate::time::{Clock, RealClock};
-use crate::workqueue::core::Core;
-use crate::workqueue::order::ArrivalOrder;
-use crate::workqueue::priority::{PriorityOrder, RankedOrder, Unranked};
-use crate::workqueue::shared::Shared;
-use crate::workqueue::state::State;
-use crate::workqueue::{
-    DelayingQueue, Item, Order, PriorityQueue, RateLimiter, RateLimitingQueue, WorkQueue,
-    WorkQueueMetrics,
-};
 
 /// Options for work queues. They correspond to client-go's `TypedQueueConfig`,
 /// `TypedDelayingQueueConfig` and `TypedRateLimitingQueueConfig`.
@@ -38,8 +38,21 @@ pub struct WorkQueueBuilder<T> {
     has_priorities: bool,
 }
 
+impl<T: Item> WorkQueue<T> {
+    /// Creates a queue in order of arrival, without metrics. client-go's `NewTyped`.
+    pub fn new() -> Self {
+        Self::builder().assemble(false)
+    }
+
+    /// Returns a builder for a queue with options, with delays or with rate limits. client-go's
+    /// `TypedQueueConfig`.
+    pub fn builder() -> WorkQueueBuilder<T> {
+        WorkQueueBuilder::new()
+    }
+}
+
 impl<T: Item> WorkQueueBuilder<T> {
-    pub(in crate::workqueue) fn new() -> Self {
+    fn new() -> Self {
         Self {
             name: None,
             clock: Arc::new(RealClock),
@@ -206,7 +219,7 @@ impl<T: Item> WorkQueueBuilder<T> {
     }
 
     /// Builds the queue without starting its thread.
-    pub(in crate::workqueue) fn assemble(self, delaying: bool) -> WorkQueue<T> {
+    fn assemble(self, delaying: bool) -> WorkQueue<T> {
         let Self {
             name,
             clock,
