@@ -1,6 +1,7 @@
 //! A handler of a shared informer, and the routes to it.
 
 mod buffer;
+mod callee;
 mod coalescing;
 mod resync;
 mod ring_growing;
@@ -9,29 +10,22 @@ mod runner;
 mod stats;
 mod sync_tracker;
 
-use std::fmt;
 use std::sync::Arc;
 
 use self::routes::Route;
 use self::runner::Runner;
-use self::stats::Counters;
-use self::sync_tracker::SyncTracker;
 use super::delivery::Delivery;
-use super::handler::{KeyedNotification, ResourceEventHandler};
+use super::handler::KeyedNotification;
 use crate::base::sync::Mutex;
-use crate::base::threads::{LateOwner, Owner, StackSizes, Threads};
+use crate::base::threads::Threads;
 use crate::entry::Entry;
 use crate::reflector::ReclaimQueue;
-use crate::stop::{Done, DoneSetter, Stopper};
-use crate::time::Clock;
 
 pub use buffer::HandlerBuffer;
+pub(super) use callee::{Callee, Handler};
 pub(super) use resync::Resync;
 pub(super) use routes::{Further, Inline, Replay, Threaded};
 pub use stats::HandlerStats;
-
-/// The events that go to a handler together.
-type Batch<T> = Vec<KeyedNotification<T>>;
 
 /// A handler of a shared informer, and the route to it. client-go's `processorListener`.
 ///
@@ -50,14 +44,6 @@ enum Stage<T> {
     Started(Route<T>),
     /// The threads could not be started, or the listener is being dropped. Nothing is added.
     Ended,
-}
-
-/// A handler, and what its route needs to call it.
-pub(super) struct Callee<T> {
-    pub(super) handler: Box<dyn ResourceEventHandler<T>>,
-    pub(super) buffer: HandlerBuffer,
-    pub(super) stacks: StackSizes,
-    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl<T: Send + Sync + 'static> ProcessorListener<T> {
@@ -164,67 +150,5 @@ impl<T> Drop for ProcessorListener<T> {
             Stage::Started(Route::Inline(route)) => route.end(),
             Stage::Ended => {}
         }
-    }
-}
-
-/// The state that a listener, the threads that call its handler, and its registration share.
-#[derive(Debug)]
-pub(super) struct Handler {
-    pub(super) name: Arc<str>,
-    /// The name of the informer, for the log.
-    informer: Arc<str>,
-    tracker: SyncTracker,
-    counters: Counters,
-    /// Set when the listener is dropped. With an inline delivery, also by the stop of the informer.
-    removed: Stopper,
-    /// Set after the last call of the handler.
-    pub(super) ended: DoneSetter,
-    /// An owner of the thread that calls the handler, while it does. The informer is a second owner
-    /// of this thread.
-    pub(super) owner: Owner,
-}
-
-impl Handler {
-    /// `inline` gets the owner of the informer's threads if they call the handler.
-    pub(super) fn new(name: Arc<str>, informer: Arc<str>, inline: &LateOwner) -> Self {
-        let owner = Owner::new();
-        Self {
-            // With threads, the process loop may set it during a call.
-            tracker: SyncTracker::new(DoneSetter::set_by_late(inline, &*name)),
-            counters: Counters::default(),
-            removed: Stopper::new(),
-            // Not set during a call. Inline, not even during a call of another handler.
-            ended: DoneSetter::set_by_either(owner, inline, &*name),
-            owner,
-            name,
-            informer,
-        }
-    }
-
-    /// Returns the signal that is set when the handler has processed its whole initial list. It
-    /// stays set (SP11).
-    pub(super) fn synced(&self) -> &Done {
-        self.tracker.synced()
-    }
-
-    /// Records that the whole initial list has been added.
-    pub(super) fn set_upstream_synced(&self) {
-        self.tracker.set_upstream_synced();
-    }
-
-    /// Ends the calls of the handler, and its waits.
-    pub(super) fn remove(&self) {
-        self.removed.stop();
-    }
-
-    pub(super) fn stats(&self) -> HandlerStats {
-        self.counters.read()
-    }
-}
-
-/// The name in log messages.
-impl fmt::Display for Handler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: handler {:?}", self.informer, self.name)
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::buffer::{Buffer, HandlerBuffer};
+use super::callee::{Batch, Callee, Handler};
 use super::runner::Runner;
-use super::{Batch, Callee, Handler};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicUsize, Ordering};
 use crate::base::sync::channel::{self, Receiver, Select, Sender};

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Batch, Callee, Handler};
+use super::callee::{Batch, Callee, Handler};
 use crate::base::panic;
 use crate::log;
 use crate::reflector::{ReclaimQueue, drop_each};
