@@ -3,12 +3,11 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::Due;
 use super::cycle::{Cycle, MIN_WATCH_TIMEOUT};
 use super::output::ReportKind;
 use super::repair::Completeness;
 use super::requests::{AfterWait, Next, Request, WatchListRequest, WatchRequest};
-use super::stream::{Lasted, READING, Stream, WatchEnd};
+use super::stream::{Due, Lasted, READING, Stream, WatchEnd};
 use super::watching::Watching;
 use crate::error::Error;
 use crate::resource_version::ResourceVersion;

@@ -20,7 +20,7 @@ mod watching;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::cycle::{Cycle, Relist};
+use self::cycle::Cycle;
 use self::initial_events::InitialEvents;
 use self::listing::ListBody;
 pub(super) use self::output::{Output, Report, ReportKind};
@@ -64,17 +64,6 @@ pub(super) struct Protocol {
     pub(super) lists: u64,
     /// When a read or a wait ends for the next resync. `None` if none is scheduled.
     pub(super) resync_at: Option<Instant>,
-}
-
-/// Why a phase ends although the driver reported nothing.
-enum Due {
-    /// The body has ended, and its last frame has been handled.
-    BodyEnd(Result<(), Error>),
-    /// The initial events of a watch-list take too long. The text says what is wrong.
-    Late(&'static str),
-    Relist(Relist),
-    /// Waits until the store is current require a short watch.
-    ShortWatch,
 }
 
 impl Protocol {

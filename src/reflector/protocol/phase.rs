@@ -1,12 +1,11 @@
 use std::ops::ControlFlow;
 
-use super::Due;
 use super::cycle::Cycle;
 use super::initial_events::{InitialEnd, InitialEvents};
 use super::list::PagedList;
 use super::listing::{self, ListBody, ListEnd, ListPage};
 use super::requests::{AfterWait, Next, Request, Waiting, WatchRequest};
-use super::stream::{self, Stream, WatchEnd};
+use super::stream::{self, Due, Stream, WatchEnd};
 use super::watching::Watching;
 use crate::error::Error;
 use crate::wire::{Piece, SplitError};

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::cycle::Cycle;
+use super::cycle::{Cycle, Relist};
 use super::output::{Output, ReportKind};
 use crate::error::Error;
 use crate::resource_version::ResourceVersion;
@@ -43,6 +43,17 @@ pub(crate) enum WatchEnd {
     Error(Error),
     /// A frame could not be decoded.
     Malformed(Error),
+}
+
+/// Why a phase ends although the driver reported nothing.
+pub(super) enum Due {
+    /// The body has ended, and its last frame has been handled.
+    BodyEnd(Result<(), Error>),
+    /// The initial events of a watch-list take too long. The text says what is wrong.
+    Late(&'static str),
+    Relist(Relist),
+    /// Waits until the store is current require a short watch.
+    ShortWatch,
 }
 
 /// How long a stream lasted whose body has ended.

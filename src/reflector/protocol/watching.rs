@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::Due;
 use super::cycle::{BrokenFrame, Cycle, MIN_WATCH_TIMEOUT, Relist};
 use super::output::ReportKind;
 use super::requests::{AfterWait, Next, Request, SHORT_WATCH, WatchRequest};
-use super::stream::{Lasted, READING, Stream, VERY_SHORT, WatchEnd};
+use super::stream::{Due, Lasted, READING, Stream, VERY_SHORT, WatchEnd};
 use crate::error::Error;
 use crate::resource_version::ResourceVersion;
 use crate::wire::{EventKind, WATCH_SLACK};
