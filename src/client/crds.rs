@@ -12,8 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::api::{Api, Patch, Update};
-use super::condition::Condition;
-use super::wait::{Ended, Wait, backoff};
+use super::wait::{Condition, Ended, Wait, backoff};
 use super::{Client, Request, Response};
 use crate::base::text::{EscapedName, EscapedText, listed};
 use crate::error::{Error, ErrorKind, WaitError};

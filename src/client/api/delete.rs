@@ -2,10 +2,10 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::Api;
+use super::lister_watcher::{PARTIAL, PARTIAL_LIST, with_selectors};
 use super::observer::{WriteOutcome, report_deletion};
 use crate::base::derive::setters;
 use crate::client::Request;
-use crate::client::resource::{PARTIAL, PARTIAL_LIST, with_selectors};
 use crate::error::Error;
 use crate::object::Object;
 use crate::stop::Stop;

@@ -3,8 +3,8 @@ use std::iter::FusedIterator;
 use serde::de::DeserializeOwned;
 
 use super::Api;
+use super::lister_watcher::{PARTIAL, ResourceListerWatcher};
 use crate::client::Response;
-use crate::client::resource::{PARTIAL, ResourceListerWatcher};
 use crate::error::Error;
 use crate::object::Object;
 use crate::resource_version::ResourceVersion;

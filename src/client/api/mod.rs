@@ -18,6 +18,7 @@
 mod delete;
 mod fetched;
 mod list;
+mod lister_watcher;
 mod observer;
 mod options;
 mod patch;
@@ -45,15 +46,15 @@ pub use subresource::Subresource;
 pub(super) use wait::Update;
 pub use watch::{WatchEvent, WatchEvents};
 
+use self::lister_watcher::{JSON, PARTIAL, describe};
 use self::options::WriteOptions;
 use super::request::{NOT_SERIALIZABLE, Purpose};
-use super::resource::{JSON, describe};
 use super::{Client, Request, Response};
 use crate::base::derive::debug_fields;
 use crate::error::Error;
 use crate::object::{
-    GroupVersionKind, GroupVersionResource, Object, ObjectName, Resource, Scope, WholeObject,
-    path_segment,
+    DynamicObject, GroupVersionKind, GroupVersionResource, Object, ObjectName,
+    PartialObjectMetadata, Resource, Scope, WholeObject, path_segment,
 };
 use crate::stop::Stop;
 
@@ -130,6 +131,72 @@ pub struct Api<T> {
     objects: PhantomData<fn() -> T>,
 }
 
+impl Client {
+    /// Returns an [`Api`] for the objects of type `T` in a namespace.
+    ///
+    /// Pass `None` for cluster-scoped kinds, or to list and watch the objects of all namespaces.
+    pub fn api<T: Resource>(&self, namespace: Option<&str>) -> Api<T> {
+        Api::typed(self.clone(), namespace)
+    }
+
+    /// Returns an [`Api`] for a resource that is known only at run time.
+    ///
+    /// Pass `None` as the namespace for cluster-scoped resources, or to list and watch the objects
+    /// of all namespaces. To find a resource by its name, use [`discover`](Self::discover).
+    pub fn dynamic_api(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Api<DynamicObject> {
+        self.dynamic_api_as(resource, namespace)
+    }
+
+    /// Like [`dynamic_api`](Self::dynamic_api), but decodes the objects into a type of your choice:
+    /// for example a custom struct with only the fields that you need.
+    ///
+    /// The path depends only on `resource`, and objects of any kind are accepted. If `T` implements
+    /// [`Resource`], that implementation is ignored.
+    ///
+    /// ```
+    /// use k8s_informer::object::GroupVersionResource;
+    /// use k8s_informer::{Client, Config, ObjectMeta, Stop, impl_object};
+    /// use k8s_informer_testing::ApiServer;
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Named {
+    ///     metadata: ObjectMeta,
+    ///     kind: String,
+    /// }
+    /// impl_object!(Named, "v1", "Namespace", "namespaces", Cluster);
+    ///
+    /// let server = ApiServer::start()?;
+    /// let client = Client::new(Config::new(server.url()))?;
+    /// let namespaces = GroupVersionResource::new("", "v1", "namespaces");
+    /// let default = client.dynamic_api_as::<Named>(&namespaces, None).get("default", &Stop::never())?;
+    /// assert_eq!((&*default.kind, &*default.metadata.name), ("Namespace", "default"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn dynamic_api_as<T: Object>(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Api<T> {
+        Api::new(self.clone(), resource.clone(), namespace, JSON)
+    }
+
+    /// Returns an [`Api`] that reads only the metadata of objects.
+    ///
+    /// Pass `None` as the namespace for cluster-scoped resources, or to list and watch the objects
+    /// of all namespaces. The objects can be patched and deleted, but not replaced.
+    pub fn metadata_api(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Api<PartialObjectMetadata> {
+        Api::new(self.clone(), resource.clone(), namespace, PARTIAL)
+    }
+}
+
 impl<T: Resource> Api<T> {
     pub(super) fn typed(client: Client, namespace: Option<&str>) -> Self {
         Self {
@@ -173,6 +240,75 @@ impl<T> Api<T> {
     /// Returns the namespace, if one is set.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
+    }
+
+    /// Returns an `Api` whose writes and deletions are not stored.
+    ///
+    /// The server executes all other steps of a request, and responds as if it had stored the
+    /// result. The client-go counterpart is `DryRun: []string{metav1.DryRunAll}`.
+    ///
+    /// ```
+    /// # use k8s_informer::{Client, Config, Object, Stop};
+    /// # use k8s_informer_testing::ApiServer;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # let server = ApiServer::start()?;
+    /// # let client = Client::new(Config::new(server.url()))?;
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
+    /// let map = maps.dry_run().create(&serde_json::json!({"metadata": {"name": "a"}}), &stop)?;
+    /// assert_eq!(map.name(), "a");
+    /// assert!(maps.get("a", &stop).unwrap_err().is_not_found());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn dry_run(&self) -> Self {
+        self.with(|options| options.dry_run = true)
+    }
+
+    /// Returns an `Api` that writes as this field manager.
+    ///
+    /// The server records the name in `managedFields`. By default it takes the name from the
+    /// [user agent](crate::Config::user_agent), which a client sets once for all requests.
+    /// [`Patch::apply`](crate::client::api::Patch::apply) uses the manager of the patch instead.
+    /// The client-go counterpart is `FieldManager`.
+    ///
+    /// ```
+    /// # use k8s_informer::{Client, Config, Stop};
+    /// # use k8s_informer_testing::ApiServer;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # let server = ApiServer::start()?;
+    /// # let client = Client::new(Config::new(server.url()))?;
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
+    /// maps.field_manager("my-tool").create(&serde_json::json!({"metadata": {"name": "a"}}), &stop)?;
+    /// assert_eq!(server.requests()[0].param("fieldManager"), Some("my-tool"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn field_manager(&self, name: impl AsRef<str>) -> Self {
+        self.with(|options| options.field_manager = Some(name.as_ref().into()))
+    }
+
+    /// Returns an `Api` that creates, replaces and patches with this [`FieldValidation`]. The
+    /// client-go counterpart is `FieldValidation`.
+    ///
+    /// ```
+    /// # use k8s_informer::client::api::FieldValidation;
+    /// # use k8s_informer::{Client, Config, Stop};
+    /// # use k8s_informer_testing::ApiServer;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # let server = ApiServer::start()?;
+    /// # let client = Client::new(Config::new(server.url()))?;
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::never());
+    /// let misspelt = serde_json::json!({"metadata": {"name": "a"}, "date": {"x": "1"}});
+    /// let error = maps.field_validation(FieldValidation::Strict).create(&misspelt, &stop).unwrap_err();
+    /// assert!(error.is_bad_request() && error.to_string().contains("unknown field \"date\""));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn field_validation(&self, validation: FieldValidation) -> Self {
+        self.with(|options| options.field_validation = Some(validation))
+    }
+
+    fn with(&self, change: impl FnOnce(&mut WriteOptions)) -> Self {
+        let mut api = self.clone();
+        change(&mut api.options);
+        api
     }
 
     /// Returns an `Api` that reports its writes to an observer.

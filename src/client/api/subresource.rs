@@ -3,10 +3,10 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::lister_watcher::JSON;
 use super::{Api, Fetched, Patch};
 use crate::client::Request;
 use crate::client::request::Purpose;
-use crate::client::resource::JSON;
 use crate::error::Error;
 use crate::object::{Object, WholeObject};
 use crate::stop::Stop;

@@ -4,11 +4,10 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::lister_watcher::{PARTIAL, describe};
 use super::{Api, Fetched, WatchEvent};
 use crate::base::text::{EscapedName, EscapedText};
-use crate::client::condition::Condition;
-use crate::client::resource::{PARTIAL, describe};
-use crate::client::wait::{Ended, Wait};
+use crate::client::wait::{Condition, Ended, Wait};
 use crate::error::{Error, WaitError};
 use crate::object::{DynamicObject, FullMetadata, Object, PartialObjectMetadata};
 use crate::stop::Stop;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::Api;
+use super::lister_watcher::ResourceListerWatcher;
 use crate::base::derive::debug_fields;
-use crate::client::resource::ResourceListerWatcher;
-use crate::client::response::READ_BUFFER;
+use crate::client::exchange::READ_BUFFER;
 use crate::error::Error;
 use crate::object::Object;
 use crate::reflector::{Body, ListerWatcher};

@@ -4,6 +4,7 @@
 //! which the client caches; its page has an example. The client-go counterparts are the packages
 //! `discovery` and `restmapper`.
 
+pub(super) mod cache;
 mod decode;
 mod document;
 mod find;
@@ -13,10 +14,10 @@ use std::time::{Duration, Instant};
 
 pub use document::{DiscoveredResource, Discovery, DiscoveryFailure};
 
+use self::cache::{Fetch, FetchGuard, is_due};
 use self::decode::DiscoveryBuilder;
 use super::request::Purpose;
 use super::{Client, Request};
-use crate::base::sync::Mutex;
 use crate::error::Error;
 use crate::log;
 use crate::object::{GroupVersionKind, GroupVersionResource};
@@ -33,69 +34,12 @@ const BODY_LIMIT: u64 = 64 * 1024 * 1024;
 /// The maximum number of failures that are logged.
 const MAX_LOGGED: usize = 20;
 
-/// The minimum time between two fetches that are caused by missing names.
-const MIN_REFETCH_INTERVAL: Duration = Duration::from_secs(10);
-
 /// How long discovery must lack a resource, in each answer, before [`Client::watchable`] returns an
 /// error: several API servers behind one address learn of a new definition at different times.
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// The time between two such answers.
 const CHECK: Duration = Duration::from_secs(1);
-
-/// The discovery cache of a client. Nothing blocks while its lock is held.
-#[derive(Default)]
-pub(super) struct Cache {
-    /// The number of the fetch that was started last.
-    last_started: u64,
-    /// The fetch in progress.
-    pending: Option<Arc<Fetch>>,
-    /// The latest result, with the number of its fetch.
-    current: Option<(u64, Arc<Discovery>)>,
-    /// The time of the last fetch that was caused by a missing name.
-    missed: Option<Instant>,
-    /// The time of the last fetch that was caused by the error of another request.
-    explained: Option<Instant>,
-}
-
-/// A fetch, shared by all threads that wait for its result.
-struct Fetch {
-    number: u64,
-    done: DoneSetter,
-    result: OnceLock<Result<Arc<Discovery>, Error>>,
-}
-
-/// Whether something may be done again that is done at most every [`MIN_REFETCH_INTERVAL`].
-fn is_due(last: &mut Option<Instant>, now: Instant) -> bool {
-    let is_due =
-        last.is_none_or(|last| now.saturating_duration_since(last) >= MIN_REFETCH_INTERVAL);
-    if is_due {
-        *last = Some(now);
-    }
-    is_due
-}
-
-/// Ends a fetch when dropped, also after a panic: caches its result if it succeeded, and wakes the
-/// waiting threads.
-struct FetchGuard<'a> {
-    cache: &'a Mutex<Cache>,
-    fetch: &'a Fetch,
-}
-
-impl Drop for FetchGuard<'_> {
-    fn drop(&mut self) {
-        let old = {
-            let mut cache = self.cache.lock();
-            cache.pending = None;
-            match self.fetch.result.get() {
-                Some(Ok(found)) => cache.current.replace((self.fetch.number, found.clone())),
-                _ => None,
-            }
-        };
-        drop(old);
-        self.fetch.done.set();
-    }
-}
 
 impl Client {
     /// Finds a resource by a name that kubectl accepts. See [`Discovery::find`].
@@ -395,22 +339,5 @@ impl Client {
         let context = response.body.context.clone();
         let body = response.bytes()?;
         read(&body).map_err(|error| error.context(context.to_string()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_name_refetches_discovery_once_per_ten_seconds() {
-        let (mut last, start) = (None, Instant::now());
-        assert!(is_due(&mut last, start));
-        assert!(!is_due(
-            &mut last,
-            start + MIN_REFETCH_INTERVAL - Duration::from_millis(1)
-        ));
-        assert!(is_due(&mut last, start + MIN_REFETCH_INTERVAL));
-        assert!(!is_due(&mut last, start + MIN_REFETCH_INTERVAL));
     }
 }

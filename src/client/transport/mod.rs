@@ -18,23 +18,24 @@
 //!
 //! Each file imports only files that come before it in this order: sizes, authority; buffers,
 //! deadline, cancel, der; pem, certificate, resolve, tcp, tls_error; verifier; tls_config; error,
-//! tls_transport; proxy; connector.
+//! tls_transport; proxy; connector; this file, with the agents; connections.
 
 mod authority;
 mod buffers;
 pub(crate) mod cancel;
 mod certificate;
+pub(super) mod connections;
 mod connector;
 mod deadline;
 mod der;
 pub(super) mod error;
 mod pem;
-pub(super) mod proxy;
+mod proxy;
 mod resolve;
 mod sizes;
 mod tcp;
-pub(super) mod tls_config;
-pub(super) mod tls_error;
+mod tls_config;
+mod tls_error;
 mod tls_transport;
 mod verifier;
 
@@ -55,7 +56,7 @@ use crate::log;
 const MAX_IDLE: Duration = Duration::from_secs(30);
 
 /// Creates an agent for one server, directly or through a proxy.
-pub(super) fn agent(tls: Option<Tls>, proxy: Option<Proxy>) -> Agent {
+fn agent(tls: Option<Tls>, proxy: Option<Proxy>) -> Agent {
     let config = Agent::config_builder()
         // The connector handles proxies, because ureq's SOCKS opens sockets that a stop can't end.
         // Without this line, ureq uses the proxy of the environment.

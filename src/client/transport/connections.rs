@@ -5,17 +5,16 @@ use ureq::Agent;
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
 
-use super::config::{Config, ProxyChoice};
-use super::credential_data::{Pem, PemSource, Secret, config_error, credentials_error};
-use super::transport;
-use super::transport::proxy::Proxy;
-use super::transport::tls_config::{Peer, Pems, server_tls};
-use super::transport::tls_error::PeerKind;
+use super::proxy::Proxy;
+use super::tls_config::{Peer, Pems, server_tls};
+use super::tls_error::PeerKind;
 use crate::base::sync::Mutex;
+use crate::client::config::{Config, ProxyChoice};
+use crate::client::credential_data::{Pem, PemSource, Secret, config_error, credentials_error};
 use crate::error::Error;
 use crate::log;
 
-pub(super) struct Connections {
+pub(in crate::client) struct Connections {
     /// `None` for a server without TLS.
     tls: Option<TlsSettings>,
     proxy: Option<Proxy>,
@@ -43,7 +42,7 @@ struct Current {
 }
 
 impl Connections {
-    pub(super) fn new(config: &Config, server: &Uri) -> Result<Self, Error> {
+    pub(in crate::client) fn new(config: &Config, server: &Uri) -> Result<Self, Error> {
         let tls = match server.host() {
             Some(host) if server.scheme() == Some(&Scheme::HTTPS) => {
                 Some(TlsSettings::new(config, host)?)
@@ -93,7 +92,10 @@ impl Connections {
     /// # Errors
     ///
     /// Returns an error if `identity` can't be used.
-    pub(super) fn agent(&self, identity: Option<&(Pem, Pem)>) -> Result<(Agent, u64), Error> {
+    pub(in crate::client) fn agent(
+        &self,
+        identity: Option<&(Pem, Pem)>,
+    ) -> Result<(Agent, u64), Error> {
         let Some(tls) = &self.tls else {
             return match identity {
                 None => Ok(self.current.lock().agent()),
@@ -226,10 +228,10 @@ fn agent(
     proxy: Option<&Proxy>,
 ) -> Result<Agent, Error> {
     let (Some(tls), Some(pems)) = (tls, pems) else {
-        return Ok(transport::agent(None, proxy.cloned()));
+        return Ok(super::agent(None, proxy.cloned()));
     };
     let proxy = proxy
         .map(|proxy| proxy.secured(tls.insecure, pems.ca.as_ref()))
         .transpose()?;
-    Ok(transport::agent(Some(server_tls(&tls.peer, pems)?), proxy))
+    Ok(super::agent(Some(server_tls(&tls.peer, pems)?), proxy))
 }

@@ -6,10 +6,10 @@ use serde::de::DeserializeOwned;
 use ureq::http::HeaderMap;
 
 use super::content_encoding::DecodedBody;
-use super::policy::RequestMetrics;
-use super::transport::cancel::Running;
-use super::transport::error::from_io;
 use crate::base::derive::debug_fields;
+use crate::client::policy::RequestMetrics;
+use crate::client::transport::cancel::Running;
+use crate::client::transport::error::from_io;
 use crate::decode_error::explain;
 use crate::error::{Error, ErrorKind};
 use crate::json::stack;
@@ -17,7 +17,7 @@ use crate::reflector::{Body, TimedRead};
 use crate::stop::Stop;
 
 /// The number of bytes to read from a body at once.
-pub(super) const READ_BUFFER: usize = 32 << 10;
+pub(in crate::client) const READ_BUFFER: usize = 32 << 10;
 
 /// A response with status 2xx. Its head has arrived, its body has not been read yet.
 ///
@@ -47,7 +47,7 @@ pub(super) const READ_BUFFER: usize = 32 << 10;
 pub struct Response {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
-    pub(super) body: Incoming,
+    pub(in crate::client) body: Incoming,
     /// The maximum size when the body is read as a whole.
     pub(super) body_limit: u64,
     /// The time limit when the body is read as a whole.
@@ -96,7 +96,7 @@ impl Response {
     }
 
     /// Reads the body to its end without a size limit, and discards the data.
-    pub(super) fn discard(self) -> Result<(), Error> {
+    pub(in crate::client) fn discard(self) -> Result<(), Error> {
         Self {
             body_limit: u64::MAX,
             ..self
@@ -107,7 +107,7 @@ impl Response {
     /// Passes the body to `each` in pieces. Returns an error as soon as the body is too large or
     /// takes too long as a whole. A limit for the time without new data is not enough, because a
     /// body that arrives byte by byte never exceeds it.
-    pub(super) fn read_whole(
+    pub(in crate::client) fn read_whole(
         mut self,
         mut each: impl FnMut(&[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -183,14 +183,14 @@ impl Response {
 debug_fields!(Response: status);
 
 /// A response body on its connection. Its IO errors wrap an [`Error`].
-pub(super) struct Incoming {
+pub(in crate::client) struct Incoming {
     /// The reader, and the call that lets the stop shut down the connection. `None` after the end
     /// of the body (the connection is back in the pool) and after an error (the connection is
     /// closed).
     pub(super) open: Option<(DecodedBody, Running)>,
     pub(super) stop: Stop,
     /// The request, for messages.
-    pub(super) context: Arc<str>,
+    pub(in crate::client) context: Arc<str>,
     /// The default time limit for one read. `None` means no limit.
     pub(super) idle_timeout: Option<Duration>,
     /// The deadline for the whole body.

@@ -2,7 +2,7 @@
 
 use ureq::http::{HeaderMap, HeaderName, header};
 
-use super::request::Purpose;
+use crate::client::request::Purpose;
 use crate::error::Error;
 use crate::status::Status;
 

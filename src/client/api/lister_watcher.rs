@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use super::request::Purpose;
-use super::{Client, Request, Response};
+use crate::client::request::Purpose;
+use crate::client::{Client, Request, Response};
 use crate::error::Error;
 use crate::object::GroupVersionResource;
 use crate::reflector::{Body, ListerWatcher, ListerWatcherSource};
@@ -165,6 +165,27 @@ pub(super) fn describe(
         description = format!("{description} in namespace {namespace:?}");
     }
     description
+}
+
+impl Client {
+    /// Returns a lister-watcher for a resource in one namespace, or in all namespaces with `None`.
+    /// Use it with a [`Reflector`](crate::reflector::Reflector) or a single informer. The client-go
+    /// counterpart is `NewListWatchFromClient`.
+    ///
+    /// To list and watch only the metadata, use
+    /// [`metadata_lister_watcher`](crate::reflector::ListerWatcherSource::metadata_lister_watcher).
+    #[doc(alias = "NewListWatchFromClient")]
+    pub fn lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn ListerWatcher> {
+        Arc::new(ResourceListerWatcher::new(
+            self.clone(),
+            resource,
+            namespace,
+        ))
+    }
 }
 
 impl ListerWatcherSource for Client {

@@ -1,5 +1,10 @@
 //! Sends one request, retries it, and receives its response.
 
+mod content_encoding;
+mod error_response;
+mod response;
+mod response_checks;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,18 +13,21 @@ use ureq::http::request::Builder;
 use ureq::http::{self, HeaderValue, Method, Uri, header};
 use ureq::{Agent, AsSendBody};
 
+pub(super) use self::response::READ_BUFFER;
+pub use self::response::Response;
+
+use self::content_encoding::DecodedBody;
+use self::error_response::from_response;
+use self::response::Incoming;
+use self::response_checks::{check_framing, check_purpose, is_gzip};
 use super::auth::Identity;
-use super::content_encoding::DecodedBody;
+use super::client::{Client, Inner};
 use super::credential_data::config_error;
-use super::error::from_response;
 use super::policy::RequestMetrics;
-use super::request::Purpose;
-use super::response::Incoming;
-use super::response_checks::{check_framing, check_purpose, is_gzip};
+use super::request::{Purpose, Request};
 use super::transport::cancel::Running;
 use super::transport::error::{from_ureq, is_broken_connection};
 use super::transport::{BUFFER, SMALL_OUTPUT};
-use super::{Inner, Request, Response};
 use crate::error::{Error, MAX_RETRY_AFTER};
 use crate::log;
 use crate::reflector::Body;
@@ -33,10 +41,41 @@ const URL_LIMIT: usize = BUFFER - 64;
 /// one takes longer.
 const LIST_TIMES: u32 = 10;
 
+impl Client {
+    /// Sends a request. Blocks until the head of the response has arrived.
+    ///
+    /// The client resends a request only if this is safe or if the server requests it:
+    ///
+    /// - A GET is resent on a new connection if the server has just closed the pooled one.
+    /// - After a 401, the request is resent once, if different credentials are available: because a
+    ///   file has changed, or because a plugin returned other credentials.
+    /// - After a 429 or 5xx with a retry delay, the request is resent after that delay, up to the
+    ///   number of times set by [`Request::retries`]. The delay is the `Retry-After` header or part
+    ///   of the `Status`. If it is longer than the [`response_timeout`](Request::response_timeout)
+    ///   of the request, or than ten minutes, the error is returned immediately.
+    ///
+    /// Each attempt waits for the [rate limit](crate::Config::rate_limit) first, if there is one. Warnings
+    /// of the server are passed to the handler set by [`Config::on_warning`](crate::Config::on_warning), or logged.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the server if the status is not 2xx, or the reason why there is no
+    /// response. See [`Error`]. A request whose path has a segment `.` or `..`, also if
+    /// percent-encoded, is not sent and returns an error, because proxies would change the path.
+    pub fn request(&self, request: &Request, stop: &Stop) -> Result<Response, Error> {
+        let context: Arc<str> =
+            format!("{} {}{}", request.method, self.inner.server, request.path).into();
+        let response = request
+            .check_path()
+            .and_then(|()| self.inner.request(request, stop, &context));
+        response.map_err(|error| error.context(context.to_string()))
+    }
+}
+
 impl Inner {
-    /// Implements [`Client::request`](super::Client::request). `context` is added to errors that
+    /// Implements [`Client::request`]. `context` is added to errors that
     /// occur while the body is read.
-    pub(super) fn request(
+    fn request(
         &self,
         request: &Request,
         stop: &Stop,
