@@ -13,6 +13,40 @@ use crate::client::credential_data::{PemSource, config_error, read_trimmed};
 use crate::error::Error;
 use crate::log;
 
+impl Config {
+    /// Loads a configuration from where kubectl looks for it.
+    ///
+    /// It reads the files in `$KUBECONFIG` (merged), or `~/.kube/config` if the variable is not
+    /// set. If these files do not exist or set no current context, it uses the service account of
+    /// the pod. Without the feature `kubeconfig`, it uses only the service account.
+    ///
+    /// To choose another context or another file, use `KubeconfigOptions`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a kubeconfig exists but can't be used. If there is no configuration at
+    /// all, the error lists every place that was searched and why it was not usable.
+    pub fn try_default() -> Result<Self, Error> {
+        let environment = Environment::from_process();
+        #[cfg(feature = "kubeconfig")]
+        return infer(&environment, &Default::default(), &Default::default());
+        #[cfg(not(feature = "kubeconfig"))]
+        infer(&environment)
+    }
+
+    /// Loads the service account of the pod that this process runs in.
+    ///
+    /// The token file is read again for every request, so that a rotated token takes effect.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if this process does not run in a pod, or if the pod has no service
+    /// account: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` or the token file is missing.
+    pub fn in_cluster() -> Result<Self, Error> {
+        in_cluster(&Environment::from_process()).map_err(config_error)
+    }
+}
+
 /// Loads the kubeconfig files and resolves the context. Uses the service account if no file exists
 /// or none sets a current context.
 #[cfg(feature = "kubeconfig")]

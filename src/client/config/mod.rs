@@ -13,10 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::environment::Environment;
-use super::credential_data::{PemSource, Secret, config_error};
+use super::credential_data::{PemSource, Secret};
 use super::policy::{self, Warning};
-use crate::error::Error;
 use crate::metrics::ClientMetrics;
 use crate::time::{Clock, RateLimit};
 
@@ -45,6 +43,7 @@ pub(super) use server_url::{ServerUrl, server_url};
 /// assert_eq!((client.server(), client.default_namespace()), ("http://127.0.0.1:8001", "team-a"));
 /// # Ok::<(), k8s_informer::Error>(())
 /// ```
+// Its constructors that read files are in `infer` and `kubeconfig::options`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Config {
@@ -146,60 +145,6 @@ impl Config {
             response_timeout: Some(Self::DEFAULT_RESPONSE_TIMEOUT),
             policy: policy::Settings::new(Self::DEFAULT_BODY_LIMIT),
         }
-    }
-
-    /// Loads a configuration from where kubectl looks for it.
-    ///
-    /// It reads the files in `$KUBECONFIG` (merged), or `~/.kube/config` if the variable is not
-    /// set. If these files do not exist or set no current context, it uses the service account of
-    /// the pod. Without the feature `kubeconfig`, it uses only the service account.
-    ///
-    /// To choose another context or another file, use `KubeconfigOptions`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a kubeconfig exists but can't be used. If there is no configuration at
-    /// all, the error lists every place that was searched and why it was not usable.
-    pub fn try_default() -> Result<Self, Error> {
-        let environment = Environment::from_process();
-        #[cfg(feature = "kubeconfig")]
-        return infer::infer(&environment, &Default::default(), &Default::default());
-        #[cfg(not(feature = "kubeconfig"))]
-        infer::infer(&environment)
-    }
-
-    /// Loads one kubeconfig file.
-    ///
-    /// `context` overrides the current context of the file. Relative paths in the file are relative
-    /// to its folder. [`KubeconfigOptions`] has more settings.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file can't be read or parsed, if there is no context with this name,
-    /// or if the context uses a feature that is not supported. The message describes the cause.
-    #[cfg(feature = "kubeconfig")]
-    pub fn from_kubeconfig(
-        path: impl AsRef<std::path::Path>,
-        context: Option<&str>,
-    ) -> Result<Self, Error> {
-        let options = KubeconfigOptions::new().path(path.as_ref());
-        match context {
-            Some(name) => options.context(name),
-            None => options,
-        }
-        .load()
-    }
-
-    /// Loads the service account of the pod that this process runs in.
-    ///
-    /// The token file is read again for every request, so that a rotated token takes effect.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if this process does not run in a pod, or if the pod has no service
-    /// account: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` or the token file is missing.
-    pub fn in_cluster() -> Result<Self, Error> {
-        infer::in_cluster(&Environment::from_process()).map_err(config_error)
     }
 
     /// Trusts only the certificates in this PEM text: the authorities sign others, and a server may

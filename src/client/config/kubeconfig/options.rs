@@ -178,3 +178,23 @@ impl KubeconfigOptions {
         infer(environment, &self.files, &self.overrides)
     }
 }
+
+impl Config {
+    /// Loads one kubeconfig file.
+    ///
+    /// `context` overrides the current context of the file. Relative paths in the file are relative
+    /// to its folder. [`KubeconfigOptions`] has more settings.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file can't be read or parsed, if there is no context with this name,
+    /// or if the context uses a feature that is not supported. The message describes the cause.
+    pub fn from_kubeconfig(path: impl AsRef<Path>, context: Option<&str>) -> Result<Self, Error> {
+        let options = KubeconfigOptions::new().path(path.as_ref());
+        match context {
+            Some(name) => options.context(name),
+            None => options,
+        }
+        .load()
+    }
+}
