@@ -6,7 +6,7 @@ use std::path::Path;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::cases::{Case, Program};
+use crate::case::{Case, Program};
 use crate::measure::report::Report;
 use crate::table::{event_cpu, kilobytes_an_object, median};
 

@@ -5,9 +5,10 @@
 //! cargo run --release --manifest-path benches/peers/Cargo.toml
 //! ```
 
-mod cases;
+mod case;
 mod chart;
 mod peer;
+mod run;
 mod structs;
 mod table;
 
@@ -39,7 +40,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
-use cases::{Case, ListMethod, ManagedFields, Program, Task};
+use case::{Case, ListMethod, ManagedFields, Program, SYNCED, Task};
 use common::replay::{self, Replay};
 use lexopt::prelude::*;
 use measure::report::Report;
@@ -334,6 +335,3 @@ impl Bench {
         )?)
     }
 }
-
-/// The line that a child prints when it waits for events.
-const SYNCED: &str = "synced";

@@ -14,8 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::runtime;
 use tokio::sync::Notify;
 
-use crate::SYNCED;
-use crate::cases::{Case, ListMethod, ManagedFields, Program, Task};
+use crate::case::{Case, ListMethod, ManagedFields, Program, SYNCED, Task};
 use crate::measure::latency::{SENT_AT, Samples, parse};
 use crate::measure::meter::Reading;
 use crate::measure::report::Report;

@@ -1,6 +1,6 @@
 //! Medians of the runs, and their ratios to kube-rs in the same configuration.
 
-use crate::cases::Case;
+use crate::case::Case;
 use crate::measure::report::Report;
 
 type Reports = [(Case, Vec<Report>)];
