@@ -264,10 +264,10 @@ fn cycle(imports: &Imports) -> Option<Vec<Module>> {
     })
 }
 
-/// Returns the rank of each top-level module: the row of a package's table in ARCHITECTURE.md.
-fn ranks(package: &str) -> BTreeMap<String, usize> {
+/// Returns the rank of each module: its row in the table under a heading of ARCHITECTURE.md.
+fn ranks(heading: &str) -> BTreeMap<String, usize> {
     let document = fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
-    let (_, section) = document.split_once(&format!("\n### {package}\n")).unwrap();
+    let (_, section) = document.split_once(&format!("\n{heading}\n")).unwrap();
     let rows = section.lines().skip_while(|line| !line.starts_with("| `"));
     let rows = rows.take_while(|line| line.starts_with("| `"));
     let names = rows.enumerate().flat_map(|(rank, row)| {
@@ -278,6 +278,33 @@ fn ranks(package: &str) -> BTreeMap<String, usize> {
             .map(move |name| (name.to_owned(), rank))
     });
     names.collect()
+}
+
+/// Checks that the modules below `prefix` import only from rows above theirs.
+#[track_caller]
+fn check_rows(folder: &str, prefix: &[&str], ranks: &BTreeMap<String, usize>) {
+    let name = |module: &Module| {
+        let path: Vec<&str> = module.iter().map(|part| &**part).collect();
+        path.strip_prefix(prefix)?
+            .first()
+            .map(|name| (*name).to_owned())
+    };
+    let rank = |module: &Module| name(module).and_then(|name| ranks.get(&name));
+    for (module, targets) in imports(folder) {
+        let Some(name) = name(&module).filter(|name| name != "guide") else {
+            continue;
+        };
+        let own = rank(&module);
+        assert!(own.is_some(), "{folder}: {name} is not in ARCHITECTURE.md");
+        for target in &targets {
+            assert!(
+                rank(target) <= own,
+                "{folder}: {} imports {}",
+                module.join("::"),
+                target.join("::")
+            );
+        }
+    }
 }
 
 #[test]
@@ -295,28 +322,15 @@ fn files_do_not_import_each_other() {
 #[test]
 fn modules_import_only_from_rows_above() {
     for (package, folder) in PACKAGES {
-        let ranks = ranks(package);
-        let rank = |module: &Module| module.first().and_then(|name| ranks.get(name));
-        for (module, targets) in imports(folder) {
-            if module.is_empty() || module[0] == "guide" {
-                continue;
-            }
-            let own = rank(&module);
-            assert!(
-                own.is_some(),
-                "{package}: {} is not in ARCHITECTURE.md",
-                module[0]
-            );
-            for target in &targets {
-                assert!(
-                    rank(target) <= own,
-                    "{package}: {} imports {}",
-                    module.join("::"),
-                    target.join("::")
-                );
-            }
-        }
+        check_rows(folder, &[], &ranks(&format!("### {package}")));
     }
+}
+
+#[test]
+fn folders_of_controllers_import_only_from_rows_above() {
+    let ranks = ranks("#### Folders of the controllers");
+    assert_eq!(ranks.len(), 9);
+    check_rows("crates/controller/src", &["controller"], &ranks);
 }
 
 #[test]
