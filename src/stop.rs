@@ -247,8 +247,7 @@ impl Done {
     /// Blocks until the signal is set, until `deadline`, or until `stop` is set. Returns whether
     /// this signal is set.
     pub(crate) fn wait_until(&self, deadline: Option<Deadline>, stop: &Stop) -> bool {
-        let either = DoneSetter::new("");
-        let _wakes = [self.also_sets(&either), stop.done.also_sets(&either)];
+        let (either, _subscriptions) = self.or(&stop.done);
         match deadline {
             Some(deadline) => _ = either.wait_timeout(deadline.rest()),
             None => either.wait(),
@@ -272,6 +271,22 @@ impl Done {
                 shared: Weak::new(),
             }
         })
+    }
+
+    /// Returns the signal as a stop, for waits that end when it is set.
+    pub(crate) fn as_stop(&self) -> Stop {
+        Stop {
+            done: self.clone(),
+            parents: None,
+        }
+    }
+
+    /// Returns a signal that is set when this one or `other` is set, before any callback runs. It
+    /// is set only while the subscriptions exist.
+    fn or(&self, other: &Self) -> (Self, [Option<Subscription>; 2]) {
+        let DoneSetter(either) = DoneSetter::new("stop");
+        let subscriptions = [self.also_sets(&either), other.also_sets(&either)];
+        (either, subscriptions)
     }
 
     /// Sets `other` as well when this signal is set, before any callback runs.
@@ -448,10 +463,13 @@ debug_fields!(Subscription:);
 #[doc(alias = "stopCh")]
 pub struct Stop {
     done: Done,
-    /// Keeps a child registered with its parent while any clone of the child exists. A parent keeps
-    /// its own registration in the same way.
-    parent: Option<Arc<(Subscription, Self)>>,
+    /// Keeps a child registered with its parents while any clone of the child exists. A parent keeps
+    /// its own registration in the same way. `None` without parents, or if one was set already.
+    parents: Option<Arc<[Option<Parent>; 2]>>,
 }
+
+/// A signal that also sets another one, and the registration of the other one.
+type Parent = (Subscription, Stop);
 
 /// The setter of a [`Stop`]. Go's `close(stopCh)` and `cancel`.
 ///
@@ -537,9 +555,33 @@ impl Stop {
     /// the child.
     pub fn child(&self) -> Stopper {
         let DoneSetter(done) = DoneSetter::new("stop");
-        let subscription = self.done.also_sets(&done);
-        let parent = subscription.map(|subscription| Arc::new((subscription, self.clone())));
-        Stopper(Self { done, parent })
+        let parent = self.done.also_sets(&done).map(|kept| (kept, self.clone()));
+        let parents = parent.map(|parent| Arc::new([Some(parent), None]));
+        Stopper(Self { done, parents })
+    }
+
+    /// Returns a signal that is set when this one or `other` is set, for a wait that both end.
+    ///
+    /// ```
+    /// use k8s_informer::Stopper;
+    ///
+    /// let (shutdown, ended) = (Stopper::new(), Stopper::new());
+    /// let either = shutdown.or(&ended);
+    /// assert!(!either.is_stopped());
+    /// ended.stop();
+    /// assert!(either.is_stopped() && !shutdown.is_stopped());
+    /// ```
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        let (done, [first, second]) = self.done.or(&other.done);
+        let parents = [
+            first.map(|kept| (kept, self.clone())),
+            second.map(|kept| (kept, other.clone())),
+        ];
+        Self {
+            done,
+            parents: Some(Arc::new(parents)),
+        }
     }
 
     /// Sets `other` as well when this signal is set, before any callback runs.
@@ -574,7 +616,10 @@ impl Stopper {
     /// Creates a signal that is not set.
     pub fn new() -> Self {
         let DoneSetter(done) = DoneSetter::new("stop");
-        Self(Stop { done, parent: None })
+        Self(Stop {
+            done,
+            parents: None,
+        })
     }
 
     /// Returns the signal, for code that waits for it and must not set it.
@@ -618,14 +663,18 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Drops the chain of parents in a loop. Recursion could overflow the stack, because the last child
-/// may be the last owner of a long chain.
+/// Drops the parents in a loop. Recursion could overflow the stack, because the last child may be
+/// the last owner of a long chain.
 impl Drop for Stop {
     fn drop(&mut self) {
-        let mut parent = self.parent.take();
-        while let Some((subscription, mut stop)) = parent.and_then(Arc::into_inner) {
-            drop(subscription);
-            parent = stop.parent.take();
+        let (mut next, mut open) = (self.parents.take(), Vec::new());
+        while let Some(parents) = next {
+            for (subscription, mut stop) in Arc::into_inner(parents).into_iter().flatten().flatten()
+            {
+                drop(subscription);
+                open.extend(stop.parents.take());
+            }
+            next = open.pop();
         }
     }
 }
@@ -661,6 +710,32 @@ mod tests {
             drop(stop.child().child());
         }
         assert!(stop.done.shared.state.lock().callbacks.is_empty());
+    }
+
+    #[test]
+    fn either_of_two_signals_is_set_by_both() {
+        for sets_first in [true, false] {
+            let (first, second) = (Stopper::new(), Stopper::new());
+            // The registration of a parent lasts as long as the child.
+            let either = first.child().or(&second.child());
+            let set = if sets_first { &first } else { &second };
+            set.stop();
+            assert!(either.is_stopped());
+            // A signal that was set before also counts.
+            assert!(first.or(&second).is_stopped());
+            assert!(!(first.is_stopped() && second.is_stopped()));
+        }
+    }
+
+    #[test]
+    fn dropped_either_leaves_no_callbacks() {
+        let (first, second) = (Stopper::new(), Stopper::new());
+        let either = first.child().or(&second).or(&first);
+        assert!(!either.is_stopped());
+        drop(either);
+        for stop in [first, second] {
+            assert!(stop.done.shared.state.lock().callbacks.is_empty());
+        }
     }
 
     /// Returns a stop and its descendant, `generations` levels below it.

@@ -12,7 +12,7 @@ use crate::base::deadline::Deadline;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::threads::{LateOwner, Owner};
 use crate::error::{Unsynced, WaitCause, WaitError};
-use crate::stop::{Done, DoneSetter, Stop, Stopper, Subscription};
+use crate::stop::{Done, DoneSetter, Stop, Stopper};
 
 /// The state of an informer that does not depend on the type of its objects.
 pub(super) struct InformerState {
@@ -71,12 +71,9 @@ impl InformerState {
         self.inline.is_current()
     }
 
-    /// Returns a signal that is set when `stop` is set or when the run has returned. Keep the
-    /// subscription: without it, the end of the run does not set the signal.
-    pub(super) fn stop_or_end(&self, stop: &Stop) -> (Stop, Subscription) {
-        let either = stop.child();
-        let ends = either.clone();
-        (either.signal(), self.ended.on_done(move || ends.stop()))
+    /// Returns a signal that is set when `stop` is set or when the run has returned.
+    pub(super) fn stop_or_end(&self, stop: &Stop) -> Stop {
+        stop.or(&self.ended.as_stop())
     }
 }
 
@@ -138,10 +135,11 @@ pub(super) fn wait_for_sync(
     let (mut unsynced, mut undecodable, mut has_ended) = (Vec::new(), Vec::new(), false);
     for one in awaited {
         let run_stop = one.stop.clone().unwrap_or_else(Stop::never);
-        let (ended, _ends) = one.informer.state().stop_or_end(&run_stop);
-        let either = ended.child();
-        let _stops = [stop.also_stops(&either), refused.also_stops(&either)];
-        if one.synced.wait_until(deadline, &either) {
+        let ended = one.informer.state().stop_or_end(&run_stop);
+        if one
+            .synced
+            .wait_until(deadline, &ended.or(stop).or(&refused))
+        {
             undecodable.extend(one.informer.undecodable());
         } else {
             has_ended |= ended.is_stopped();

@@ -136,6 +136,24 @@ fn wait_or_stop_ends_on_either_signal() {
     });
 }
 
+/// The first of two signals ends a wait for either, also if it is set before the wait.
+#[test]
+fn either_of_two_stops_ends_a_wait() {
+    check(|| {
+        let (first, second) = (Stopper::new(), Stopper::new());
+        let waiter = thread::spawn({
+            let (first, second) = (first.signal(), second.signal());
+            move || first.or(&second).wait()
+        });
+        let set = if any(2) == 0 { &first } else { &second };
+        set.stop();
+        waiter.join().unwrap();
+        for stop in [first, second] {
+            assert!(stop.done.shared.state.lock().callbacks.is_empty());
+        }
+    });
+}
+
 /// A signal that is set without callbacks is set for its children and waits. Its callbacks run once,
 /// at the stop or at their registration.
 #[test]

@@ -231,7 +231,7 @@ impl<T: Object> SharedIndexInformer<T> {
             return Err(failed(WaitCause::OwnThread));
         }
         // The stop of the wait: the caller's, the end of the informer, or the deadline.
-        let (limited, _ends) = self.shared.state.stop_or_end(stop);
+        let limited = self.shared.state.stop_or_end(stop);
         let limited = limited.child();
         let current = with_deadline(&RealClock, timeout, &limited, || {
             self.catch_up(since, &limited)
@@ -292,7 +292,7 @@ impl<T: Object> SharedIndexInformer<T> {
         stop: &Stop,
     ) -> Result<(), WaitError> {
         let deadline = Deadline::after(timeout);
-        let (ended, _ends) = self.shared.state.stop_or_end(stop);
+        let ended = self.shared.state.stop_or_end(stop);
         self.shared.started.wait_until(deadline, &ended);
         // A callback of an informer on one thread only checks: the version comes on this thread.
         let is_own_thread = self.shared.state.is_own_thread();

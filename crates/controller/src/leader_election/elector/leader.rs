@@ -374,7 +374,7 @@ impl<'a> Run<'a> {
                         *freed.lock() = Stopper::new();
                         self.shared.status.lock().steps.wake();
                     } else {
-                        self.pause(wait, &current, stop);
+                        self.pause(wait, &current.or(stop));
                     }
                 }
                 Next::Send(request, limit) => {
@@ -447,8 +447,8 @@ impl<'a> Run<'a> {
                 None => self.stop,
             };
             match self.next(now) {
-                Next::Wait(wait) => self.pause(wait.min(left), ended, stop),
-                Next::Idle => self.pause(left, ended, stop),
+                Next::Wait(wait) => self.pause(wait.min(left), &ended.or(stop)),
+                Next::Idle => self.pause(left, &ended.or(stop)),
                 Next::Send(request, limit) => {
                     self.send(now, &request, limit.min(left), ended);
                 }
@@ -600,12 +600,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Waits for a time, or until one of the signals is set.
-    fn pause(&self, wait: Duration, first: &Stop, second: &Stop) {
-        let wake = second.child();
-        let wakes = wake.clone();
-        let _wakes = first.on_stop(move || wakes.stop());
-        self.shared.options.clock.wait(wait, &wake);
+    /// Waits for a time, or until the signal is set.
+    fn pause(&self, wait: Duration, wake: &Stop) {
+        self.shared.options.clock.wait(wait, wake);
     }
 
     /// Returns the name of a thread.
