@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lease::random;
-use super::steps::{Policy, Steps, Times};
+use super::steps::{Steps, Times};
 use crate::events::EventRecorder;
 use crate::metrics::LeaderElectionMetrics;
 use k8s_informer::__private::Meter;
@@ -165,7 +165,7 @@ impl LeaderElectionOptions {
     pub(super) fn steps(&self, identity: &str) -> Steps {
         let random = || (random() >> 11) as f64 / (1u64 << 53) as f64;
         let identity = identity.to_owned();
-        Steps::new(identity, self.times, Policy::SAFE, Box::new(random))
+        Steps::new(identity, self.times, Box::new(random))
     }
 
     /// What is wrong with the options. client-go's `NewLeaderElector` checks less.

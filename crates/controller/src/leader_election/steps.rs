@@ -2,8 +2,8 @@
 //! response means, and for how long its term is valid. Without I/O, clocks, locks and threads.
 //!
 //! The caller performs [`next`](Steps::next), and passes each response to
-//! [`answer`](Steps::answer). The recorded traces of client-go are replayed with the policy of
-//! client-go, and a simulation runs [`Policy::SAFE`] in virtual time.
+//! [`answer`](Steps::answer). A simulation runs them in virtual time, and the recorded traces of
+//! client-go are replayed up to the listed differences.
 
 use std::time::Duration;
 
@@ -40,26 +40,42 @@ pub struct Times {
     pub retry_period: Duration,
 }
 
-/// Where the election differs from client-go, which does none of this.
-#[derive(Clone, Copy, Debug)]
-pub struct Policy {
-    /// Whether a Lease has changed if its version has, and a read that is older than the
-    /// candidate's last write is ignored. client-go compares the fields of the record with those of
-    /// the last GET, with times in whole seconds (EL5).
-    pub compares_versions: bool,
-    /// Whether a term starts with a new transition, also if the Lease names this candidate already,
-    /// and ends at once with another holder, an empty holder or a missing Lease.
-    pub has_terms: bool,
-    /// Whether a release first checks that the Lease still has the record of this term.
-    pub checks_release: bool,
+/// A Lease as a candidate knows it, and since when it has been unchanged.
+#[derive(Clone, Debug)]
+pub struct Observation {
+    pub lease: Lease,
+    /// When this version was read or written first, on the monotonic clock of the candidate. The
+    /// times in the record are those of other clocks, so they do not matter (LE7).
+    pub since: Duration,
 }
 
-impl Policy {
-    pub const SAFE: Self = Self {
-        compares_versions: true,
-        has_terms: true,
-        checks_release: true,
-    };
+impl Observation {
+    /// Replaces the Lease with one that was read. Its age counts on if its version is the same.
+    ///
+    /// client-go compares the fields of the record instead, with times in whole seconds (EL5), so
+    /// it misses renewals.
+    pub fn update(&mut self, lease: Lease, now: Duration) {
+        if !self.is_same(&lease) {
+            self.since = now;
+        }
+        self.lease = lease;
+    }
+
+    /// Whether this is the same version of the same Lease.
+    pub fn is_same(&self, lease: &Lease) -> bool {
+        (&self.lease.uid, &self.lease.resource_version) == (&lease.uid, &lease.resource_version)
+    }
+
+    /// Whether it has been unchanged for the duration that its record states (EL4).
+    pub fn is_expired(&self, now: Duration) -> bool {
+        now >= self.expiry()
+    }
+
+    /// When it expires if it is not renewed.
+    pub fn expiry(&self) -> Duration {
+        let duration = u64::try_from(self.lease.record.lease_duration_seconds).unwrap_or(0);
+        self.since.saturating_add(Duration::from_secs(duration))
+    }
 }
 
 /// What the caller must do next.
@@ -234,7 +250,6 @@ enum State {
 pub struct Steps {
     identity: String,
     times: Times,
-    policy: Policy,
     /// Returns random numbers in [0, 1).
     random: Box<dyn FnMut() -> f64 + Send>,
     state: State,
@@ -242,14 +257,8 @@ pub struct Steps {
     began: Now,
     /// The record that the current attempt writes.
     record: Record,
-    /// The record that was read or written last.
-    observed: Record,
-    /// When `observed` was read or written.
-    observed_at: Option<Duration>,
-    /// The record of the last GET, with times in seconds.
-    last_read: Option<Record>,
-    /// The Lease of the last response.
-    lease: Option<Lease>,
+    /// The Lease that was read or written last. `None` at first, and without a Lease.
+    observed: Option<Observation>,
     /// The version of this candidate's last write.
     written: Option<u64>,
     /// The records of failed writes that the server may have carried out: the last one, and one
@@ -273,24 +282,15 @@ const UNCONFIRMED_RELEASE: Duration = Duration::from_secs(1);
 
 impl Steps {
     /// Creates a candidate that knows nothing of the Lease. `random` returns numbers in [0, 1).
-    pub fn new(
-        identity: String,
-        times: Times,
-        policy: Policy,
-        random: Box<dyn FnMut() -> f64 + Send>,
-    ) -> Self {
+    pub fn new(identity: String, times: Times, random: Box<dyn FnMut() -> f64 + Send>) -> Self {
         Self {
             identity,
             times,
-            policy,
             random,
             state: State::Waiting(Duration::ZERO),
             began: Now::default(),
             record: Record::default(),
-            observed: Record::default(),
-            observed_at: None,
-            last_read: None,
-            lease: None,
+            observed: None,
             written: None,
             unconfirmed: Vec::new(),
             term: None,
@@ -317,11 +317,11 @@ impl Steps {
             }
             _ => {}
         }
-        let request = match (self.state, &self.lease) {
+        let request = match (self.state, &self.observed) {
             (State::Get | State::ReleaseGet, _) => Request::Get,
             (State::Create, _) => Request::Create(self.record.clone()),
-            (State::FastUpdate | State::Update | State::ReleaseUpdate, Some(lease)) => {
-                Request::Update(self.record.clone(), lease.clone())
+            (State::FastUpdate | State::Update | State::ReleaseUpdate, Some(observed)) => {
+                Request::Update(self.record.clone(), observed.lease.clone())
             }
             _ => return Next::Idle,
         };
@@ -340,13 +340,15 @@ impl Steps {
             renew_time: Some(now.wall),
             ..Record::default()
         };
-        self.state = State::Get;
-        if self.renews() && self.is_unexpired(now.elapsed) {
-            self.keep_term(&self.observed.clone());
-            if self.lease.is_some() {
-                self.state = State::FastUpdate;
+        // The holder of an unexpired Lease needs no GET (EL2).
+        let own = self.observed.as_ref().filter(|_| self.holds);
+        self.state = match own.filter(|own| !own.is_expired(now.elapsed)) {
+            Some(own) => {
+                keep_term(&mut self.record, &own.lease.record);
+                State::FastUpdate
             }
-        }
+            None => State::Get,
+        };
     }
 
     /// Ends the wait of a candidate, because the Lease may be free.
@@ -369,13 +371,8 @@ impl Steps {
             true => self.times.renew_deadline,
             false => UNCONFIRMED_RELEASE,
         };
-        let attempts = if self.policy.has_terms {
-            RELEASE_ATTEMPTS
-        } else {
-            1
-        };
-        self.release = (attempts, now.elapsed.saturating_add(limit));
-        self.state = match self.holds || !self.unconfirmed.is_empty() || !self.policy.has_terms {
+        self.release = (RELEASE_ATTEMPTS, now.elapsed.saturating_add(limit));
+        self.state = match self.holds || !self.unconfirmed.is_empty() {
             true => State::ReleaseGet,
             false => State::Idle,
         };
@@ -389,8 +386,7 @@ impl Steps {
     /// same, until the work of the term has been joined.
     pub fn answer(&mut self, sent: Now, now: Now, response: Result<&Lease, &Error>) -> Event {
         // First, because a late renewal must not make a term valid again. client-go has no terms.
-        let is_over =
-            self.policy.has_terms && self.term.as_mut().is_some_and(|term| term.expire(now));
+        let is_over = self.term.as_mut().is_some_and(|term| term.expire(now));
         let event = self.apply(sent, now, response);
         match is_over {
             true => Event::Lost,
@@ -404,9 +400,8 @@ impl Steps {
         }
         match (self.state, response) {
             (State::Get, Ok(lease)) => self.got(now, lease),
-            (State::Get, Err(error)) if error.is_not_found() && self.may_lose() => {
-                self.observed = Record::default();
-                self.lease = None;
+            (State::Get, Err(error)) if error.is_not_found() && self.holds => {
+                self.observed = None;
                 self.lose()
             }
             (State::Get, Err(error)) if error.is_not_found() => {
@@ -422,11 +417,7 @@ impl Steps {
                 self.state = State::Waiting(now.elapsed.saturating_add(self.times.retry_period));
                 self.hold(sent, lease)
             }
-            (State::Create, Err(_)) => {
-                self.lease = None;
-                self.fail(now)
-            }
-            (State::Get | State::Update, Err(_)) => self.fail(now),
+            (State::Get | State::Create | State::Update, Err(_)) => self.fail(now),
             (State::ReleaseGet, Ok(lease)) => self.got_for_release(now, lease),
             (State::ReleaseUpdate, Ok(lease)) => {
                 self.holds = false;
@@ -443,43 +434,26 @@ impl Steps {
         self.term.as_mut()
     }
 
-    /// Whether the last known record names this candidate. client-go's `IsLeader`.
-    pub fn is_holder(&self) -> bool {
-        self.names_self(&self.observed)
+    /// The Lease that was read or written last.
+    pub fn observed(&self) -> Option<&Observation> {
+        self.observed.as_ref()
     }
 
-    /// The last known record, and when it was read or written.
-    pub fn observed(&self) -> (&Record, Option<Duration>) {
-        (&self.observed, self.observed_at)
-    }
-
-    /// The Lease of the last response.
-    pub fn lease(&self) -> Option<&Lease> {
-        self.lease.as_ref()
+    /// The holder of this Lease.
+    pub fn holder(&self) -> Option<&str> {
+        self.observed.as_ref()?.lease.record.holder.as_deref()
     }
 
     /// Returns the holder after an attempt, if it differs from the one that was returned before
     /// (EL10).
     pub fn report(&mut self) -> Report {
         let is_settled = matches!(self.state, State::Waiting(_) | State::Idle);
-        if !is_settled || self.reported == self.observed.holder {
+        let holder = self.holder().map(str::to_owned);
+        if !is_settled || self.reported == holder {
             return Report::Nothing;
         }
-        self.reported.clone_from(&self.observed.holder);
-        Report::Leader(self.reported.clone())
-    }
-
-    /// Whether an attempt renews the Lease instead of acquiring it.
-    fn renews(&self) -> bool {
-        if self.policy.has_terms {
-            self.holds
-        } else {
-            self.is_holder()
-        }
-    }
-
-    fn may_lose(&self) -> bool {
-        self.policy.has_terms && self.holds
+        self.reported.clone_from(&holder);
+        Report::Leader(holder)
     }
 
     fn lose(&mut self) -> Event {
@@ -515,7 +489,7 @@ impl Steps {
         } else {
             let wait = retry.saturating_add(retry.mul_f64(1.2 * (self.random)()));
             let until = now.elapsed.saturating_add(wait);
-            let expiry = self.expiry().filter(|_| self.is_held_by_another());
+            let expiry = self.held_by_another().map(Observation::expiry);
             let expiry = expiry.filter(|expiry| *expiry > now.elapsed);
             expiry.map_or(until, |expiry| expiry.min(until))
         });
@@ -541,21 +515,24 @@ impl Steps {
         if self.is_stale(lease) {
             return self.fail(now);
         }
-        let is_foreign = self.may_lose() && !self.is_own_term(lease);
-        self.observe(now, lease);
+        // Another holder, an emptied Lease or another term of the same identity (LE19).
+        let is_foreign = self.holds && !self.is_own_term(lease);
+        self.read(now, lease);
         if is_foreign {
             return self.lose();
         }
-        if self.is_held_by_another() && self.is_unexpired(self.began.elapsed) {
+        // Compared with the time at which the attempt began (EL4).
+        let other = self.held_by_another();
+        if other.is_some_and(|other| !other.is_expired(self.began.elapsed)) {
             self.unconfirmed.clear();
             return self.fail(now);
         }
         self.state = State::Update;
-        if self.renews() {
-            self.keep_term(&lease.record);
+        if self.holds {
+            keep_term(&mut self.record, &lease.record);
             return Event::Slow;
         }
-        // As in client-go, a fast update that failed may have set the acquire time (EL3).
+        // Each term has another number of transitions, also if the Lease has this identity (LE9).
         self.record.transitions = lease.record.transitions.saturating_add(1);
         Event::Continued
     }
@@ -564,11 +541,8 @@ impl Steps {
         if self.is_stale(lease) {
             return self.fail_to_release();
         }
-        let is_own = match self.policy.checks_release {
-            true => self.is_own_term(lease) || self.unconfirmed.contains(&lease.record),
-            false => self.is_holder(),
-        };
-        if !is_own {
+        // The Lease of another holder or of another term must stay as it is (LE13).
+        if !self.is_own_term(lease) && !self.unconfirmed.contains(&lease.record) {
             return self.released();
         }
         self.record = Record {
@@ -578,87 +552,59 @@ impl Steps {
             transitions: lease.record.transitions,
             ..Record::default()
         };
-        self.lease = Some(lease.clone());
+        self.read(now, lease);
         self.state = State::ReleaseUpdate;
         Event::Continued
     }
 
-    /// Remembers a Lease that was read. Its age counts from now if it has changed.
-    fn observe(&mut self, now: Now, lease: &Lease) {
-        let has_changed = if self.policy.compares_versions {
-            self.lease.as_ref().is_none_or(|last| {
-                (&last.resource_version, &last.uid) != (&lease.resource_version, &lease.uid)
-            })
-        } else {
-            let read = Some(in_seconds(&lease.record));
-            std::mem::replace(&mut self.last_read, read.clone()) != read
-        };
-        if has_changed {
-            self.observed = lease.record.clone();
-            self.observed_at = Some(now.elapsed);
+    /// Remembers a Lease that was read.
+    fn read(&mut self, now: Now, lease: &Lease) {
+        let (lease, since) = (lease.clone(), now.elapsed);
+        match &mut self.observed {
+            Some(observed) => observed.update(lease, since),
+            None => self.observed = Some(Observation { lease, since }),
         }
-        self.lease = Some(lease.clone());
     }
 
     /// Remembers what this candidate has written.
     fn wrote(&mut self, now: Now, lease: &Lease) {
-        self.observed = self.record.clone();
-        self.observed_at = Some(now.elapsed);
+        self.observed = Some(Observation {
+            lease: lease.clone(),
+            since: now.elapsed,
+        });
         self.unconfirmed.clear();
         self.written = lease.resource_version.parse().ok();
-        self.lease = Some(lease.clone());
     }
 
     /// Remembers the record of a failed write. No error proves that the Lease does not have it: a
     /// conflict, for example, can be that of a request which the client has sent twice.
     fn keep_unconfirmed(&mut self) {
-        let read = self.lease.as_ref().map(|lease| &lease.record);
+        let read = self.observed.as_ref().map(|read| &read.lease.record);
         self.unconfirmed.retain(|record| Some(record) == read);
         self.unconfirmed.push(self.record.clone());
     }
 
-    fn keep_term(&mut self, record: &Record) {
-        self.record.acquire_time = record.acquire_time;
-        self.record.transitions = record.transitions;
-    }
-
+    /// Whether a Lease that was read is older than this candidate's last write.
     fn is_stale(&self, lease: &Lease) -> bool {
         let version = lease.resource_version.parse::<u64>();
-        self.policy.compares_versions && version.is_ok_and(|version| Some(version) < self.written)
+        version.is_ok_and(|version| Some(version) < self.written)
     }
 
     fn is_own_term(&self, lease: &Lease) -> bool {
         let id = self.term.as_ref().map(|term| &term.id);
-        self.holds && self.names_self(&lease.record) && id == Some(&TermId::of(lease))
+        let names_self = lease.record.holder.as_deref() == Some(&*self.identity);
+        self.holds && names_self && id == Some(&TermId::of(lease))
     }
 
-    fn names_self(&self, record: &Record) -> bool {
-        record.holder.as_deref() == Some(&*self.identity)
-    }
-
-    fn is_held_by_another(&self) -> bool {
-        self.observed.holder.is_some() && !self.is_holder()
-    }
-
-    /// Whether the observed record is younger than the duration that it states (EL4).
-    fn is_unexpired(&self, now: Duration) -> bool {
-        self.expiry().is_some_and(|expiry| now < expiry)
-    }
-
-    fn expiry(&self) -> Option<Duration> {
-        let duration = u64::try_from(self.observed.lease_duration_seconds).unwrap_or(0);
-        Some(
-            self.observed_at?
-                .saturating_add(Duration::from_secs(duration)),
-        )
+    /// The Lease that was read or written last, if it has another holder.
+    fn held_by_another(&self) -> Option<&Observation> {
+        let holder = self.holder()?;
+        self.observed.as_ref().filter(|_| holder != self.identity)
     }
 }
 
-fn in_seconds(record: &Record) -> Record {
-    let seconds = |time: Option<i64>| time.map(|time| time.div_euclid(1_000_000));
-    Record {
-        acquire_time: seconds(record.acquire_time),
-        renew_time: seconds(record.renew_time),
-        ..record.clone()
-    }
+/// Lets a record continue the term of the one that it replaces.
+fn keep_term(record: &mut Record, replaced: &Record) {
+    record.acquire_time = replaced.acquire_time;
+    record.transitions = replaced.transitions;
 }

@@ -1,13 +1,14 @@
 //! Replays the steps of client-go's leader election with the core of the elector.
+//!
+//! A trace ends at the first result that differs because of a listed rule. The replay notes such a
+//! rule where it makes a difference: at the response to a request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use k8s_informer::error::Status;
 use k8s_informer::{Error, Stop};
-use k8s_informer_controller::__private::steps::{
-    Event, Next, Now, Policy, Report, Request, Steps, Times,
-};
+use k8s_informer_controller::__private::steps::{Event, Next, Now, Report, Request, Steps, Times};
 use k8s_informer_controller::leader_election::{
     LeaderElectionOptions, LeaderElector, Lease, Lock, Record,
 };
@@ -16,24 +17,21 @@ use serde_json::{Map, Value, json};
 
 use super::Replay;
 
-const CLIENT_GO: Policy = Policy {
-    compares_versions: false,
-    has_terms: false,
-    checks_release: false,
-};
-
 /// 2000-01-01T00:00:00Z in seconds.
 const EPOCH: i64 = 946_684_800;
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let candidates = config["candidates"].as_array().unwrap();
-    let deviation = match config["mode"].as_str() {
+    // Coordinated election is not supported. In run mode, the traces have the times of client-go's
+    // requests and callbacks, which the elector changes.
+    let unsupported = match config["mode"].as_str() {
         _ if candidates.iter().any(|c| c["coordinated"] == true) => Some("LE15"),
         Some("run") => Some("LE4"),
         _ => None,
     };
     let mut subject = Subject {
-        deviation,
+        unsupported,
+        outcomes: VecDeque::new(),
         server: Server::default(),
         candidates: BTreeMap::new(),
     };
@@ -137,15 +135,31 @@ impl Server {
 
 struct Elector {
     config: Value,
+    id: String,
     steps: Steps,
+    /// The record of the last GET, with times in seconds: what client-go compares (EL5).
+    last_read: Option<Record>,
+    /// The version of the last write.
+    written: Option<u64>,
+}
+
+/// What an attempt has done.
+struct Attempt {
+    value: bool,
+    requests: Vec<Value>,
+    /// A listed rule on which the result depends.
+    deviation: Option<&'static str>,
 }
 
 impl Elector {
     fn new(config: &Value) -> Self {
-        let identity = config["id"].as_str().unwrap().to_owned();
+        let id = config["id"].as_str().unwrap().to_owned();
         Self {
             config: config.clone(),
-            steps: Steps::new(identity, times(config), CLIENT_GO, Box::new(|| 0.0)),
+            steps: Steps::new(id.clone(), times(config), Box::new(|| 0.0)),
+            id,
+            last_read: None,
+            written: None,
         }
     }
 
@@ -179,99 +193,219 @@ impl Elector {
     }
 
     /// Performs the steps of the current attempt.
-    fn run(&mut self, server: &mut Server) -> (bool, Vec<Value>) {
-        let id = self.config["id"].as_str().unwrap().to_owned();
+    fn run(&mut self, server: &mut Server) -> Attempt {
         let now = self.now(server.now);
-        let mut log = Vec::new();
+        let mut attempt = Attempt {
+            value: true,
+            requests: Vec::new(),
+            deviation: None,
+        };
         loop {
-            let Next::Send(request, _) = self.steps.next(now) else {
-                panic!("an attempt without a request");
-            };
-            let answer = match *request {
-                Request::Get => server.answer(&id, "get", None, &mut log),
-                Request::Create(record) => {
-                    let mut lease = json!({"rv": "", "spec": spec(&record)});
-                    self.label(&mut lease);
-                    server.answer(&id, "create", Some(lease), &mut log)
+            let request = match self.steps.next(now) {
+                Next::Send(request, _) => *request,
+                // It does not hold the Lease, so there is nothing to release. client-go reads it all
+                // the same.
+                Next::Idle if attempt.requests.is_empty() => {
+                    let read = self.send(server, &Request::Get, &mut attempt.requests);
+                    attempt.value = read.is_ok();
+                    attempt.deviation = Some("LE12");
+                    return attempt;
                 }
-                Request::Update(record, lease) => {
-                    let mut lease: Value = serde_json::from_str(&lease.object).unwrap();
-                    lease["spec"] = spec(&record);
-                    self.label(&mut lease);
-                    server.answer(&id, "update", Some(lease), &mut log)
-                }
+                Next::Wait(_) | Next::Idle => return attempt,
             };
-            let answer = answer.map(lease).map_err(|error| {
-                let mut status = Status::default();
-                status.code = if error == "not_found" { 404 } else { 500 };
-                Error::from_status(status)
-            });
-            match self.steps.answer(now, now, answer.as_ref()) {
-                Event::Continued | Event::Slow => {}
-                Event::Acquired(_) | Event::Renewed => return (true, log),
-                Event::Failed | Event::Lost => return (false, log),
-                Event::Released => return (answer.is_ok(), log),
-            }
+            let answer = self.send(server, &request, &mut attempt.requests);
+            let read = self.read_differs(&request, &answer);
+            let event = self.steps.answer(now, now, answer.as_ref());
+            attempt.value = answer.is_ok() && event != Event::Failed;
+            let is_conflict = answer.as_ref().is_err_and(Error::is_conflict);
+            let rule = match (event, self.steps.next(now)) {
+                // The Lease is lost. client-go goes on until the deadline.
+                (Event::Lost, Next::Idle) => {
+                    attempt.value = false;
+                    Some("LE19")
+                }
+                // A release is tried again. client-go does so only after a conflict.
+                (Event::Failed, Next::Send(..)) if !is_conflict => Some("LE12"),
+                (event, _) => self.term_differs(&event, &request, &answer),
+            };
+            attempt.deviation = attempt.deviation.or(read).or(rule);
         }
+    }
+
+    fn send(
+        &mut self,
+        server: &mut Server,
+        request: &Request,
+        log: &mut Vec<Value>,
+    ) -> Result<Lease, Error> {
+        let answer = match request {
+            Request::Get => server.answer(&self.id, "get", None, log),
+            Request::Create(record) => {
+                let mut lease = json!({"rv": "", "spec": spec(record)});
+                self.label(&mut lease);
+                server.answer(&self.id, "create", Some(lease), log)
+            }
+            Request::Update(record, last) => {
+                let mut lease: Value = serde_json::from_str(&last.object).unwrap();
+                lease["spec"] = spec(record);
+                self.label(&mut lease);
+                server.answer(&self.id, "update", Some(lease), log)
+            }
+        };
+        answer.map(lease).map_err(|error| {
+            let mut status = Status::default();
+            status.code = match &*error {
+                "not_found" => 404,
+                "conflict" | "already_exists" => 409,
+                _ => 500,
+            };
+            Error::from_status(status)
+        })
+    }
+
+    /// Whether client-go sees a change where the elector sees none, or the other way round.
+    fn read_differs(
+        &mut self,
+        request: &Request,
+        answer: &Result<Lease, Error>,
+    ) -> Option<&'static str> {
+        let lease = answer.as_ref().ok()?;
+        let version = lease.resource_version.parse::<u64>().ok();
+        if !matches!(request, Request::Get) {
+            self.written = version;
+            return None;
+        }
+        let text = Some(in_seconds(&lease.record));
+        let is_other_text = std::mem::replace(&mut self.last_read, text.clone()) != text;
+        let observed = self.steps.observed();
+        let is_other_version = observed.is_none_or(|observed| !observed.is_same(lease));
+        let is_stale = version < self.written;
+        (is_stale || is_other_text != is_other_version).then_some("LE6")
+    }
+
+    /// Whether client-go, which has no terms, takes this Lease for its own.
+    fn term_differs(
+        &self,
+        event: &Event,
+        request: &Request,
+        answer: &Result<Lease, Error>,
+    ) -> Option<&'static str> {
+        match (event, request, answer) {
+            (Event::Continued, Request::Get, Ok(lease)) if self.is_named(lease) => Some("LE9"),
+            (Event::Released, Request::Get, Ok(lease)) if self.is_named(lease) => Some("LE13"),
+            _ => None,
+        }
+    }
+
+    fn is_named(&self, lease: &Lease) -> bool {
+        lease.record.holder.as_deref() == Some(&*self.id)
     }
 
     /// client-go's `Check`. [`LeaderElector::health`] differs from it (LE14).
     fn is_healthy(&self, now: Duration, tolerance: Duration) -> bool {
         let limit = times(&self.config).lease_duration + tolerance;
-        let (_, at) = self.steps.observed();
-        let age = self.now(now).elapsed - at.unwrap_or_default();
-        !self.steps.is_holder() || age <= limit
+        let since = self.steps.observed().map(|observed| observed.since);
+        let age = self.now(now).elapsed - since.unwrap_or_default();
+        !self.is_leader() || age <= limit
+    }
+
+    /// client-go's `IsLeader`.
+    fn is_leader(&self) -> bool {
+        self.steps.holder() == Some(&*self.id)
     }
 
     fn shown(&self) -> Value {
-        let (record, at) = self.steps.observed();
-        let at = at.map(|at| i64::try_from(at.as_nanos()).unwrap() - ORIGIN);
+        let observed = self.steps.observed();
+        let record = observed.map(|observed| observed.lease.record.clone());
+        let record = record.unwrap_or_default();
+        let since = observed.map(|observed| observed.since);
+        let since = since.map(|since| i64::try_from(since.as_nanos()).unwrap() - ORIGIN);
         json!({
-            "is_leader": self.steps.is_holder(),
+            "is_leader": self.is_leader(),
             "observed": {
                 "holder": record.holder.as_deref().unwrap_or_default(), "lease_s": record.lease_duration_seconds,
                 "acquire": record.acquire_time.map(micro_time), "renew": record.renew_time.map(micro_time),
                 "transitions": record.transitions, "strategy": record.strategy.as_deref().unwrap_or_default(),
                 "preferred": record.preferred_holder.as_deref().unwrap_or_default(),
             },
-            "observed_ns": at,
+            "observed_ns": since,
         })
     }
+}
+
+fn in_seconds(record: &Record) -> Record {
+    let seconds = |time: Option<i64>| time.map(|time| time.div_euclid(1_000_000));
+    let mut record = record.clone();
+    record.acquire_time = seconds(record.acquire_time);
+    record.renew_time = seconds(record.renew_time);
+    record
 }
 
 /// Elapsed times are counted from so many nanoseconds before the epoch of the traces.
 const ORIGIN: i64 = 1 << 60;
 
 struct Subject {
-    deviation: Option<&'static str>,
+    unsupported: Option<&'static str>,
+    /// The results of the steps, up to the first that differs.
+    outcomes: VecDeque<Outcome>,
     server: Server,
     candidates: BTreeMap<String, Elector>,
 }
 
+struct Outcome {
+    result: Value,
+    /// The listed rule because of which the result differs.
+    deviation: Option<&'static str>,
+}
+
 impl Replay for Subject {
-    /// Coordinated election is not supported. In run mode, the traces have the times of client-go's
-    /// requests and callbacks, which the elector changes.
-    fn deviates(&self, _: &Value) -> Option<&'static str> {
-        self.deviation
+    /// Performs all steps, because only the result shows whether a step depends on a difference.
+    fn begin(&mut self, steps: &[Value], _: &BTreeSet<String>) {
+        for step in steps {
+            if self.unsupported.is_some() {
+                let (result, deviation) = (Value::Null, self.unsupported);
+                return self.outcomes.push_back(Outcome { result, deviation });
+            }
+            let (result, noted) = self.perform(step["op"].as_str().unwrap(), step);
+            let differs = result != step["want"];
+            let deviation = noted.filter(|_| differs);
+            self.outcomes.push_back(Outcome { result, deviation });
+            if differs {
+                return;
+            }
+        }
     }
 
-    fn step(&mut self, op: &str, step: &Value) -> Value {
+    fn deviates(&self, _: &Value) -> Option<&'static str> {
+        self.outcomes.front()?.deviation
+    }
+
+    fn step(&mut self, _: &str, _: &Value) -> Value {
+        self.outcomes.pop_front().unwrap().result
+    }
+}
+
+impl Subject {
+    /// Performs a step. Returns the result, and a listed rule on which it depends.
+    fn perform(&mut self, op: &str, step: &Value) -> (Value, Option<&'static str>) {
+        let mut deviation = None;
         let Self {
             server, candidates, ..
         } = self;
         let elector = step["c"].as_str().filter(|_| op != "fail");
         let elector = elector.map(|id| candidates.get_mut(id).unwrap());
-        match (op, elector) {
+        let result = match (op, elector) {
             ("try" | "release", Some(elector)) => {
                 let now = elector.now(server.now);
                 match op {
                     "try" => elector.steps.begin(now),
                     _ => elector.steps.release(now),
                 }
-                let (value, requests) = elector.run(server);
+                let attempt = elector.run(server);
+                deviation = attempt.deviation;
                 let mut shown = elector.shown();
-                shown["value"] = value.into();
-                shown["requests"] = requests.into();
+                shown["value"] = attempt.value.into();
+                shown["requests"] = attempt.requests.into();
                 shown
             }
             ("report", Some(elector)) => match elector.steps.report() {
@@ -309,7 +443,8 @@ impl Replay for Subject {
                 json!({})
             }
             _ => panic!("unknown step: {step}"),
-        }
+        };
+        (result, deviation)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_informer::Error;
 use k8s_informer::error::Status;
-use k8s_informer_controller::__private::steps::{Event, Next, Now, Policy, Request, Steps, Times};
+use k8s_informer_controller::__private::steps::{Event, Next, Now, Request, Steps, Times};
 use k8s_informer_controller::leader_election::{Lease, Record};
 
 /// The default durations.
@@ -16,7 +16,7 @@ const TIMES: Times = Times {
 
 /// The candidate `a`, whose random numbers are 0.
 fn candidate() -> Steps {
-    Steps::new("a".to_owned(), TIMES, Policy::SAFE, Box::new(|| 0.0))
+    Steps::new("a".to_owned(), TIMES, Box::new(|| 0.0))
 }
 
 fn at(milliseconds: u32) -> Now {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_informer::Error;
 use k8s_informer::error::Status;
-use k8s_informer_controller::__private::steps::{Event, Next, Now, Policy, Request, Steps, Times};
+use k8s_informer_controller::__private::steps::{Event, Next, Now, Request, Steps, Times};
 use k8s_informer_controller::leader_election::{Lease, Record};
 
 /// True time, in microseconds. No candidate sees it.
@@ -32,13 +32,15 @@ pub(super) enum Faults {
     Frozen,
 }
 
-/// A fault that is planted in the policy.
+/// A fault that is planted between the steps and their caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutant {
     None,
     ValidFromAnswer,
     ValidForWholeLease,
+    /// A renewal within the same second is not seen, as in client-go.
     TextComparison,
+    /// A release takes any Lease for that of its term.
     ReleaseWithoutComparison,
     /// Only the thread of the election ends terms.
     NoWatchdog,
@@ -144,7 +146,12 @@ fn refused(code: u16) -> Error {
 }
 
 struct Program {
+    identity: String,
     steps: Steps,
+    /// The record of the last read, with times in seconds, and the version that was shown for it.
+    last_read: Option<(Record, String)>,
+    /// The version that is shown in place of a later one, and the later one.
+    hidden: Option<(String, String)>,
     /// Whether the work of the term has started.
     works: bool,
     /// Whether the work of the term has been told to stop.
@@ -165,6 +172,45 @@ struct Program {
     refused_until: Micros,
     /// The process is paused for this time when the server has handled its next request.
     pause_at_response: Option<Micros>,
+}
+
+impl Program {
+    /// Shows the version of the last read if only parts of a second have changed since.
+    fn overlook_renewal(&mut self, lease: &mut Lease) {
+        let seconds = |time: Option<i64>| time.map(|time| time.div_euclid(1_000_000));
+        let mut text = lease.record.clone();
+        text.acquire_time = seconds(text.acquire_time);
+        text.renew_time = seconds(text.renew_time);
+        match &self.last_read {
+            Some((last, shown)) if *last == text => {
+                self.hidden = Some((shown.clone(), lease.resource_version.clone()));
+                lease.resource_version.clone_from(shown);
+            }
+            _ => self.last_read = Some((text, lease.resource_version.clone())),
+        }
+    }
+
+    /// Shows the record of the own term.
+    fn claim(&mut self, lease: &mut Lease) {
+        if let Some(term) = self.steps.term() {
+            lease.record.holder = Some(self.identity.clone());
+            lease.record.acquire_time = term.id.acquire_time;
+            lease.record.transitions = term.id.transitions;
+        }
+    }
+
+    /// The version of a Lease on the server.
+    fn real_version<'a>(&'a self, lease: &'a Lease) -> &'a String {
+        match &self.hidden {
+            Some((shown, real)) if *shown == lease.resource_version => real,
+            _ => &lease.resource_version,
+        }
+    }
+}
+
+/// Some restarted programs keep their identity.
+fn identity(candidate: usize, life: u64) -> String {
+    format!("{candidate}-{}", life / 2)
 }
 
 /// The clocks of a machine.
@@ -321,8 +367,12 @@ impl World {
             wall_step: 0,
             is_laptop: self.random.chance(0.5) && self.faults != Faults::Blocked,
         };
+        let identity = identity(candidate, 0);
         Program {
-            steps: self.steps(candidate, 0),
+            steps: self.steps(&identity),
+            identity,
+            last_read: None,
+            hidden: None,
             works: false,
             drains: false,
             releases: false,
@@ -339,27 +389,10 @@ impl World {
         }
     }
 
-    fn steps(&mut self, candidate: usize, life: u64) -> Steps {
-        let policy = match self.mutant {
-            Mutant::TextComparison => Policy {
-                compares_versions: false,
-                ..Policy::SAFE
-            },
-            Mutant::ReleaseWithoutComparison => Policy {
-                checks_release: false,
-                ..Policy::SAFE
-            },
-            _ => Policy::SAFE,
-        };
+    fn steps(&mut self, identity: &str) -> Steps {
         let mut random = Random(self.random.next());
-        // Some restarted programs keep their identity.
-        let identity = format!("{candidate}-{}", life / 2);
-        Steps::new(
-            identity,
-            self.times,
-            policy,
-            Box::new(move || random.unit()),
-        )
+        let random = Box::new(move || random.unit());
+        Steps::new(identity.to_owned(), self.times, random)
     }
 
     fn at(&mut self, after: Micros, happening: Happening) {
@@ -478,7 +511,8 @@ impl World {
             (Request::Get | Request::Update(..), None) => Err(refused(404)),
             (Request::Create(_), Some(_)) => Err(refused(409)),
             (Request::Update(_, sent), Some(lease))
-                if (&sent.uid, &sent.resource_version) != (&lease.uid, &lease.resource_version) =>
+                if (&sent.uid, self.programs[candidate].real_version(sent))
+                    != (&lease.uid, &lease.resource_version) =>
             {
                 Err(refused(409))
             }
@@ -520,10 +554,17 @@ impl World {
         let Some(flight) = program.flight.take_if(|flight| flight.request == request) else {
             return;
         };
-        let answer = flight
+        let mut answer = flight
             .answer
             .filter(|_| !timed_out)
             .unwrap_or_else(|| Err(refused(500)));
+        if let (Request::Get, Ok(lease)) = (&*flight.what, &mut answer) {
+            match self.mutant {
+                Mutant::TextComparison => program.overlook_renewal(lease),
+                Mutant::ReleaseWithoutComparison if program.releases => program.claim(lease),
+                _ => {}
+            }
+        }
         let now = program.clock.now(self.now);
         let sent = if self.mutant == Mutant::ValidFromAnswer {
             now
@@ -660,9 +701,13 @@ impl World {
     /// Starts the program again on the same machine.
     fn restart(&mut self, candidate: usize) {
         let life = self.programs[candidate].life + 1;
-        let steps = self.steps(candidate, life);
+        let identity = identity(candidate, life);
+        let steps = self.steps(&identity);
         let program = &mut self.programs[candidate];
         program.steps = steps;
+        program.identity = identity;
+        program.last_read = None;
+        program.hidden = None;
         program.life = life;
         program.works = false;
         program.flight = None;

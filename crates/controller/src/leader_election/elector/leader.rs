@@ -529,7 +529,7 @@ impl<'a> Run<'a> {
         let now = self.shared.now();
         let mut status = self.shared.status.lock();
         let event = status.steps.answer(sent, now, response.as_ref());
-        status.leader = status.steps.observed().0.holder.clone();
+        status.leader = status.steps.holder().map(str::to_owned);
         let report = match event {
             Event::Released => Report::Nothing,
             _ => status.steps.report(),
@@ -569,11 +569,11 @@ impl<'a> Run<'a> {
     /// Records an event about the Lease.
     fn record_event(&self, what: &str) {
         let options = &self.shared.options;
-        let lease = self.shared.status.lock().steps.lease().cloned();
-        let (Some(recorder), Some(lease)) = (&options.recorder, lease) else {
+        let observed = self.shared.status.lock().steps.observed().cloned();
+        let (Some(recorder), Some(observed)) = (&options.recorder, observed) else {
             return;
         };
-        let recorded = match catch(|| self.shared.lock.reference(&lease)) {
+        let recorded = match catch(|| self.shared.lock.reference(&observed.lease)) {
             Ok(None) => return,
             Ok(Some(reference)) => {
                 let note = format!("{} {what}", self.shared.identity);

@@ -8,7 +8,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use super::seen::{Rivalry, Seen, TermOrder, View};
-use crate::leader_election::steps::{Event, Next, Now, Policy, Request, Steps, Times};
+use crate::leader_election::steps::{Event, Next, Now, Request, Steps, Times};
 use crate::leader_election::{Lease, Record};
 use k8s_informer::error::{Error, Status};
 
@@ -369,7 +369,7 @@ impl World {
     fn steps(&mut self, identity: &str) -> Steps {
         let mut random = Random(self.random.next());
         let random = Box::new(move || random.unit());
-        Steps::new(identity.to_owned(), self.times, Policy::SAFE, random)
+        Steps::new(identity.to_owned(), self.times, random)
     }
 
     fn at(&mut self, after: Micros, happening: Happening) {
