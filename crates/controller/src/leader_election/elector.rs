@@ -2,14 +2,15 @@ mod leader;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use self::leader::Run;
 pub use self::leader::{Leading, Token};
+use super::clocks::Clocks;
 use super::error::{Kind, LeaderElectionError};
 use super::lease::Lock;
 use super::options::LeaderElectionOptions;
-use super::steps::{Now, Steps};
+use super::steps::{Now, Observation, Steps};
 use k8s_informer::__private::catch;
 use k8s_informer::__private::sync::{Condvar, Mutex};
 use k8s_informer::error::Error;
@@ -37,8 +38,7 @@ pub(super) struct Shared {
     pub(super) identity: String,
     pub(super) lock: Box<dyn Lock>,
     pub(super) options: LeaderElectionOptions,
-    /// The origin of the elapsed time.
-    origin: Instant,
+    clocks: Clocks,
     /// An innermost lock: while it is held, no other lock is taken and no user code runs.
     pub(super) status: Mutex<Status>,
     /// Notified by each response, and when a wait is stopped. Waiters wait for a valid term.
@@ -54,6 +54,14 @@ pub(super) struct Status {
     /// The last known holder.
     pub(super) leader: Option<String>,
     pub(super) last_error: Option<Error>,
+}
+
+/// How a run that tries to acquire the Lease once has ended.
+pub(crate) enum Attempt<R> {
+    /// The Lease has another holder, or a request has failed, so that it is not known to be free.
+    /// Has what was seen of the Lease.
+    NotFree(Option<Observation>),
+    Ended(Ended<R>),
 }
 
 /// How a run has ended. Each variant has the result of the work.
@@ -100,6 +108,16 @@ impl LeaderElector {
         lock: impl Lock,
         options: LeaderElectionOptions,
     ) -> Result<Self, LeaderElectionError> {
+        let clocks = Clocks::new(Arc::clone(&options.clock));
+        Self::with_clocks(lock, options, clocks)
+    }
+
+    /// Creates an elector with these clocks. The caller can then pass what it has observed on them.
+    pub(crate) fn with_clocks(
+        lock: impl Lock,
+        options: LeaderElectionOptions,
+        clocks: Clocks,
+    ) -> Result<Self, LeaderElectionError> {
         let invalid =
             |name: &str, problem| LeaderElectionError::new(name, Kind::Options(problem), None);
         let name = catch(|| lock.name().to_owned())
@@ -121,7 +139,7 @@ impl LeaderElector {
             name,
             identity,
             lock: Box::new(lock),
-            origin: options.clock.now(),
+            clocks,
             options,
             status: Mutex::new(status),
             changed: Condvar::new(),
@@ -163,6 +181,17 @@ impl LeaderElector {
         stop: &Stop,
     ) -> Result<Ended<R>, LeaderElectionError> {
         Run::new(&self.shared, stop)?.run(work)
+    }
+
+    /// Like [`run`](Self::run), but returns if the Lease is not free at once. It is, if the caller
+    /// has observed it unchanged for its duration.
+    pub(crate) fn run_if_free<R: Send + 'static>(
+        &self,
+        observation: Option<Observation>,
+        work: impl FnOnce(Leading) -> R + Send + 'static,
+        stop: &Stop,
+    ) -> Result<Attempt<R>, LeaderElectionError> {
+        Run::new(&self.shared, stop)?.run_if_free(observation, work)
     }
 
     /// Whether this candidate is certainly the leader now. See [`Leading::ensure`].
@@ -279,13 +308,7 @@ impl fmt::Debug for LeaderElector {
 
 impl Shared {
     pub(super) fn now(&self) -> Now {
-        let clock = &self.options.clock;
-        let wall = clock.wall_clock().duration_since(UNIX_EPOCH);
-        let wall = wall.unwrap_or_default().as_micros();
-        Now {
-            elapsed: clock.now().saturating_duration_since(self.origin),
-            wall: i64::try_from(wall).unwrap_or(i64::MAX),
-        }
+        self.clocks.now()
     }
 
     pub(super) fn error(&self, kind: Kind, last_error: Option<Error>) -> LeaderElectionError {

@@ -77,6 +77,7 @@
 //! holder, and notices the loss of a Lease only after a deadline. The
 //! rules LE1 to LE25 in `docs/client-go-rules.md` of the repository have the complete list.
 
+mod clocks;
 mod elector;
 mod error;
 mod lease;
@@ -86,9 +87,12 @@ mod shuttle_tests;
 #[allow(missing_docs, reason = "tests use the steps through a hidden module")]
 pub(crate) mod steps;
 
+pub(crate) use clocks::Clocks;
+pub(crate) use elector::Attempt;
 pub use elector::{Ended, LeaderElector, Leading, Token};
 pub use error::LeaderElectionError;
 pub use lease::LeaseLock;
 pub use lease::{Lease, Lock, Record};
 pub(crate) use lease::{random, read_lease};
 pub use options::LeaderElectionOptions;
+pub(crate) use steps::Observation;

@@ -300,6 +300,12 @@ impl Steps {
         }
     }
 
+    /// Adds what the caller has seen of the Lease before the first attempt, so that its age counts
+    /// from then. The attempt reads it again.
+    pub fn observe(&mut self, observation: Observation) {
+        self.observed = Some(observation);
+    }
+
     /// Returns what the caller must do next.
     pub fn next(&mut self, now: Now) -> Next {
         let left = self.term.as_ref().and_then(|term| term.left(now));

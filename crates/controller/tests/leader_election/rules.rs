@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use k8s_informer::Error;
 use k8s_informer::error::Status;
-use k8s_informer_controller::__private::steps::{Event, Next, Now, Request, Steps, Times};
+use k8s_informer_controller::__private::steps::{
+    Event, Next, Now, Observation, Request, Steps, Times,
+};
 use k8s_informer_controller::leader_election::{Lease, Record};
 
 /// The default durations.
@@ -136,6 +138,30 @@ fn le7_record_is_valid_for_the_time_that_it_states() {
         assert_eq!(read(&mut steps, at(9_000), &renewed), Event::Continued);
         let (record, version) = update(&mut steps, at(9_000));
         assert_eq!((record.transitions, &*version), (7, "8"));
+    }
+}
+
+/// A candidate that has listed the Lease before need not wait again.
+#[test]
+fn el4_age_counts_from_an_earlier_observation() {
+    for (version, elapsed, expected) in [
+        (7, 15_999, Event::Failed),
+        (7, 16_000, Event::Continued),
+        (8, 16_000, Event::Failed),
+    ] {
+        let mut steps = candidate();
+        let listed = lease(7, held_by("b", 15));
+        steps.observe(Observation {
+            lease: listed,
+            since: at(1_000).elapsed,
+        });
+        let found = lease(version, held_by("b", 15));
+        let event = read(&mut steps, at(elapsed), &found);
+        assert_eq!(event, expected, "{version} {elapsed}");
+        // The age of another version counts from its read.
+        let since = if version == 7 { 1_000 } else { elapsed };
+        assert_eq!(steps.observed().unwrap().since, at(since).elapsed);
+        assert_eq!(steps.holder(), Some("b"));
     }
 }
 

@@ -11,10 +11,10 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Ended, Shared, Status};
+use super::{Attempt, Ended, Shared, Status};
 use crate::events::EventType;
 use crate::leader_election::error::{Kind, LeaderElectionError};
-use crate::leader_election::steps::{Event, Next, Now, Report, Request, Term, TermId};
+use crate::leader_election::steps::{Event, Next, Now, Observation, Report, Request, Term, TermId};
 use crate::log;
 use k8s_informer::__private::catch;
 use k8s_informer::__private::named;
@@ -255,6 +255,13 @@ pub(super) struct Run<'a> {
     leaders: Option<Sender<Option<String>>>,
 }
 
+/// How a single attempt to acquire the Lease has ended.
+enum Acquisition {
+    Acquired(TermId),
+    NotFree,
+    Stopped,
+}
+
 /// Why the work of a term ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
@@ -296,31 +303,60 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
+    /// Waits for leadership, and runs the work.
     pub(super) fn run<R: Send + 'static>(
         mut self,
         work: impl FnOnce(Leading) -> R + Send + 'static,
     ) -> Result<Ended<R>, LeaderElectionError> {
-        let leading = loop {
-            let id = match self.acquire()? {
-                Some(id) if !self.stop.is_stopped() => id,
-                _ => {
-                    self.release();
-                    return Ok(Ended::Stopped(None));
-                }
+        loop {
+            let Some(id) = self.acquire()? else {
+                self.release();
+                return Ok(Ended::Stopped(None));
             };
-            let leading = self.lead(id);
-            // The process can have been paused since the acquisition, or user code have blocked.
-            if leading.ensure().is_ok() {
-                break leading;
+            if let Some(leading) = self.lead(id) {
+                return self.work(&leading, work);
             }
-            self.release();
-            log::warn!(
-                "leader election {}: the term was over before its work could start; trying again",
-                self.shared.name
-            );
-            self.record_event("stopped leading");
-            self.reset(&mut self.shared.status.lock());
-        };
+        }
+    }
+
+    /// Runs the work if the Lease is free, or expired as far as `observation` shows.
+    pub(super) fn run_if_free<R: Send + 'static>(
+        mut self,
+        observation: Option<Observation>,
+        work: impl FnOnce(Leading) -> R + Send + 'static,
+    ) -> Result<Attempt<R>, LeaderElectionError> {
+        // The age of the Lease counts on, so an expired one can be taken without another wait.
+        if let Some(observation) = observation {
+            self.shared.status.lock().steps.observe(observation);
+        }
+        loop {
+            match self.try_acquire() {
+                Acquisition::Acquired(id) => {
+                    if let Some(leading) = self.lead(id) {
+                        return self.work(&leading, work).map(Attempt::Ended);
+                    }
+                }
+                Acquisition::NotFree => {
+                    // First, because it is forgotten with the run.
+                    let observed = self.shared.status.lock().steps.observed().cloned();
+                    // A write without a response can have acquired the Lease.
+                    self.release();
+                    return Ok(Attempt::NotFree(observed));
+                }
+                Acquisition::Stopped => {
+                    self.release();
+                    return Ok(Attempt::Ended(Ended::Stopped(None)));
+                }
+            }
+        }
+    }
+
+    /// Runs the work of a term on a thread, and releases the Lease when it has been joined.
+    fn work<R: Send + 'static>(
+        mut self,
+        leading: &Leading,
+        work: impl FnOnce(Leading) -> R + Send + 'static,
+    ) -> Result<Ended<R>, LeaderElectionError> {
         // Set when the work has ended.
         let ended = Stopper::new();
         let (set_ended, of_work) = (SetOnDrop(ended.clone()), leading.clone());
@@ -336,7 +372,7 @@ impl<'a> Run<'a> {
                 return Err(error);
             }
         };
-        let ending = self.hold(&leading, &ended)?;
+        let ending = self.hold(leading, &ended)?;
         let result = thread.join();
         self.release();
         self.record_event("stopped leading");
@@ -346,6 +382,24 @@ impl<'a> Run<'a> {
             (Ok(result), Some(Ending::Stopped)) => Ok(Ended::Stopped(Some(result))),
             (Ok(result), None) => Ok(Ended::Finished(result)),
         }
+    }
+
+    /// Makes one attempt to acquire the Lease.
+    fn try_acquire(&mut self) -> Acquisition {
+        while !self.stop.is_stopped() {
+            let now = self.shared.now();
+            let Next::Send(request, limit) = self.next(now) else {
+                unreachable!("the first attempt does not wait, and goes on until it has ended");
+            };
+            match self.send(now, &request, limit, self.stop) {
+                Event::Continued => {}
+                // The stop can have ended the request, or have come after it.
+                _ if self.stop.is_stopped() => break,
+                Event::Acquired(id) => return Acquisition::Acquired(id),
+                _ => return Acquisition::NotFree,
+            }
+        }
+        Acquisition::Stopped
     }
 
     /// Waits for leadership. Returns `None` if the stop was set first.
@@ -379,7 +433,7 @@ impl<'a> Run<'a> {
                 }
                 Next::Send(request, limit) => {
                     if let Event::Acquired(id) = self.send(now, &request, limit, stop) {
-                        return Ok(Some(id));
+                        return Ok(Some(id).filter(|_| !self.stop.is_stopped()));
                     }
                 }
                 Next::Idle => break,
@@ -388,8 +442,9 @@ impl<'a> Run<'a> {
         Ok(None)
     }
 
-    /// Begins to watch a term, and then reports it.
-    fn lead(&mut self, id: TermId) -> Leading {
+    /// Begins a term: the watchdog first, then reports. Returns `None` if the term is over before
+    /// its work can start.
+    fn lead(&mut self, id: TermId) -> Option<Leading> {
         let leading = Leading {
             shared: Arc::clone(self.shared),
             id,
@@ -405,7 +460,18 @@ impl<'a> Run<'a> {
             self.shared.identity
         );
         self.record_event("became leader");
-        leading
+        // The process can have been paused since the acquisition, or user code have blocked.
+        if leading.ensure().is_ok() {
+            return Some(leading);
+        }
+        self.release();
+        log::warn!(
+            "leader election {}: the term was over before its work could start; trying again",
+            self.shared.name
+        );
+        self.record_event("stopped leading");
+        self.reset(&mut self.shared.status.lock());
+        None
     }
 
     /// Renews the Lease until the work has ended. Returns why the work was stopped, or `None` if it

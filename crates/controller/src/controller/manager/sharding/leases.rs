@@ -1,32 +1,31 @@
 //! The Leases of the shards, as a replica sees them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::seen::{Seen, View};
 use crate::controller::sources::division::ShardBy;
-use crate::leader_election::{Lease, read_lease};
+use crate::leader_election::{Clocks, Observation, read_lease};
 use k8s_informer::client::Client;
 use k8s_informer::client::api::Api;
 use k8s_informer::error::Error;
 use k8s_informer::object::{DynamicObject, GroupVersionResource, Object};
 use k8s_informer::reflector::ListOptions;
 use k8s_informer::stop::Stop;
-use k8s_informer::time::Clock;
 
 /// The label of the Leases. Its value is the name of the set of shards.
-pub(crate) const LABEL: &str = "k8s-informer/shards-of";
+pub(super) const LABEL: &str = "k8s-informer/shards-of";
 
 /// The Leases of a set of shards. No lock is held while a request runs.
-pub(crate) struct Leases {
+pub(super) struct Leases {
     api: Api<DynamicObject>,
     name: String,
     count: u32,
     by: ShardBy,
-    pub(crate) identity: String,
-    clock: Arc<dyn Clock>,
+    pub(super) identity: String,
+    /// Also those of the electors, which get what was observed on them.
+    pub(super) clocks: Clocks,
     /// An innermost lock.
     observed: Mutex<Observed>,
 }
@@ -38,12 +37,12 @@ struct Observed {
 }
 
 impl Leases {
-    pub(crate) fn new(
+    pub(super) fn new(
         client: &Client,
         (namespace, name): (&str, &str),
         (count, by): (u32, ShardBy),
         identity: String,
-        clock: Arc<dyn Clock>,
+        clocks: Clocks,
     ) -> Self {
         let leases = GroupVersionResource::new("coordination.k8s.io", "v1", "leases");
         let own = (0..count).map(|shard| (lease_name(name, shard, count, by), shard));
@@ -57,18 +56,18 @@ impl Leases {
             count,
             by,
             identity,
-            clock,
+            clocks,
             observed: Mutex::new(observed),
         }
     }
 
-    pub(crate) fn lease_name(&self, shard: u32) -> String {
+    pub(super) fn lease_name(&self, shard: u32) -> String {
         lease_name(&self.name, shard, self.count, self.by)
     }
 
     /// Reads all Leases, without a resource version: the answer has everything that was written
     /// before.
-    pub(crate) fn observe(&self, stop: &Stop) -> Result<View, Error> {
+    pub(super) fn observe(&self, stop: &Stop) -> Result<View, Error> {
         let options = ListOptions::new().label_selector(format!("{LABEL}={}", self.name));
         let list = self.api.list(&options, stop);
         let leases = list.and_then(|list| {
@@ -76,7 +75,7 @@ impl Leases {
             let leases = leases.map(|object| Ok((object.name().to_owned(), read_lease(object)?)));
             leases.collect::<Result<BTreeMap<_, _>, Error>>()
         });
-        let now = self.clock.now();
+        let now = self.clocks.now().elapsed;
         let mut observed = self.observed.lock();
         observed.last_error = leases.as_ref().err().cloned();
         observed.seen.list(leases?, now);
@@ -84,17 +83,23 @@ impl Leases {
     }
 
     /// Returns the state as of the last list, and the error of a later one.
-    pub(crate) fn view(&self) -> View {
+    pub(super) fn view(&self) -> View {
         let observed = self.observed.lock();
         let mut view = observed.seen.view();
         view.last_error.clone_from(&observed.last_error);
         view
     }
 
-    /// Whether a Lease that was just read can be taken. Remembers one that is in no list.
-    pub(crate) fn is_free(&self, name: &str, lease: &Lease) -> bool {
-        let now = self.clock.now();
-        self.observed.lock().seen.read(name, lease, now)
+    /// Returns what this replica has seen of the Lease of a shard.
+    pub(super) fn observation(&self, shard: u32) -> Option<Observation> {
+        let observed = self.observed.lock();
+        observed.seen.observation(&self.lease_name(shard)).cloned()
+    }
+
+    /// Adds what an attempt has seen of the Lease that it could not take.
+    pub(super) fn add(&self, shard: u32, observation: Observation) {
+        let name = self.lease_name(shard);
+        self.observed.lock().seen.add(name, observation);
     }
 }
 

@@ -6,19 +6,16 @@
 //! If two divisions have holders nevertheless, for example because a machine was paused together
 //! with its clocks, those with the earlier terms end.
 
-mod claim;
 mod leases;
 mod seen;
 #[cfg(test)]
 mod simulation_tests;
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use self::claim::Claim;
 use self::leases::{LABEL, Leases};
 use self::seen::{Rivalry, TermOrder, View};
 use crate::controller::engine::runner::Runner;
@@ -26,7 +23,7 @@ use crate::controller::error::ControllerError;
 use crate::controller::sources::division::{Division, ShardBy};
 use crate::controller::sources::source::AnySource;
 use crate::leader_election::{
-    Ended, LeaderElectionOptions, LeaderElector, Leading, LeaseLock, random,
+    Attempt, Clocks, Ended, LeaderElectionOptions, LeaderElector, Leading, LeaseLock, random,
 };
 use crate::log;
 use crate::serve::MetricsRegistry;
@@ -34,7 +31,7 @@ use k8s_informer::__private::{Owner, Threads};
 use k8s_informer::client::Client;
 use k8s_informer::reflector::Shard;
 use k8s_informer::selector::Selector;
-use k8s_informer::stop::{Stop, Stopper};
+use k8s_informer::stop::Stop;
 
 /// Each waiting replica reads all Leases every 1 to 1.2 retry periods.
 const MAX_SHARDS: u32 = 1000;
@@ -54,7 +51,7 @@ pub(crate) struct Shards {
     pub(crate) options: ShardOptions,
     pub(crate) election: LeaderElectionOptions,
     metrics: MetricsRegistry,
-    leases: Arc<Leases>,
+    leases: Leases,
     /// The shard that this replica has.
     own: OnceLock<(u32, LeaderElector)>,
     /// What was logged last. An innermost lock.
@@ -85,18 +82,18 @@ impl Shards {
         label.map_err(|error| {
             ControllerError::invalid_manager(format!("the name of the shards: {error}"))
         })?;
-        let clock = Arc::clone(&election.clock);
-        let leases = Leases::new(client, (namespace, name), (*count, *by), identity, clock);
+        let clocks = Clocks::new(Arc::clone(&election.clock));
+        let leases = Leases::new(client, (namespace, name), (*count, *by), identity, clocks);
         let shards = Self {
             client: client.clone(),
-            leases: Arc::new(leases),
+            leases,
             election: election.watch(false),
             metrics,
             options,
             own: OnceLock::new(),
             logged: Mutex::default(),
         };
-        shards.elector(0, Stopper::new())?;
+        shards.elector(0)?;
         Ok(shards)
     }
 
@@ -110,19 +107,14 @@ impl Shards {
     }
 
     /// Returns the elector for an attempt to take a shard.
-    fn elector(&self, shard: u32, attempt: Stopper) -> Result<LeaderElector, ControllerError> {
+    fn elector(&self, shard: u32) -> Result<LeaderElector, ControllerError> {
         let lease_name = self.leases.lease_name(shard);
         let lock = LeaseLock::new(&self.client, &self.options.namespace, &lease_name)
             .identity(&*self.leases.identity)
             .label(LABEL, &self.options.name);
-        let claim = Claim {
-            lock,
-            lease_name,
-            leases: Arc::clone(&self.leases),
-            attempt,
-            is_taken: AtomicBool::new(false),
-        };
-        LeaderElector::new(claim, self.election.clone()).map_err(ControllerError::election)
+        let clocks = self.leases.clocks.clone();
+        LeaderElector::with_clocks(lock, self.election.clone(), clocks)
+            .map_err(ControllerError::election)
     }
 
     /// Takes a free shard, and runs `work` once while this replica has it.
@@ -134,33 +126,42 @@ impl Shards {
         // Taken by the attempt that succeeds.
         let work = Arc::new(Mutex::new(Some(work)));
         while let Some(shard) = self.wait_for_free(stop) {
-            let attempt = stop.child();
-            let elector = self.elector(shard, attempt.clone())?;
+            let elector = self.elector(shard)?;
             let part = Shard::new(shard, self.options.count);
             let part = part.map_err(|error| ControllerError::invalid_manager(error.to_string()))?;
-            let (this, work, of) = (Arc::clone(self), Arc::clone(&work), elector.clone());
-            let ended = elector.run(
+            let (this, work, own) = (Arc::clone(self), Arc::clone(&work), elector.clone());
+            let attempt = elector.run_if_free(
+                self.leases.observation(shard),
                 move |leading| {
                     if !this.is_alone(&leading) {
                         return None;
                     }
                     let work = work.lock().take()?;
-                    let _ = this.own.set((shard, of));
+                    let _ = this.own.set((shard, own));
                     Some(this.observe_during(shard, &leading, || work(&part, &leading)))
                 },
-                &attempt,
+                stop,
             );
-            let ended = ended.map_err(ControllerError::election)?;
-            match ended {
-                Ended::Stopped(Some(Some(result))) => return Ok(Ended::Stopped(Some(result))),
-                Ended::Lost(Some(result)) => return Ok(Ended::Lost(result)),
-                Ended::Finished(Some(result)) => return Ok(Ended::Finished(result)),
+            match attempt.map_err(ControllerError::election)? {
+                Attempt::Ended(Ended::Stopped(Some(Some(result)))) => {
+                    return Ok(Ended::Stopped(Some(result)));
+                }
+                Attempt::Ended(Ended::Lost(Some(result))) => return Ok(Ended::Lost(result)),
+                Attempt::Ended(Ended::Finished(Some(result))) => {
+                    return Ok(Ended::Finished(result));
+                }
                 // Another replica was faster, or the Lease that was free in the list is not. Another
                 // shard may be free. No attempt follows at once, because the next one could fail for
                 // the same reason.
-                Ended::Stopped(_) if elector.last_error().is_none() => self.pause(0.2, stop),
+                Attempt::NotFree(observation) => {
+                    if let Some(observation) = observation {
+                        self.leases.add(shard, observation);
+                    }
+                    let has_failed = elector.last_error().is_some();
+                    self.pause(if has_failed { 2.0 } else { 0.2 }, stop);
+                }
                 // If another division has done the same, one of both must be faster next time.
-                _ => self.pause(2.0, stop),
+                Attempt::Ended(_) => self.pause(2.0, stop),
             }
         }
         Ok(Ended::Stopped(None))

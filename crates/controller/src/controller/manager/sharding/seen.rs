@@ -2,9 +2,9 @@
 //! Without I/O, clocks and locks.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::leader_election::Lease;
+use crate::leader_election::{Lease, Observation};
 use k8s_informer::error::Error;
 
 /// The Leases that the holders of a set of shards read each second, all together. Up to 273 shards,
@@ -17,22 +17,17 @@ const SIGHTINGS: u32 = 4;
 
 /// The Leases of a set of shards, also those of other numbers of shards and of other kinds of
 /// division.
-pub(crate) struct Seen {
+pub(super) struct Seen {
     identity: String,
     /// The shards of this division, by the names of their Leases.
     own: BTreeMap<String, u32>,
     leases: BTreeMap<String, SeenLease>,
-    listed_at: Option<Instant>,
+    /// On the clock of the replica, like the observations.
+    listed_at: Option<Duration>,
 }
 
 struct SeenLease {
-    uid: String,
-    version: String,
-    holder: Option<String>,
-    term: TermOrder,
-    /// When the Lease expires if it is not renewed. It counts from the time when this replica has
-    /// first seen this version.
-    expires: Instant,
+    observation: Observation,
     source: Source,
 }
 
@@ -41,7 +36,7 @@ struct SeenLease {
 enum Source {
     List,
     /// No list has it, because it has lost its label, but an attempt to take it has read it.
-    Read,
+    Attempt,
 }
 
 /// The order of terms of different divisions. It is the same for all replicas, whatever their
@@ -58,7 +53,7 @@ pub(in crate::controller) struct TermOrder {
 #[derive(Clone, Debug, Default)]
 pub(in crate::controller) struct View {
     /// The shards that can be taken.
-    pub(crate) free: Vec<u32>,
+    pub(super) free: Vec<u32>,
     /// The number of shards with a holder.
     pub(in crate::controller) held: usize,
     /// The number of all Leases.
@@ -69,7 +64,7 @@ pub(in crate::controller) struct View {
 }
 
 impl Seen {
-    pub(crate) fn new(identity: &str, own: BTreeMap<String, u32>) -> Self {
+    pub(super) fn new(identity: &str, own: BTreeMap<String, u32>) -> Self {
         Self {
             identity: identity.to_owned(),
             own,
@@ -79,48 +74,58 @@ impl Seen {
     }
 
     /// Adds a list of all Leases with the label.
-    pub(crate) fn list(&mut self, leases: BTreeMap<String, Lease>, now: Instant) {
+    pub(super) fn list(&mut self, leases: BTreeMap<String, Lease>, now: Duration) {
         let mut before = std::mem::take(&mut self.leases);
         for (name, lease) in leases {
             // The age of a Lease counts on if it has not changed.
-            let seen = match before.remove(&name).filter(|before| before.is(&lease)) {
-                Some(same) => SeenLease {
-                    source: Source::List,
-                    ..same
-                },
-                None => SeenLease::new(&name, &lease, Source::List, now),
+            let observation = match before.remove(&name) {
+                Some(mut seen) => {
+                    seen.observation.update(lease, now);
+                    seen.observation
+                }
+                None => Observation { lease, since: now },
+            };
+            let seen = SeenLease {
+                observation,
+                source: Source::List,
             };
             self.leases.insert(name, seen);
         }
         // A listed Lease that is missing now was deleted, or has lost its label. The first attempt to
         // take it shows which. One without a label stays, so that its age counts on.
-        before.retain(|_, lease| lease.source == Source::Read);
+        before.retain(|_, lease| lease.source == Source::Attempt);
         self.leases.append(&mut before);
         self.listed_at = Some(now);
     }
 
-    /// Whether a Lease of this division that was just read can be taken. One that no list has is
-    /// remembered: it can be taken when it has expired, like any other.
-    pub(crate) fn read(&mut self, name: &str, lease: &Lease, now: Instant) -> bool {
-        let holder = lease.record.holder.as_deref();
+    /// Returns what was seen of a Lease.
+    pub(super) fn observation(&self, name: &str) -> Option<&Observation> {
+        self.leases.get(name).map(|lease| &lease.observation)
+    }
+
+    /// Adds what an attempt has seen of a Lease of this division that it could not take. One that no
+    /// list has can be taken when it has expired, like any other.
+    pub(super) fn add(&mut self, name: String, observation: Observation) {
+        let holder = observation.lease.record.holder.as_deref();
         if holder.is_none_or(|holder| holder == self.identity) {
-            return true;
+            return;
         }
-        match self.leases.get(name) {
-            Some(seen) if seen.is(lease) => return !seen.is_held(now),
-            // The next list has the version that was just read, or a later one.
+        match self.leases.get(&name) {
+            // The next list has the version that was read, or a later one.
             Some(seen) if seen.source == Source::List => {}
             _ => {
-                let seen = SeenLease::new(name, lease, Source::Read, now);
-                self.leases.insert(name.to_owned(), seen);
+                let seen = SeenLease {
+                    observation,
+                    source: Source::Attempt,
+                };
+                self.leases.insert(name, seen);
             }
         }
-        false
     }
 
     /// Returns the state of the Leases at the time of the last list, because later ones can be far
     /// apart.
-    pub(crate) fn view(&self) -> View {
+    pub(super) fn view(&self) -> View {
         let mut view = View::default();
         let Some(listed_at) = self.listed_at else {
             return view;
@@ -131,14 +136,14 @@ impl Seen {
             .iter()
             .filter(|(_, lease)| lease.is_held(listed_at));
         let others = held.filter(|(name, _)| !self.own.contains_key(*name));
-        view.other = others.map(|(_, lease)| lease.term.clone()).max();
+        view.other = others.map(|(name, lease)| lease.term(name)).max();
         for (name, shard) in &self.own {
             let lease = self
                 .leases
                 .get(name)
                 .filter(|lease| lease.is_held(listed_at));
             view.held += usize::from(lease.is_some());
-            if lease.is_none_or(|lease| lease.holder.as_deref() == Some(&*self.identity)) {
+            if lease.is_none_or(|lease| lease.holder() == Some(&*self.identity)) {
                 view.free.push(*shard);
             }
         }
@@ -147,32 +152,22 @@ impl Seen {
 }
 
 impl SeenLease {
-    fn new(name: &str, lease: &Lease, source: Source, now: Instant) -> Self {
-        let duration = u64::try_from(lease.record.lease_duration_seconds).unwrap_or(0);
-        Self {
-            uid: lease.uid.clone(),
-            version: lease.resource_version.clone(),
-            holder: lease.record.holder.clone(),
-            term: TermOrder::new(lease.record.acquire_time, name),
-            expires: now
-                .checked_add(Duration::from_secs(duration))
-                .unwrap_or(now),
-            source,
-        }
+    fn holder(&self) -> Option<&str> {
+        self.observation.lease.record.holder.as_deref()
     }
 
-    fn is(&self, lease: &Lease) -> bool {
-        self.uid == lease.uid && self.version == lease.resource_version
+    fn is_held(&self, now: Duration) -> bool {
+        self.holder().is_some() && !self.observation.is_expired(now)
     }
 
-    fn is_held(&self, now: Instant) -> bool {
-        self.holder.is_some() && now < self.expires
+    fn term(&self, name: &str) -> TermOrder {
+        TermOrder::new(self.observation.lease.record.acquire_time, name)
     }
 }
 
 impl TermOrder {
     /// A term without a time was not begun by this crate. It counts as a later one than any other.
-    pub(crate) fn new(acquired: Option<i64>, lease: &str) -> Self {
+    pub(super) fn new(acquired: Option<i64>, lease: &str) -> Self {
         Self {
             acquired: acquired.unwrap_or(i64::MAX),
             lease: lease.to_owned(),
@@ -183,7 +178,7 @@ impl TermOrder {
 impl View {
     /// Returns how long a holder waits until it lists the Leases again. If there are many, it waits
     /// longer: each of up to `count` holders reads all of them.
-    pub(crate) fn period(&self, count: u32, lease_duration: Duration) -> Duration {
+    pub(super) fn period(&self, count: u32, lease_duration: Duration) -> Duration {
         let reads = f64::from(count) * self.listed as f64;
         let period = Duration::from_secs_f64(reads / LEASES_PER_SECOND);
         period.max(lease_duration / 2)
@@ -196,19 +191,19 @@ impl View {
 /// earlier one had lapsed when the later one began, and was continued later, for example because
 /// the machine and its clocks were paused. The earlier one ends. If a clock is wrong, the wrong one
 /// ends, but never both.
-pub(crate) struct Rivalry {
+pub(super) struct Rivalry {
     own: TermOrder,
     /// How often in a row an earlier term was found.
     sightings: u32,
 }
 
 impl Rivalry {
-    pub(crate) fn new(own: TermOrder) -> Self {
+    pub(super) fn new(own: TermOrder) -> Self {
         Self { own, sightings: 0 }
     }
 
     /// Returns the term of another division because of which the own one must end.
-    pub(crate) fn yields_to<'a>(&mut self, view: &'a View) -> Option<&'a TermOrder> {
+    pub(super) fn yields_to<'a>(&mut self, view: &'a View) -> Option<&'a TermOrder> {
         let Some(other) = &view.other else {
             self.sightings = 0;
             return None;
@@ -248,32 +243,38 @@ mod tests {
         Seen::new("a", own.into())
     }
 
-    fn list<const N: usize>(seen: &mut Seen, leases: [(&str, Lease); N], now: Instant) -> View {
+    fn list<const N: usize>(seen: &mut Seen, leases: [(&str, Lease); N], now: Duration) -> View {
         let leases = leases.map(|(name, lease)| (name.to_owned(), lease));
         seen.list(leases.into(), now);
         seen.view()
     }
 
+    /// What an attempt has read for the first time now.
+    fn add(seen: &mut Seen, name: &str, lease: Lease, now: Duration) {
+        seen.add(name.to_owned(), Observation { lease, since: now });
+    }
+
     #[test]
     fn lease_without_a_label_expires_like_any_other() {
-        let (mut seen, now) = (seen(), Instant::now());
+        let (mut seen, now) = (seen(), LEASE);
         assert_eq!(list(&mut seen, [], now).free, [0, 1]);
         let other = lease(7, "b", 1);
-        assert!(!seen.read("own-0", &other, now));
+        add(&mut seen, "own-0", other.clone(), now);
         // Lists do not have it, and its age counts on.
         let almost = now + LEASE - Duration::from_millis(1);
         let view = list(&mut seen, [], almost);
         assert_eq!((view.free, view.held), (vec![1], 1));
-        assert!(!seen.read("own-0", &other, almost));
         let view = list(&mut seen, [], now + LEASE);
         assert_eq!((view.free, view.held), (vec![0, 1], 0));
         // It was renewed, so its age begins again.
         let renewed = lease(8, "b", 1);
-        assert!(!seen.read("own-0", &renewed, now + LEASE));
+        add(&mut seen, "own-0", renewed.clone(), now + LEASE);
         assert_eq!(list(&mut seen, [], now + LEASE).free, [1]);
         let view = list(&mut seen, [], now + 2 * LEASE);
         assert_eq!(view.free, [0, 1]);
-        assert!(seen.read("own-0", &renewed, now + 2 * LEASE));
+        // The next attempt gets the age.
+        let observation = seen.observation("own-0").unwrap();
+        assert!(observation.is_same(&renewed) && observation.is_expired(now + 2 * LEASE));
         // It has its label again, in the version that was read or in a later one.
         let view = list(&mut seen, [("own-0", renewed)], now + 2 * LEASE);
         assert_eq!(view.free, [0, 1]);
@@ -283,27 +284,28 @@ mod tests {
 
     #[test]
     fn listed_lease_that_is_missing_later_is_free() {
-        let (mut seen, now) = (seen(), Instant::now());
+        let (mut seen, now) = (seen(), LEASE);
         let view = list(&mut seen, [("own-0", lease(7, "b", 1))], now);
         assert_eq!(view.free, [1]);
         // An attempt has read a later version before the Lease was deleted.
-        assert!(!seen.read("own-0", &lease(8, "b", 1), now));
+        add(&mut seen, "own-0", lease(8, "b", 1), now);
         assert_eq!(list(&mut seen, [], now).free, [0, 1]);
     }
 
     #[test]
     fn own_and_free_leases_can_be_taken() {
-        let (mut seen, now) = (seen(), Instant::now());
+        let (mut seen, now) = (seen(), LEASE);
         list(&mut seen, [("own-1", lease(7, "a", 1))], now);
-        assert!(seen.read("own-0", &lease(8, "", 1), now));
-        assert!(seen.read("own-1", &lease(9, "a", 1), now));
+        // Attempts that have failed for another reason.
+        add(&mut seen, "own-0", lease(8, "", 1), now);
+        add(&mut seen, "own-1", lease(9, "a", 1), now);
         let view = seen.view();
         assert_eq!((view.free, view.held), (vec![0, 1], 1));
     }
 
     #[test]
     fn view_is_that_of_the_last_list_however_old_it_is() {
-        let (mut seen, now) = (seen(), Instant::now());
+        let (mut seen, now) = (seen(), LEASE);
         assert_eq!((seen.view().free.len(), seen.view().held), (0, 0));
         list(
             &mut seen,

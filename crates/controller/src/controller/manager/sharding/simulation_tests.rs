@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::mem;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::seen::{Rivalry, Seen, TermOrder, View};
 use crate::leader_election::steps::{Event, Next, Now, Request, Steps, Times};
@@ -140,11 +140,8 @@ enum Happening {
 enum Phase {
     /// It pauses or lists, until a shard is free.
     Looking,
-    /// It tries to take a shard.
-    Claiming {
-        has_failed: bool,
-        is_taken: bool,
-    },
+    /// It tries once to take a shard.
+    Claiming,
     /// It has a Lease, and lists to find other divisions.
     Checking,
     Working(Rivalry),
@@ -164,7 +161,6 @@ enum AfterRelease {
 struct Flight {
     number: u64,
     sent: Now,
-    request: Sent,
 }
 
 /// The clocks of a machine.
@@ -216,7 +212,7 @@ impl Replica {
     fn summary(&self) -> String {
         let phase = match self.phase {
             Phase::Looking => "looks",
-            Phase::Claiming { .. } => "claims",
+            Phase::Claiming => "claims",
             Phase::Checking => "checks",
             Phase::Working(_) => "works",
             Phase::Draining => "drains",
@@ -241,7 +237,6 @@ struct World {
     /// The longest delay of a message, and the share of lost ones.
     delay: Micros,
     loss: f64,
-    origin: Instant,
     now: Micros,
     next: u64,
     happenings: BTreeMap<u64, Happening>,
@@ -302,7 +297,6 @@ impl World {
             delay: 1 + random.up_to(SECOND / 4),
             loss: random.unit() * 0.2,
             random,
-            origin: Instant::now(),
             now: 0,
             next: 0,
             happenings: BTreeMap::new(),
@@ -412,10 +406,6 @@ impl World {
         self.replicas[at].clock.now(self.now)
     }
 
-    fn instant(&self, now: Now) -> Instant {
-        self.origin + now.elapsed
-    }
-
     fn handle(&mut self, happening: Happening) {
         match happening {
             Happening::Fault => self.fault(),
@@ -509,11 +499,7 @@ impl World {
         if replica.flights[thread as usize].is_some() {
             return;
         }
-        replica.flights[thread as usize] = Some(Flight {
-            number,
-            sent: now,
-            request: sent.clone(),
-        });
+        replica.flights[thread as usize] = Some(Flight { number, sent: now });
         let second = now.elapsed.as_secs();
         replica.requests = match replica.requests {
             (last, count) if last == second => (second, count + 1),
@@ -620,7 +606,7 @@ impl World {
     }
 
     fn listed(&mut self, at: usize, leases: BTreeMap<String, Lease>) {
-        let now = self.instant(self.local_now(at));
+        let now = self.local_now(at).elapsed;
         let random = self.random.next();
         let replica = &mut self.replicas[at];
         replica.listed = leases.keys().cloned().collect();
@@ -631,12 +617,15 @@ impl World {
             Phase::Looking if is_alone && !replica.view.free.is_empty() => {
                 let free = &replica.view.free;
                 replica.shard = free[random as usize % free.len()];
-                replica.phase = Phase::Claiming {
-                    has_failed: false,
-                    is_taken: false,
-                };
+                replica.phase = Phase::Claiming;
+                let name = lease_name(replica.division, replica.shard);
+                let observation = replica.seen.observation(&name).cloned();
                 let identity = replica.identity.clone();
-                self.replicas[at].steps = self.steps(&identity);
+                let mut steps = self.steps(&identity);
+                if let Some(observation) = observation {
+                    steps.observe(observation);
+                }
+                self.replicas[at].steps = steps;
                 self.proceed(at);
             }
             Phase::Looking => self.pause(at, 0.2),
@@ -657,7 +646,7 @@ impl World {
                     self.observe_later(at);
                 }
             }
-            Phase::Claiming { .. } | Phase::Draining | Phase::Releasing(_) => {}
+            Phase::Claiming | Phase::Draining | Phase::Releasing(_) => {}
         }
     }
 
@@ -665,7 +654,7 @@ impl World {
         match self.replicas[at].phase {
             Phase::Looking | Phase::Checking => self.pause(at, 0.2),
             Phase::Working(_) => self.observe_later(at),
-            Phase::Claiming { .. } | Phase::Draining | Phase::Releasing(_) => {}
+            Phase::Claiming | Phase::Draining | Phase::Releasing(_) => {}
         }
     }
 
@@ -714,7 +703,6 @@ impl World {
 
     fn election_answered(&mut self, at: usize, flight: &Flight, response: Result<Lease, Error>) {
         let now = self.local_now(at);
-        let response = self.claim(at, now, &flight.request, response);
         let applied = match self.mutant {
             Mutant::LateAnswer => flight.sent,
             _ => now,
@@ -725,24 +713,15 @@ impl World {
             .answer(flight.sent, applied, response.as_ref());
         let is_valid = replica.steps.term().is_some_and(|term| term.is_valid(now));
         match (event, &replica.phase) {
-            (
-                Event::Acquired(_),
-                Phase::Claiming {
-                    has_failed: false, ..
-                },
-            ) if is_valid => {
+            (Event::Acquired(_), Phase::Claiming) if is_valid => {
                 replica.phase = Phase::Checking;
                 self.wait(at, Thread::Main, 0);
                 self.at_local(at, 0, Local::Watches);
             }
             (Event::Acquired(_), _) => self.release(at, AfterRelease::Look(2.0)),
             (Event::Lost, _) => self.drain(at),
-            (
-                _,
-                Phase::Claiming {
-                    has_failed: true, ..
-                },
-            ) => {
+            (Event::Failed, Phase::Claiming) => {
+                self.not_free(at);
                 self.release(at, AfterRelease::Look(0.2));
             }
             _ => {}
@@ -750,45 +729,13 @@ impl World {
         self.proceed(at);
     }
 
-    /// What [`super::claim::Claim`] does with a response.
-    fn claim(
-        &mut self,
-        at: usize,
-        now: Now,
-        request: &Sent,
-        response: Result<Lease, Error>,
-    ) -> Result<Lease, Error> {
-        let instant = self.instant(now);
+    /// Remembers the Lease that a replica could not take.
+    fn not_free(&mut self, at: usize) {
         let replica = &mut self.replicas[at];
         let name = lease_name(replica.division, replica.shard);
-        let Phase::Claiming {
-            has_failed,
-            is_taken,
-        } = &mut replica.phase
-        else {
-            return response;
-        };
-        match (request, response) {
-            (Sent::Get(_), Ok(mut lease)) => {
-                let holder = lease.record.holder.as_deref();
-                let is_forgotten = self.mutant == Mutant::ForgetsReads
-                    && holder.is_some()
-                    && !replica.listed.contains(&name);
-                if is_forgotten || !replica.seen.read(&name, &lease, instant) {
-                    *has_failed = true;
-                } else if holder != Some(&*replica.identity) {
-                    lease.record.holder = None;
-                }
-                Ok(lease)
-            }
-            (_, Ok(lease)) => {
-                *is_taken = true;
-                Ok(lease)
-            }
-            (_, Err(error)) => {
-                *has_failed |= !*is_taken && !error.is_not_found();
-                Err(error)
-            }
+        let is_forgotten = self.mutant == Mutant::ForgetsReads && !replica.listed.contains(&name);
+        if let Some(observation) = replica.steps.observed().filter(|_| !is_forgotten) {
+            replica.seen.add(name, observation.clone());
         }
     }
 
@@ -805,7 +752,7 @@ impl World {
                 let work = self.random.up_to(longest);
                 self.at_local(at, work, Local::Joined);
             }
-            Phase::Looking | Phase::Claiming { .. } | Phase::Draining | Phase::Releasing(_) => {}
+            Phase::Looking | Phase::Claiming | Phase::Draining | Phase::Releasing(_) => {}
         }
     }
 
@@ -842,7 +789,7 @@ impl World {
     fn stop(&mut self, at: usize) {
         match self.replicas[at].phase {
             Phase::Looking => self.exit(at),
-            Phase::Claiming { .. } | Phase::Checking => self.release(at, AfterRelease::Exit),
+            Phase::Claiming | Phase::Checking => self.release(at, AfterRelease::Exit),
             Phase::Working(_) => self.drain(at),
             Phase::Draining => {}
             Phase::Releasing(_) => self.replicas[at].phase = Phase::Releasing(AfterRelease::Exit),
