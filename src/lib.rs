@@ -167,6 +167,7 @@ pub use crate::base::hash::{on_wait, seed};
 #[doc(hidden)]
 pub mod __private {
     pub use crate::__debug_as_display as debug_as_display;
+    pub use crate::base::last_problem::LastProblem;
     pub use crate::base::panic::catch;
     #[cfg(feature = "client")]
     pub mod client {

@@ -5,6 +5,7 @@ pub(crate) mod deadline;
 pub(crate) mod derive;
 pub(crate) mod digest;
 pub(crate) mod hash;
+pub(crate) mod last_problem;
 pub(crate) mod panic;
 pub(crate) mod shrink;
 pub(crate) mod sync;

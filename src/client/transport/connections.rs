@@ -8,6 +8,7 @@ use ureq::http::uri::Scheme;
 use super::proxy::Proxy;
 use super::tls_config::{Peer, Pems, server_tls};
 use super::tls_error::PeerKind;
+use crate::base::last_problem::LastProblem;
 use crate::base::sync::Mutex;
 use crate::client::config::{Config, ProxyChoice};
 use crate::client::credential_data::{Pem, PemSource, Secret, config_error, credentials_error};
@@ -37,8 +38,8 @@ struct Current {
     generation: u64,
     /// The PEM data that the agent was created from.
     pems: Option<Pems>,
-    /// The reason why the current files can't be used. Logged once.
-    problem: Option<String>,
+    /// The reason why the current files can't be used.
+    problem: LastProblem<Error>,
 }
 
 impl Connections {
@@ -78,7 +79,7 @@ impl Connections {
                 agent,
                 generation: 0,
                 pems,
-                problem: None,
+                problem: LastProblem::default(),
             }),
         })
     }
@@ -107,7 +108,7 @@ impl Connections {
         let current_agent = tls.pems(identity).and_then(|pems| self.renewed(tls, pems));
         let error = match current_agent {
             Ok(current_agent) => {
-                self.current.lock().problem = None;
+                self.current.lock().problem.ended();
                 return Ok(current_agent);
             }
             Err(error) => error,
@@ -132,9 +133,8 @@ impl Connections {
                 )?
             }
         };
-        let problem = Some(error.to_string());
-        let before = std::mem::replace(&mut self.current.lock().problem, problem.clone());
-        if before != problem {
+        let is_new = self.current.lock().problem.occurred(error.clone());
+        if is_new {
             log::error!("{error}; using the previous certificates");
         }
         Ok(current_agent)

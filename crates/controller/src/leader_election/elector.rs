@@ -11,8 +11,8 @@ use super::error::{Kind, LeaderElectionError};
 use super::lease::Lock;
 use super::options::LeaderElectionOptions;
 use super::steps::{Now, Observation, Steps};
-use k8s_informer::__private::catch;
 use k8s_informer::__private::sync::{Condvar, Mutex};
+use k8s_informer::__private::{LastProblem, catch};
 use k8s_informer::error::Error;
 use k8s_informer::error::{WaitCause, WaitError};
 use k8s_informer::stop::Stop;
@@ -53,7 +53,7 @@ pub(super) struct Status {
     pub(super) steps: Steps,
     /// The last known holder.
     pub(super) leader: Option<String>,
-    pub(super) last_error: Option<Error>,
+    pub(super) last_error: LastProblem<Error>,
 }
 
 /// How a run that tries to acquire the Lease once has ended.
@@ -132,7 +132,7 @@ impl LeaderElector {
             is_stuck: false,
             steps: options.steps(&identity),
             leader: None,
-            last_error: None,
+            last_error: LastProblem::default(),
         };
         options.event(|metrics| metrics.is_leader(false));
         let shared = Shared {
@@ -224,7 +224,7 @@ impl LeaderElector {
     /// An error that needs a remedy stays until the cause is removed, for example a
     /// missing permission or namespace. It is also logged, once for each change.
     pub fn last_error(&self) -> Option<Error> {
-        self.shared.status.lock().last_error.clone()
+        self.shared.status.lock().last_error.get().cloned()
     }
 
     /// Blocks until this candidate leads, until `timeout`, or until `stop` is set. Call it on
@@ -292,7 +292,7 @@ impl LeaderElector {
             Some(age) => Kind::NotRenewed(age),
             None => return Ok(()),
         };
-        Err(self.shared.error(kind, status.last_error.clone()))
+        Err(self.shared.error(kind, status.last_error.get().cloned()))
     }
 }
 
@@ -326,12 +326,11 @@ impl Status {
             Some(error) if error.is_stopped() || (is_read && error.is_not_found()) => return None,
             Some(error) if !error.is_conflict() && !error.is_already_exists() => error,
             _ => {
-                self.last_error = None;
+                self.last_error.ended();
                 return None;
             }
         };
-        let last = self.last_error.replace(error.clone());
-        let is_new = last.is_none_or(|last| last.to_string() != error.to_string());
+        let is_new = self.last_error.occurred(error.clone());
         is_new.then_some(error)
     }
 

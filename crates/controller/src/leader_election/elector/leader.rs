@@ -91,7 +91,7 @@ impl Leading {
             },
             Some((false, None, _)) | None => Kind::TermEnded,
         };
-        let last_error = status.last_error.clone();
+        let last_error = status.last_error.get().cloned();
         Err(self.shared.error(kind, last_error))
     }
 
@@ -527,7 +527,7 @@ impl<'a> Run<'a> {
         let mut status = self.shared.status.lock();
         status.steps.end_term();
         status.is_stuck = true;
-        let last_error = status.last_error.clone();
+        let last_error = status.last_error.get().cloned();
         drop(status);
         self.report_leadership(false);
         let error = Kind::Stuck(self.shared.options.grace());

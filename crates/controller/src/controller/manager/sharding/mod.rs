@@ -27,7 +27,7 @@ use crate::leader_election::{
 };
 use crate::log;
 use crate::serve::MetricsRegistry;
-use k8s_informer::__private::{Owner, Threads};
+use k8s_informer::__private::{LastProblem, Owner, Threads};
 use k8s_informer::client::Client;
 use k8s_informer::reflector::Shard;
 use k8s_informer::selector::Selector;
@@ -54,8 +54,8 @@ pub(crate) struct Shards {
     leases: Leases,
     /// The shard that this replica has.
     own: OnceLock<(u32, LeaderElector)>,
-    /// What was logged last. An innermost lock.
-    logged: Mutex<String>,
+    /// Why this replica has no shard. An innermost lock.
+    wait: Mutex<LastProblem<String>>,
 }
 
 impl Shards {
@@ -91,7 +91,7 @@ impl Shards {
             metrics,
             options,
             own: OnceLock::new(),
-            logged: Mutex::default(),
+            wait: Mutex::default(),
         };
         shards.elector(0)?;
         Ok(shards)
@@ -267,10 +267,8 @@ impl Shards {
     }
 
     fn log_once(&self, text: String) {
-        let mut logged = self.logged.lock();
-        if *logged != text {
-            logged.clone_from(&text);
-            drop(logged);
+        let is_new = self.wait.lock().occurred(text.clone());
+        if is_new {
             log::info!("shards {}: {text}", self.options.name);
         }
     }
