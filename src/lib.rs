@@ -185,6 +185,7 @@ pub mod __private {
     }
     pub use crate::base::text::{EscapedName, EscapedText};
     pub use crate::base::threads::{Owner, Threads, named};
+    pub use crate::stop::guard::StopOnDrop;
     #[cfg(feature = "client")]
     pub use crate::time::unix_time::UnixTime;
     pub use serde_json::Error as JsonError;

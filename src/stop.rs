@@ -32,6 +32,8 @@
 //! assert!(stopper.is_stopped());
 //! ```
 
+pub(crate) mod guard;
+
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -651,15 +653,6 @@ impl Deref for Stopper {
 impl Default for Stopper {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// Sets a [`Stop`] when it is dropped.
-pub(crate) struct StopOnDrop(pub(crate) Stopper);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
     }
 }
 

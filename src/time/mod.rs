@@ -29,7 +29,8 @@ pub(crate) use self::token_bucket::{TokenBucket, nanoseconds};
 #[cfg(feature = "client")]
 pub(crate) use self::unix_time::UnixTime;
 use crate::base::hash::RandomState;
-use crate::stop::{Stop, StopOnDrop, Stopper};
+use crate::stop::guard::StopOnDrop;
+use crate::stop::{Stop, Stopper};
 
 /// A source of time that can also wait. Outside of tests, use [`RealClock`].
 pub trait Clock: Send + Sync + 'static {

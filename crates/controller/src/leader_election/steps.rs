@@ -423,7 +423,14 @@ impl Steps {
                 self.state = State::Waiting(now.elapsed.saturating_add(self.times.retry_period));
                 self.hold(sent, lease)
             }
-            (State::Get | State::Create | State::Update, Err(_)) => self.fail(now),
+            (State::Create, Err(_)) => {
+                // The Lease that was seen is gone, so the age of the next one counts from its read.
+                if let Some(observed) = &mut self.observed {
+                    observed.lease.resource_version.clear();
+                }
+                self.fail(now)
+            }
+            (State::Get | State::Update, Err(_)) => self.fail(now),
             (State::ReleaseGet, Ok(lease)) => self.got_for_release(now, lease),
             (State::ReleaseUpdate, Ok(lease)) => {
                 self.holds = false;
@@ -574,8 +581,13 @@ impl Steps {
 
     /// Remembers what this candidate has written.
     fn wrote(&mut self, now: Now, lease: &Lease) {
+        // What was sent: a lock need not return the record.
+        let record = self.record.clone();
         self.observed = Some(Observation {
-            lease: lease.clone(),
+            lease: Lease {
+                record,
+                ..lease.clone()
+            },
             since: now.elapsed,
         });
         self.unconfirmed.clear();

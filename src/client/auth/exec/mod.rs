@@ -23,7 +23,8 @@ use crate::client::config::{ExecConfig, InteractiveMode};
 use crate::client::credential_data::{config_error, credentials_error};
 use crate::error::Error;
 use crate::metrics::{ClientMetrics, Meter};
-use crate::stop::{DoneSetter, Stop, StopOnDrop, Stopper};
+use crate::stop::guard::StopOnDrop;
+use crate::stop::{DoneSetter, Stop, Stopper};
 
 /// A credential plugin and its last credential. The client-go counterpart is `Authenticator`.
 ///

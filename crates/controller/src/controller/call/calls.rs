@@ -18,7 +18,7 @@ use k8s_informer::stop::Stopper;
 
 /// The calls of a controller: which of them run, and which have failed.
 pub(crate) struct Calls {
-    pub(crate) core: Arc<Core>,
+    core: Arc<Core>,
     /// No other lock is taken and no user code runs while this one is held.
     state: Mutex<State>,
 }
@@ -35,7 +35,7 @@ struct State {
 /// One call. `Display` writes the start of its log lines.
 #[derive(Clone)]
 pub(crate) struct Call {
-    pub(crate) calls: Arc<Calls>,
+    calls: Arc<Calls>,
     pub(crate) key: Key,
     /// The failed calls in a row, plus one.
     pub(crate) attempt: usize,
@@ -43,11 +43,15 @@ pub(crate) struct Call {
 }
 
 impl Calls {
-    pub(crate) fn new(core: Core) -> Self {
+    pub(crate) fn new(core: &Arc<Core>) -> Self {
         Self {
-            core: Arc::new(core),
+            core: Arc::clone(core),
             state: Mutex::default(),
         }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// Returns the next call for a key.
@@ -127,6 +131,11 @@ impl Calls {
 }
 
 impl Call {
+    /// Returns what the controller of the call has.
+    pub(crate) fn core(&self) -> &Core {
+        &self.calls.core
+    }
+
     /// Logs a problem of the key. Repetitions are debug messages.
     pub(crate) fn report(
         &self,

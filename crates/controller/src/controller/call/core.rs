@@ -1,4 +1,4 @@
-//! What a controller has.
+//! What all calls of a controller share.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,7 +17,6 @@ const LAST_EVENTS: Duration = Duration::from_secs(2);
 
 /// What a controller has from its construction on. Everything that serves its calls shares it.
 pub(crate) struct Core {
-    /// The name of the controller.
     pub(crate) name: String,
     /// The kind of the primary objects. `None` for a dynamic resource without a declared kind.
     pub(crate) kind: Option<GroupVersionKind>,

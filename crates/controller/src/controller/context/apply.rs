@@ -191,7 +191,7 @@ fn of_kind<'a, C: Object + DeserializeOwned>(
     }
     // Only the server knows which of several dynamic resources has the kind. The plural name of a
     // resource does not tell: it need not begin like the kind.
-    let (client, stop) = (&call.calls.core.client, &call.stop);
+    let (client, stop) = (&call.core().client, &call.stop);
     match client.discover_kind(kind, stop) {
         Err(error) if !error.is_no_match() => return Err(error.into()),
         _ => {}
@@ -291,7 +291,7 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object[field].as_str().unwrap_or_default()
 }
 
-/// One apply.
+/// An apply of one object, and what decides whether it is sent.
 pub(crate) struct Apply<'a> {
     pub(crate) call: &'a Call,
     /// The object of the call.
@@ -326,7 +326,7 @@ impl Apply<'_> {
         mut child: Value,
         current: Option<&(impl FullMetadata + Serialize)>,
     ) -> Result<Applied, Failure> {
-        let (core, id) = (&self.call.calls.core, &self.id);
+        let (core, id) = (&self.call.core(), &self.id);
         let (applied, manager) = (self.applied, &*core.field_manager);
         let sent = applied.sent(&child, manager, self.options.force);
         let is_current = |answer: &Answer| {
@@ -393,7 +393,7 @@ impl Apply<'_> {
         mut child: Value,
         is_first: bool,
     ) -> Result<(Fetched<DynamicObject>, bool), Failure> {
-        let (manager, stop) = (&*self.call.calls.core.field_manager, &self.call.stop);
+        let (manager, stop) = (&*self.call.core().field_manager, &self.call.stop);
         let name = &self.target.name;
         let (mut is_created, mut is_migrated, mut attempts) = (false, false, 0);
         loop {
@@ -454,7 +454,7 @@ impl Apply<'_> {
     /// Reports that others change an object again and again. They are the managers that the last
     /// apply has taken fields from.
     fn report_fight(&self, mut before: Vec<Value>, after: &[Value]) {
-        let manager = &*self.call.calls.core.field_manager;
+        let manager = &*self.call.core().field_manager;
         before.retain(|entry| entry["manager"] != manager && !after.contains(entry));
         let others: BTreeSet<_> = before
             .iter()

@@ -77,6 +77,7 @@ use k8s_informer::time::Clock;
 /// ```
 pub struct Context {
     pub(crate) call: Call,
+    /// Ends with the call. `writes` is weak, because the program can keep an `Api` that has it.
     own_writes: Arc<OwnWrites>,
     writes: Arc<KeyWrites>,
     /// The UID of the object. Empty if it is gone.
@@ -93,7 +94,6 @@ impl Context {
         }
     }
 
-    /// Returns what records the writes of the call.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn writes(&self) -> &KeyWrites {
         &self.writes
@@ -116,7 +116,7 @@ impl Context {
 
     /// Returns the name of the controller.
     pub fn controller(&self) -> &str {
-        &self.call.calls.core.name
+        &self.call.core().name
     }
 
     /// Returns the number of this call: 1 for the first call after a success, 2 for the first
@@ -163,7 +163,7 @@ impl Context {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn clock(&self) -> &dyn Clock {
-        &*self.call.calls.core.clock
+        &*self.call.core().clock
     }
 
     /// Returns an error if this program is not the leader any more. Call it before an effect
@@ -178,7 +178,7 @@ impl Context {
     ///
     /// Fails like [`Leading::ensure`].
     pub fn ensure(&self) -> Result<(), Failure> {
-        match self.call.calls.core.leading.get() {
+        match self.call.core().leading.get() {
             Some(leading) => Ok(leading.ensure()?),
             None => Ok(()),
         }
@@ -211,13 +211,12 @@ impl Context {
     pub(crate) fn deleted(&self, uid: &str) {
         let object = ObjectName::new(self.namespace(), self.name());
         let outcome = WriteOutcome::Deleted { uid };
-        self.writes
-            .record(self.resource(), object, &outcome, Vec::new());
+        self.writes.record(self.resource(), object, &outcome);
     }
 
     /// Returns the resource of the objects of the controller.
     fn resource(&self) -> &GroupVersionResource {
-        self.call.calls.core.sources[PRIMARY].resource()
+        self.call.core().sources[PRIMARY].resource()
     }
 
     fn observed<C>(&self, api: Api<C>) -> Api<C> {
@@ -257,12 +256,12 @@ impl Context {
     /// ```
     #[doc(alias = "GetEventRecorder")]
     pub fn events(&self) -> Result<&EventRecorder, EventError> {
-        self.call.calls.core.recorder()
+        self.call.core().recorder()
     }
 
     /// Returns the client. Writes through it are not recorded.
     pub fn client(&self) -> &Client {
-        &self.call.calls.core.client
+        &self.call.core().client
     }
 
     /// Returns the cached objects of type `C` that this object controls, sorted by key: their
@@ -414,7 +413,7 @@ impl Context {
 
     /// Returns the sources with objects of type `C`, with their positions.
     fn sources<C: 'static>(&self) -> impl Iterator<Item = (usize, &InformerSource<C>)> {
-        let sources = self.call.calls.core.sources.iter().enumerate();
+        let sources = self.call.core().sources.iter().enumerate();
         sources.filter_map(|(at, source)| Some((at, source.as_any().downcast_ref()?)))
     }
 
@@ -546,7 +545,7 @@ impl Context {
 
     /// Returns a reference to the object of this call.
     fn owner(&self) -> Result<OwnerReference, Failure> {
-        match &self.call.calls.core.kind {
+        match &self.call.core().kind {
             Some(kind) => Ok(OwnerReference::new(kind, self.name(), &self.uid)),
             None => Err(Failure::terminal(
                 "the kind of the owner is unknown: call `kind` when you build the controller",

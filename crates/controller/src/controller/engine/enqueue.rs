@@ -22,7 +22,7 @@ pub(crate) type UpdateFilter<C> = Box<dyn Fn(&C, &C) -> bool + Send>;
 pub(crate) struct Enqueue<C> {
     /// Weak, because the loop owns the informers, and they own their handlers.
     pub(crate) reconcile_loop: Weak<ReconcileLoop>,
-    /// The position of the source.
+    /// Its position in [`Sources`](crate::controller::sources::source::Sources).
     pub(crate) source: usize,
     pub(crate) keys: KeysOf<C>,
     /// `None` for all updates.
@@ -44,14 +44,14 @@ impl<C: Object> Enqueue<C> {
     /// keys of other states are not lost.
     fn keys_of(&self, of: &ReconcileLoop, object: &C) -> Vec<Key> {
         let mut keys = catch(|| (self.keys)(object)).unwrap_or_else(|panic| {
-            let (controller, source) = (&of.calls.core.name, of.calls.core.sources[self.source].name());
+            let (controller, source) = (&of.core.name, of.core.sources[self.source].name());
             let key = meta_namespace_key(object);
             log::error!("controller {controller:?}: the function that returns the keys for {key:?} of {source} {panic}; this state of it causes no call");
             Vec::new()
         });
         // The other shards belong to other replicas.
         if self.source != PRIMARY {
-            keys.retain(|key| of.calls.core.sources[PRIMARY].may_have(key));
+            keys.retain(|key| of.core.sources[PRIMARY].may_have(key));
         }
         keys
     }

@@ -27,7 +27,6 @@ pub(crate) struct Finalizer<T> {
 /// The type of [`Finalizer::run_with_metadata`].
 type RunFinalizer<T> = fn(&Finalizer<T>, &Context, &Arc<T>) -> Result<Finalized<T>, Failure>;
 
-/// A cleanup function.
 type Cleanup<T> = dyn Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync;
 
 /// What to do with an object after its finalizer has been handled.

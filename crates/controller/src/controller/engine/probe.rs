@@ -9,7 +9,7 @@ use k8s_informer::object::Key;
 use k8s_informer::workqueue::Order;
 
 /// Observes a controller, and lets its workers continue one by one.
-/// [`Drive::attach`](crate::Drive::attach) documents the functions.
+/// [`Drive::attach`](crate::controller::Drive::attach) documents the functions.
 pub(crate) struct Probe {
     pub(crate) handler_added: Box<dyn Fn(HandlerRegistration) + Send + Sync>,
     pub(crate) wait_to_begin: Box<dyn Fn() + Send + Sync>,

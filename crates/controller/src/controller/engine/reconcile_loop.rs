@@ -23,8 +23,7 @@ use crate::controller::writes::own_writes::OwnWrites;
 use crate::log;
 use crate::metrics::ReconcileResult;
 use crate::timers::Timers;
-use k8s_informer::__private::catch;
-use k8s_informer::__private::{Owner, Threads};
+use k8s_informer::__private::{Owner, StopOnDrop, Threads, catch};
 use k8s_informer::object::Key;
 use k8s_informer::stop::{Stop, Stopper};
 use k8s_informer::workqueue::{AddOptions, AnyWorkQueue, PriorityQueue};
@@ -63,6 +62,7 @@ impl Settings {
 /// The queue and the workers of a controller.
 pub(crate) struct ReconcileLoop {
     pub(crate) settings: Settings,
+    pub(crate) core: Arc<Core>,
     pub(crate) calls: Arc<Calls>,
     pub(crate) queue: Arc<PriorityQueue<Key>>,
     pub(crate) timers: Arc<Timers>,
@@ -83,8 +83,8 @@ impl ReconcileLoop {
         reconciler: Box<dyn Reconcile>,
         probe: Option<Probe>,
     ) -> Self {
-        let (calls, queue) = (Arc::new(Calls::new(core)), Arc::new(queue));
-        let core = &calls.core;
+        let (core, queue) = (Arc::new(core), Arc::new(queue));
+        let calls = Arc::new(Calls::new(&core));
         let timers = Arc::new(Timers::new(Arc::clone(&core.clock)));
         let catch_ups = Arc::new(CatchUps::new());
         let own_writes = Arc::new(OwnWrites::new(
@@ -118,6 +118,7 @@ impl ReconcileLoop {
         );
         Self {
             settings,
+            core,
             calls,
             queue,
             timers,
@@ -164,9 +165,8 @@ impl ReconcileLoop {
     ) -> Result<(), ControllerError> {
         let (workers_stop, timers_stop) = (stop.child(), Stopper::new());
         let workers_ended = Stopper::new();
-        let (name, workers) = (&self.calls.core.name, self.settings.workers);
-        self.calls
-            .core
+        let (name, workers) = (&self.core.name, self.settings.workers);
+        self.core
             .meter
             .event(|metrics| metrics.max_concurrent_reconciles(workers));
         let started = self.start(&workers_stop, abort, &timers_stop, &workers_ended);
@@ -177,7 +177,7 @@ impl ReconcileLoop {
         self.catch_ups.stop();
         workers_stop.stop();
         self.queue.stop();
-        let clock = &*self.calls.core.clock;
+        let clock = &*self.core.clock;
         let began = clock.now();
         if !abort.is_stopped() && clock.wait(self.settings.grace_period, &workers_ended) {
             abort.stop_without_callbacks();
@@ -213,8 +213,8 @@ impl ReconcileLoop {
         timers_stop: &Stop,
         workers_ended: &Stopper,
     ) -> std::io::Result<()> {
-        let all_ended = Arc::new(SignalOnDrop(workers_ended.clone()));
-        let name = &self.calls.core.name;
+        let all_ended = Arc::new(StopOnDrop(workers_ended.clone()));
+        let name = &self.core.name;
         let (timers, timers_stop) = (Arc::clone(&self.timers), timers_stop.clone());
         let run_timers = move || timers.run(&timers_stop);
         self.threads
@@ -284,7 +284,7 @@ impl ReconcileLoop {
     /// Makes a call, and records its end.
     fn call(self: &Arc<Self>, call: &Call, priority: i32, abort: &Stop) {
         let (calls, key) = (&self.calls, &call.key);
-        let began = calls.core.clock.now();
+        let began = self.core.clock.now();
         calls.set_running(key, Some(began));
         // The metric is user code: the leadership may have been lost while it blocked.
         if abort.is_stopped() {
@@ -304,7 +304,7 @@ impl ReconcileLoop {
         if let Some(limit) = limit {
             self.timers.cancel(limit);
         }
-        let took = calls.core.clock.now().saturating_duration_since(began);
+        let took = self.core.clock.now().saturating_duration_since(began);
         self.finish(call, result, priority, took, abort);
         // Often the cache has the writes by now, and no event follows that would remove them.
         self.own_writes.forget_arrived(key);
@@ -323,7 +323,7 @@ impl ReconcileLoop {
             call.stop.stop();
             call.report_excess(limit);
         };
-        let name = &self.calls.core.name;
+        let name = &self.core.name;
         if let Err(error) = self.threads.spawn(format!("{name} time limit"), None, work) {
             stop.stop();
             log::error!(
@@ -367,8 +367,7 @@ impl ReconcileLoop {
             self.queue_again(&call.key, &result, priority);
         }
         call.ended(result.err());
-        self.calls
-            .core
+        self.core
             .meter
             .event(|metrics| metrics.reconciled(metric, took));
     }
@@ -406,14 +405,6 @@ fn report(call: &Call, failure: &Failure) {
     };
     let problem = format_args!("{failure}; it {follows} retried");
     call.report(level, Topic::Calls, is_retried, problem);
-}
-
-struct SignalOnDrop(Stopper);
-
-impl Drop for SignalOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::controller::error::{ControllerError, ControllerErrorKind};
 use crate::controller::sources::source::AnySource;
 use crate::leader_election::Leading;
 use crate::log;
-use k8s_informer::__private::{Owner, Threads};
+use k8s_informer::__private::{Owner, StopOnDrop, Threads};
 use k8s_informer::informer::{InformerError, SharedInformerFactory, SyncOptions};
 use k8s_informer::stop::{Stop, Stopper};
 use k8s_informer::workqueue::AnyWorkQueue;
@@ -44,7 +44,7 @@ impl Runner {
     }
 
     pub(crate) fn core(&self) -> &Core {
-        &self.reconcile_loop.calls.core
+        &self.reconcile_loop.core
     }
 
     /// Runs the informers and the workers. The caches then contain everything that was committed
@@ -120,17 +120,17 @@ impl Runner {
     /// Waits until the caches of all sources that exist are complete and current.
     fn wait_for_caches(&self, stop: &Stop) -> Result<Caches, ControllerError> {
         // Optional kinds are checked during the whole wait: they can go at any time.
-        let (started, threads) = (StopOnDrop(stop.child()), Threads::new(Owner::new()));
+        let (end_checks, threads) = (StopOnDrop(stop.child()), Threads::new(Owner::new()));
         let optional = &self.reconcile_loop.optional;
         if optional.has_any() {
-            let (optional, until) = (Arc::clone(optional), started.0.clone());
+            let (optional, until) = (Arc::clone(optional), end_checks.0.clone());
             let name = format!("{} optional kinds", self.name());
             let checks = threads.spawn(name, None, move || optional.check_until(&until));
             checks.map_err(|source| ControllerError::thread(self.name(), source))?;
         }
         let waited = self.wait_while_checked(stop);
         // The result of the last check counts.
-        drop(started);
+        drop(end_checks);
         threads.join();
         if matches!(waited, Ok(Caches::Current)) {
             optional.end_start();
@@ -182,12 +182,4 @@ impl Runner {
 enum Caches {
     Current,
     Stopped,
-}
-
-struct StopOnDrop(Stopper);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }

@@ -1,4 +1,4 @@
-//! What a controller does.
+//! The status that [`Controller::status`](crate::Controller::status) returns.
 
 use std::time::Duration;
 

@@ -350,7 +350,7 @@ fn add_own_checks(shared: &Arc<Shared>, healthz: &Checks, readyz: &Checks) {
     });
 }
 
-/// Starts the HTTP endpoints.
+/// Starts the HTTP endpoints. They are weak, because the manager owns them.
 fn serve(
     shared: &Arc<Shared>,
     address: String,

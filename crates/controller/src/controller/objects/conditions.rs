@@ -494,7 +494,7 @@ fn is_zero(generation: &i64) -> bool {
 mod time {
     use super::{Deserialize, Deserializer, Serializer, SystemTime, UnixTime, rfc3339};
 
-    pub(crate) fn serialize<S: Serializer>(
+    pub(super) fn serialize<S: Serializer>(
         time: &Option<SystemTime>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -507,7 +507,7 @@ mod time {
         }
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<SystemTime>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;

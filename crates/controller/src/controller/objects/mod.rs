@@ -1,4 +1,5 @@
-//! What a controller reads and writes in objects: owners, conditions, finalizers, managed fields. No I/O.
+//! What a controller reads and writes in objects: owners, conditions, managed fields, and what an
+//! update changes. No I/O.
 
 pub(crate) mod conditions;
 pub(crate) mod managed_fields;

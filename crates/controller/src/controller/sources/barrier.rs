@@ -14,10 +14,10 @@ use crate::controller::error::ControllerError;
 use crate::log;
 use crate::metrics::ControllerMetrics;
 use crate::serve::json;
-use k8s_informer::__private::{Meter, Owner, Threads};
+use k8s_informer::__private::{Meter, Owner, StopOnDrop, Threads};
 use k8s_informer::error::Error;
 use k8s_informer::error::WaitError;
-use k8s_informer::stop::{Done, DoneSetter, Stop};
+use k8s_informer::stop::{Stop, Stopper};
 
 /// The time between two updates of the metric.
 const UPDATE: Duration = Duration::from_secs(1);
@@ -110,18 +110,18 @@ impl Barrier {
 
     /// The number of consistent reads of a source that have failed, if its wait is in progress and
     /// has failed.
-    pub(crate) fn failed_reads(&self, at: usize) -> Option<u64> {
+    pub(super) fn failed_reads(&self, at: usize) -> Option<u64> {
         let waits = self.waits.lock();
         let failed = waits.get(&at).map(|wait| wait.failed_reads);
         failed.filter(|failed| *failed > 0)
     }
 
     /// The error of the last consistent read of a source.
-    pub(crate) fn last_error(&self, at: usize) -> Option<Error> {
+    pub(super) fn last_error(&self, at: usize) -> Option<Error> {
         self.waits.lock().get(&at)?.last_error.clone()
     }
 
-    /// Waits until the caches of all sources contain everything that was committed before `since`,
+    /// Waits until the caches of all sources contain everything that was committed before the term,
     /// or until `stop` is set. The wait for an optional kind also ends when it turns out to be
     /// missing.
     ///
@@ -137,8 +137,9 @@ impl Barrier {
         let threads = Threads::new(Owner::new());
         let stop = stop.child();
         let failure = Arc::new(OnceLock::new());
-        let all = Arc::new(SetOnDrop(DoneSetter::new("current caches")));
-        let ended = all.0.signal();
+        // Set when the last thread has dropped its share.
+        let all = Arc::new(StopOnDrop(Stopper::new()));
+        let all_ended = all.0.signal();
         for (at, source) in sources.iter().enumerate() {
             let Some(awaited) = source.awaits(&stop) else {
                 continue;
@@ -174,14 +175,14 @@ impl Barrier {
             }
         }
         drop(all);
-        self.report_until(&ended, name, meter);
+        self.report_until(&all_ended, name, meter);
         threads.join();
         let failure = failure.get().cloned();
         failure.map_or(Ok(()), |error| Err(ControllerError::informer(name, error)))
     }
 
     /// Reports what is awaited until `ended` is set.
-    fn report_until(&self, ended: &Done, name: &str, meter: &Meter<dyn ControllerMetrics>) {
+    fn report_until(&self, ended: &Stop, name: &str, meter: &Meter<dyn ControllerMetrics>) {
         let (began, mut next) = (Instant::now(), FIRST_LINE);
         let mut reported: Vec<SourceWait> = Vec::new();
         loop {
@@ -212,13 +213,5 @@ impl Barrier {
             }
             reported = waits;
         }
-    }
-}
-
-struct SetOnDrop(DoneSetter);
-
-impl Drop for SetOnDrop {
-    fn drop(&mut self) {
-        self.0.set();
     }
 }

@@ -1,4 +1,4 @@
-//! When the kinds of optional sources are checked, and what follows.
+//! Sources of kinds that may be missing: when these kinds are checked, and what follows.
 //!
 //! The informer of such a source always runs. While its kind is missing, its lists fail. The kind
 //! exists for the controller once a complete list is in the cache, so no call sees a part of it. It

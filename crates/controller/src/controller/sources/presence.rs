@@ -112,13 +112,18 @@ impl Presence {
 
     /// Ends the wait of the start: the kind exists unless it has turned out to be missing.
     pub(super) fn end_start(&self) {
-        let mut state = self.state.lock();
-        // The start has its own time, and the checks that follow have another one.
-        (state.doubts, state.awaited) = (Doubts::default(), None);
-        if state.stage == Stage::Undecided {
-            state.stage = Stage::Exists;
-            self.exists.store(true, Ordering::Release);
-        }
+        let awaited = {
+            let mut state = self.state.lock();
+            // The start has its own time, and the checks that follow have another one.
+            state.doubts = Doubts::default();
+            if state.stage == Stage::Undecided {
+                state.stage = Stage::Exists;
+                self.exists.store(true, Ordering::Release);
+            }
+            state.awaited.take()
+        };
+        // After the unlock: the destructor takes the lock of the parent.
+        drop(awaited);
     }
 
     pub(super) fn set_exists(&self) {
@@ -154,10 +159,16 @@ impl Presence {
     /// Returns a signal for a wait of the start: it is set with `stop`, and when the kind turns out
     /// to be missing. `None` if the kind is missing already.
     pub(super) fn awaits(&self, stop: &Stop) -> Option<Stop> {
-        let mut state = self.state.lock();
-        let awaited = (state.stage == Stage::Undecided).then(|| stop.child());
-        state.awaited.clone_from(&awaited);
-        awaited.map(|awaited| awaited.signal())
+        // Outside of the lock: a child registers with its parent.
+        let awaited = stop.child();
+        let (is_undecided, earlier) = {
+            let mut state = self.state.lock();
+            let is_undecided = state.stage == Stage::Undecided;
+            let new = is_undecided.then(|| awaited.clone());
+            (is_undecided, std::mem::replace(&mut state.awaited, new))
+        };
+        drop(earlier);
+        is_undecided.then(|| awaited.signal())
     }
 
     /// Whether the status of a replica shows the kind as missing. Before the start, the informer's

@@ -1,4 +1,4 @@
-//! The informers of a controller.
+//! One informer of a controller, with and without the type of its objects.
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
@@ -64,7 +64,6 @@ pub(crate) trait AnySource: Send + Sync {
     /// Waits until the cache contains everything that was committed before `since`.
     fn wait_until_current(&self, since: Instant, stop: &Stop) -> Result<(), WaitError>;
 
-    /// The number of cached objects.
     fn len(&self) -> usize;
 
     /// The signal of the first sync. It also identifies the informer.

@@ -146,7 +146,6 @@ pub(crate) type Register = dyn FnOnce(&Arc<Runner>) -> Result<(), ControllerErro
 /// An informer, and the function that adds its handler.
 type AddedSource = (Arc<dyn AnySource>, Box<AddHandler>);
 
-/// The metrics of a controller.
 type MetricsOf = Arc<dyn ControllerMetrics>;
 
 /// The facts about a controller that its sources need.
@@ -724,7 +723,7 @@ fn added_source<C: Object + DeserializeOwned>(
             keys: Box::new(keys),
             filter,
         };
-        let options = HandlerOptions::new().name(&reconcile_loop.calls.core.name);
+        let options = HandlerOptions::new().name(&reconcile_loop.core.name);
         let registration = informer.add_handler_with_options(handler, options)?;
         let probe = reconcile_loop.probe.as_ref();
         probe.inspect(|probe| (probe.handler_added)(registration.clone()));

@@ -49,12 +49,12 @@ impl Drive {
 
     /// Whether the controller was built with this clock and with a test attached.
     pub fn is_driven_by(&self, clock: &Arc<dyn Clock>) -> bool {
-        self.0.probe.is_some() && Arc::ptr_eq(&self.0.calls.core.clock, clock)
+        self.0.probe.is_some() && Arc::ptr_eq(&self.0.core.clock, clock)
     }
 
     /// Passes all recorded events and counts to the sink of the test.
     pub fn flush_events(&self, timeout: Duration) {
-        self.0.calls.core.events.flush(timeout);
+        self.0.core.events.flush(timeout);
     }
 
     /// Returns how long calls can take after a stop.
@@ -78,7 +78,7 @@ impl Drive {
         let Some(wanted) = ResourceVersion::new(&version.to_string()) else {
             unreachable!("the text of a number is not empty");
         };
-        let (sources, optional) = (&self.0.calls.core.sources, &self.0.optional);
+        let (sources, optional) = (&self.0.core.sources, &self.0.optional);
         for (at, source) in sources.iter().enumerate() {
             if !optional.is_served(at, deadline) {
                 continue;

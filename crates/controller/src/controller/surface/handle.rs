@@ -120,7 +120,7 @@ impl<T: Object> Controller<T> {
     /// Queues a key after a delay. An earlier call for the key replaces this one.
     pub fn enqueue_after(&self, key: impl Into<Key>, delay: Duration) {
         let (of, key) = (&self.runner.reconcile_loop, key.into());
-        if of.calls.core.sources[PRIMARY].may_have(&key) {
+        if of.core.sources[PRIMARY].may_have(&key) {
             of.enqueue_after(key, delay);
         }
     }

@@ -12,6 +12,7 @@ use super::applied::AppliedObjects;
 use super::postponed::{Postponed, PostponedKeys};
 use super::record::{CacheChange, CachedStates, PROVE_AFTER, Settled, Times, Write, WriteRecord};
 use crate::controller::call::calls::{Call, Calls};
+use crate::controller::call::core::Core;
 use crate::controller::call::failure_log::Topic;
 use crate::controller::sources::catch_up::CatchUps;
 use crate::log;
@@ -40,6 +41,7 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// One lock guards the record and the waiting keys, so that no write arrives between the check of a
 /// key and its wait.
 pub(crate) struct OwnWrites {
+    core: Arc<Core>,
     calls: Arc<Calls>,
     /// Gets the keys that need not wait any longer.
     queue: Arc<PriorityQueue<Key>>,
@@ -101,6 +103,7 @@ impl OwnWrites {
         timeout: Duration,
     ) -> Self {
         Self {
+            core: Arc::clone(calls.core()),
             calls,
             queue,
             timers,
@@ -113,9 +116,13 @@ impl OwnWrites {
 
     /// Returns whether the caches contain the own writes of a key. Otherwise the key is put aside
     /// until they do.
+    ///
+    /// The lock is never held while caches are read, timers set or lines logged. So the check of a
+    /// key is a round with the lock to get its writes, one without it to read the caches, and one with
+    /// it to settle. What happens in between is found by the last round, or by `resumptions`.
     pub(crate) fn is_ready(self: &Arc<Self>, call: &Call, priority: i32) -> bool {
         let key = &call.key;
-        let now = self.calls.core.clock.now();
+        let now = self.core.clock.now();
         let (resumptions, rechecked) = {
             let postponed = &mut self.state.lock().postponed;
             (postponed.resumptions(), postponed.take_rechecked(key))
@@ -145,7 +152,13 @@ impl OwnWrites {
             self.measure(since.or(rechecked));
             return true;
         };
-        let now = self.calls.core.clock.now();
+        self.set_timer(key, check_at, resumptions);
+        false
+    }
+
+    /// Sets the timer of the next check of a key that was put aside.
+    fn set_timer(self: &Arc<Self>, key: &Key, check_at: Instant, resumptions: u64) {
+        let now = self.core.clock.now();
         // All keys were resumed since the check began, for example because a cache has rejected an
         // object. This key was not among them, so it is checked again at once.
         let delay = match self.state.lock().postponed.resumptions() == resumptions {
@@ -156,15 +169,15 @@ impl OwnWrites {
         let timer = self
             .timers
             .after(delay, move || Self::check_again(&this, &waiting));
+        // The last write may have arrived in the meantime, so that the timer is not needed.
         let unused = self.state.lock().postponed.set_timer(key, timer);
         self.cancel(unused);
-        false
     }
 
     /// Lets the cache of a source become current, and then checks all keys that wait. A write that a
     /// selector excludes from the source has no event that would end the wait.
     fn prove(self: &Arc<Self>, source: usize) {
-        let core = &self.calls.core;
+        let core = &self.core;
         let now = core.clock.now();
         {
             let proofs = &mut self.state.lock().proofs;
@@ -183,7 +196,7 @@ impl OwnWrites {
         let this = Arc::downgrade(self);
         let then = move || {
             if let Some(this) = this.upgrade() {
-                let ended = Reading::Ended(this.calls.core.clock.now());
+                let ended = Reading::Ended(this.core.clock.now());
                 this.state.lock().proofs.insert(source, ended);
                 this.resume_all();
             }
@@ -203,7 +216,7 @@ impl OwnWrites {
     }
 
     fn report(&self, call: &Call, settled: &Settled) {
-        let cache = |source: usize| self.calls.core.sources[source].name();
+        let cache = |source: usize| self.core.sources[source].name();
         let report = |problem| call.report(Level::Warn, Topic::OwnWrites, true, problem);
         for &source in &settled.late {
             report(format!(
@@ -235,8 +248,8 @@ impl OwnWrites {
         }
         // Reads of the caches take their locks, so they come before ours. An event that removes one
         // of these writes meanwhile wins: the record ignores the check of a write that it lacks.
-        let now = self.calls.core.clock.now();
-        let check = |write: Write| (write.id, write.check(&self.calls.core.sources, now));
+        let now = self.core.clock.now();
+        let check = |write: Write| (write.id, write.check(&self.core.sources, now));
         let checks = writes.into_iter().map(check).collect();
         let state = &mut *self.state.lock();
         let settled = state.record.settle(key, &checks, now, self.retry());
@@ -289,7 +302,7 @@ impl OwnWrites {
     /// Checks the keys that wait again after a failure of a source. If its cache has rejected an
     /// object that they wait for, no event ends the wait.
     pub(crate) fn source_failed(&self, source: usize) {
-        if !self.calls.core.sources[source].status().complete {
+        if !self.core.sources[source].status().complete {
             self.resume_all();
         }
     }
@@ -334,7 +347,7 @@ impl OwnWrites {
     /// Reports the time that a key has waited since then.
     fn measure(&self, since: Option<Instant>) {
         if let Some(since) = since {
-            let core = &self.calls.core;
+            let core = &self.core;
             let waited = core.clock.now().saturating_duration_since(since);
             core.meter
                 .event(|metrics| metrics.waited_for_own_writes(waited));
@@ -403,7 +416,7 @@ impl OwnWrites {
             let keys = postponed.keys().take(MAX_AWAITED);
             keys.filter_map(first).collect()
         };
-        let core = &self.calls.core;
+        let core = &self.core;
         let now = core.clock.now();
         let awaited = awaited.into_iter().map(|(key, write)| {
             let (source, object) = &write.object;
@@ -439,8 +452,17 @@ impl KeyWrites {
         self.own_writes.upgrade()
     }
 
-    /// Records a write of the object `target`, whose states `before` the write may be unknown.
+    /// Records a write of the object `target`, whose states before the write are unknown.
     pub(crate) fn record(
+        &self,
+        resource: &GroupVersionResource,
+        target: ObjectName,
+        outcome: &WriteOutcome<'_>,
+    ) {
+        self.record_with(resource, target, outcome, CachedStates::default());
+    }
+
+    fn record_with(
         &self,
         resource: &GroupVersionResource,
         target: ObjectName,
@@ -450,7 +472,7 @@ impl KeyWrites {
         let Some(own_writes) = self.own_writes.upgrade() else {
             return;
         };
-        let core = &own_writes.calls.core;
+        let core = &own_writes.core;
         let times = Times::new(core.clock.now(), own_writes.timeout, own_writes.retry());
         let writes = Write::of_outcome(&core.sources, resource, target, outcome, before, times);
         own_writes.record(&self.key, writes);
@@ -464,9 +486,9 @@ impl WriteObserver for KeyWrites {
         object: &ObjectName,
     ) -> Box<dyn FnOnce(WriteOutcome<'_>) + 'a> {
         let own_writes = self.own_writes.upgrade();
-        let before = own_writes.map(|of| Write::before(&of.calls.core.sources, resource, object));
+        let before = own_writes.map(|of| Write::before(&of.core.sources, resource, object));
         let before = before.unwrap_or_default();
         let (resource, object) = (resource.clone(), object.clone());
-        Box::new(move |outcome| self.record(&resource, object, &outcome, before))
+        Box::new(move |outcome| self.record_with(&resource, object, &outcome, before))
     }
 }

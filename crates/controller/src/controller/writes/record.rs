@@ -1,4 +1,5 @@
-//! The writes of a controller that its caches do not contain yet.
+//! The writes of a controller that its caches do not contain yet. [`WriteRecord`] is plain data;
+//! a [`Write`] reads caches, without a lock, to find out whether they have it.
 //!
 //! A reconcile call that reads a cache without its own last write acts on an old state: it creates
 //! a second child, for example. So the next call for a key waits until the caches contain what the
@@ -31,7 +32,7 @@ const DELETION_TIMEOUTS: u32 = 3;
 /// The watch of a source with a field selector or a shard may not deliver a write. If a key waits
 /// for it this long, a consistent read proves that the cache has it. Reads of one source are at
 /// least this far apart.
-pub(crate) const PROVE_AFTER: Duration = Duration::from_secs(1);
+pub(super) const PROVE_AFTER: Duration = Duration::from_secs(1);
 
 /// The position of a source in the list of sources, and the key of an object. The key is empty if
 /// the server has generated the name and it is unknown.
@@ -43,7 +44,7 @@ pub(crate) type ObjectId = (usize, Key);
 /// cost of an event depends on the writes that it ends, and that of a check on the writes of its
 /// key, but not on other writes. Trees give their memory back.
 #[derive(Default)]
-pub(crate) struct WriteRecord {
+pub(super) struct WriteRecord {
     next: u64,
     /// The writes, with the keys that made them. An event ends ranges of the writes of an object:
     /// those of versions that it reaches, for example.
@@ -54,12 +55,12 @@ pub(crate) struct WriteRecord {
 
 /// A write that a cache may not contain yet.
 #[derive(Clone)]
-pub(crate) struct Write {
-    pub(crate) id: u64,
+pub(super) struct Write {
+    pub(super) id: u64,
     /// The namespace of the object.
     namespace: Box<str>,
-    pub(crate) object: ObjectId,
-    pub(crate) result: Written,
+    pub(super) object: ObjectId,
+    pub(super) result: Written,
     proof: Proof,
     /// The UID and the version of the cached object before a write with an unknown outcome.
     before: Option<(String, String)>,
@@ -67,13 +68,13 @@ pub(crate) struct Write {
     relists: u64,
     /// Whether a check has found a later relist.
     has_relisted: bool,
-    pub(crate) times: Times,
+    pub(super) times: Times,
 }
 
-/// The times of a write.
+/// When a write was made, and when its next check and the end of its wait are due.
 #[derive(Clone, Copy)]
-pub(crate) struct Times {
-    pub(crate) written: Instant,
+pub(super) struct Times {
+    pub(super) written: Instant,
     /// The time of the next check if no event arrives.
     check: Instant,
     /// The end of the wait for a deletion.
@@ -92,7 +93,7 @@ enum Proof {
 
 /// The outcome of a write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Written {
+pub(super) enum Written {
     /// The server may have executed the request, and the state of the object is not known.
     Unknown,
     /// The object with this UID is gone.
@@ -106,7 +107,7 @@ pub(crate) enum Written {
 
 /// The result of a check of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Check {
+pub(super) enum Check {
     /// The wait is over.
     Ended,
     /// The cache still has the deleted object, and the time for the deletion is over.
@@ -128,22 +129,22 @@ pub(crate) enum CacheChange<'a> {
 
 /// The writes of a key after a check.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settled {
+pub(super) struct Settled {
     /// The time of the next check if no event arrives. `None` if the caches have all writes, so that
     /// the key can be reconciled.
-    pub(crate) check_at: Option<Instant>,
+    pub(super) check_at: Option<Instant>,
     /// The sources that have not delivered a write in time.
-    pub(crate) late: BTreeSet<usize>,
+    pub(super) late: BTreeSet<usize>,
     /// The sources whose caches need a consistent read, because their watches may not deliver a
     /// write.
-    pub(crate) unproven: BTreeSet<usize>,
+    pub(super) unproven: BTreeSet<usize>,
     /// The deleted objects that the caches still have, and that are not awaited any more.
-    pub(crate) given_up: Vec<ObjectId>,
+    pub(super) given_up: Vec<ObjectId>,
 }
 
 impl WriteRecord {
-    /// Records a write.
-    pub(crate) fn add(&mut self, key: &Key, mut write: Write) {
+    /// Adds a write, unless a later one of the same key and object includes it.
+    pub(super) fn add(&mut self, key: &Key, mut write: Write) {
         write.id = self.next;
         self.next += 1;
         let (object, result) = (&write.object, &write.result);
@@ -168,12 +169,12 @@ impl WriteRecord {
         self.writes.insert((object, result, Key::clone(key)), write);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
     /// Returns the keys with writes.
-    pub(crate) fn keys(&self) -> Vec<Key> {
+    pub(super) fn keys(&self) -> Vec<Key> {
         let mut keys: Vec<_> = self.keys.iter().map(|(key, ..)| Key::clone(key)).collect();
         keys.dedup();
         keys
@@ -181,7 +182,7 @@ impl WriteRecord {
 
     /// Returns the writes of a key. Check each of them with [`Write::check`], without a lock, and
     /// report the results to [`settle`](Self::settle).
-    pub(crate) fn of<'a>(&'a self, key: &Key) -> impl Iterator<Item = &'a Write> + 'a {
+    pub(super) fn of<'a>(&'a self, key: &Key) -> impl Iterator<Item = &'a Write> + 'a {
         self.entries(key).filter_map(|(key, object, result)| {
             let id = (object.clone(), result.clone(), Key::clone(key));
             self.writes.get(&id)
@@ -198,7 +199,7 @@ impl WriteRecord {
 
     /// Removes the writes of a key that have ended. An event may have removed writes in the
     /// meantime. `retry` is the time until the next check of a write that is late.
-    pub(crate) fn settle(
+    pub(super) fn settle(
         &mut self,
         key: &Key,
         checks: &HashMap<u64, Check>,
@@ -250,7 +251,7 @@ impl WriteRecord {
 
     /// Reports a change in the cache of a source. Returns the keys that waited only for this
     /// change.
-    pub(crate) fn observed(
+    pub(super) fn observed(
         &mut self,
         source: usize,
         object: &Key,
@@ -302,7 +303,7 @@ impl WriteRecord {
 impl Times {
     /// Returns the times of a write that is made now. `timeout` is that of own writes; a deletion is
     /// awaited for several times `retry`.
-    pub(crate) fn new(now: Instant, timeout: Duration, retry: Duration) -> Self {
+    pub(super) fn new(now: Instant, timeout: Duration, retry: Duration) -> Self {
         let after = |delay| now.checked_add(delay).unwrap_or(now);
         Self {
             written: now,
@@ -313,12 +314,12 @@ impl Times {
 }
 
 /// The UID and the resource version of an object in each cache.
-pub(crate) type CachedStates = Vec<Option<(String, String)>>;
+pub(super) type CachedStates = Vec<Option<(String, String)>>;
 
 impl Write {
     /// Returns the entries for a write of the object `target`. `before` has its states before the
     /// write, from [`before`](Self::before).
-    pub(crate) fn of_outcome(
+    pub(super) fn of_outcome(
         sources: &[Arc<dyn AnySource>],
         resource: &GroupVersionResource,
         mut target: ObjectName,
@@ -376,7 +377,7 @@ impl Write {
     }
 
     /// Returns the cached states of an object, for [`of_outcome`](Self::of_outcome).
-    pub(crate) fn before(
+    pub(super) fn before(
         sources: &[Arc<dyn AnySource>],
         resource: &GroupVersionResource,
         target: &ObjectName,
@@ -395,7 +396,7 @@ impl Write {
     /// that is behind, so the watch gets the time until the next check to deliver the write. A
     /// deletion is awaited until its time is over, and a write with an unknown outcome until the
     /// first check.
-    pub(crate) fn check(&self, sources: &[Arc<dyn AnySource>], now: Instant) -> Check {
+    pub(super) fn check(&self, sources: &[Arc<dyn AnySource>], now: Instant) -> Check {
         let (at, object) = &self.object;
         let source = &*sources[*at];
         let is_due = self.times.check <= now;
@@ -497,11 +498,11 @@ fn is_at_least(version: &str, wanted: &str) -> bool {
     compare(version, wanted).is_none_or(Ordering::is_ge)
 }
 
-#[cfg(test)]
-pub(crate) mod tests;
-
 /// Compares two versions. `None` if one of them has no order.
 fn compare(a: &str, b: &str) -> Option<Ordering> {
     let comparable = |text| ResourceVersion::new(text).and_then(Comparable::new);
     Some(comparable(a)?.cmp(&comparable(b)?))
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -16,11 +16,11 @@ use crate::events::EventType;
 use crate::leader_election::error::{Kind, LeaderElectionError};
 use crate::leader_election::steps::{Event, Next, Now, Observation, Report, Request, Term, TermId};
 use crate::log;
-use k8s_informer::__private::catch;
 use k8s_informer::__private::named;
 use k8s_informer::__private::sync::Mutex;
 use k8s_informer::__private::sync::channel::{Receiver, Sender, unbounded};
 use k8s_informer::__private::sync::thread::JoinHandle;
+use k8s_informer::__private::{StopOnDrop, catch};
 use k8s_informer::error::Error;
 use k8s_informer::stop::{Stop, Stopper};
 
@@ -232,15 +232,6 @@ fn set<const N: usize>(shared: &Shared, signals: [Stopper; N]) {
     }
 }
 
-/// Sets the signal when it is dropped, so also after a panic.
-struct SetOnDrop(Stopper);
-
-impl Drop for SetOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
-}
-
 /// A run of an elector, from the first attempt to acquire the Lease until its release.
 pub(super) struct Run<'a> {
     shared: &'a Arc<Shared>,
@@ -249,7 +240,7 @@ pub(super) struct Run<'a> {
     leading: Option<Leading>,
     watchdog: Sender<Watch>,
     /// Ends what the watchdog does now.
-    next: SetOnDrop,
+    next: StopOnDrop,
     /// What the metric of the leader shows.
     reported: bool,
     leaders: Option<Sender<Option<String>>>,
@@ -285,7 +276,7 @@ impl<'a> Run<'a> {
             stop,
             leading: None,
             watchdog,
-            next: SetOnDrop(Stopper::new()),
+            next: StopOnDrop(Stopper::new()),
             reported: false,
             leaders: callback.is_some().then_some(leaders),
         };
@@ -359,7 +350,7 @@ impl<'a> Run<'a> {
     ) -> Result<Ended<R>, LeaderElectionError> {
         // Set when the work has ended.
         let ended = Stopper::new();
-        let (set_ended, of_work) = (SetOnDrop(ended.clone()), leading.clone());
+        let (set_ended, of_work) = (StopOnDrop(ended.clone()), leading.clone());
         let name = format!("leader {}", self.shared.name);
         let started = self.spawn(name, move || {
             let _set_ended = set_ended;
@@ -404,7 +395,7 @@ impl<'a> Run<'a> {
 
     /// Waits for leadership. Returns `None` if the stop was set first.
     fn acquire(&mut self) -> Result<Option<TermId>, LeaderElectionError> {
-        let SetOnDrop(stop) = &SetOnDrop(self.stop.child());
+        let StopOnDrop(stop) = &StopOnDrop(self.stop.child());
         // Set when the Lease became free since the last wait. An innermost lock.
         let freed = Arc::new(Mutex::new(Stopper::new()));
         if self.shared.options.watches {
@@ -629,7 +620,7 @@ impl<'a> Run<'a> {
         };
         // The receiver ends after the sender.
         let _ = self.watchdog.send(watch);
-        self.next = SetOnDrop(next);
+        self.next = StopOnDrop(next);
     }
 
     /// Records an event about the Lease.

@@ -135,6 +135,7 @@ static PLUGIN_CALLS: Family = counter(
     "rest_client_exec_plugin_call_total",
     "Number of calls to an exec plugin, partitioned by the type of event and the exit code.",
 );
+
 const SECONDS: &[f64] = &[
     0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
 ];

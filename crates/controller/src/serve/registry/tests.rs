@@ -1,6 +1,4 @@
-use std::time::UNIX_EPOCH;
-
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::*;
 use crate::metrics::ReconcileResult;

@@ -72,7 +72,12 @@ impl Leases {
         let list = self.api.list(&options, stop);
         let leases = list.and_then(|list| {
             let leases = list.items.iter();
-            let leases = leases.map(|object| Ok((object.name().to_owned(), read_lease(object)?)));
+            let leases = leases.map(|object| {
+                let mut lease = read_lease(object)?;
+                // An elector reads the object again before it writes.
+                lease.object = String::new();
+                Ok((object.name().to_owned(), lease))
+            });
             leases.collect::<Result<BTreeMap<_, _>, Error>>()
         });
         let now = self.clocks.now().elapsed;

@@ -33,34 +33,34 @@ use k8s_informer::reflector::Shard;
 use k8s_informer::selector::Selector;
 use k8s_informer::stop::Stop;
 
-/// Each waiting replica reads all Leases every 1 to 1.2 retry periods.
+/// Each waiting replica reads all Leases in every retry period, so their number is limited.
 const MAX_SHARDS: u32 = 1000;
 
 /// What [`ManagerBuilder::one_shard_of`](crate::ManagerBuilder::one_shard_of) describes.
 #[derive(Clone, Debug)]
-pub(crate) struct ShardOptions {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) count: u32,
-    pub(crate) by: ShardBy,
+pub(super) struct ShardOptions {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) count: u32,
+    pub(super) by: ShardBy,
 }
 
 /// The shards of a manager, of which this replica takes one.
-pub(crate) struct Shards {
+pub(super) struct Shards {
     client: Client,
-    pub(crate) options: ShardOptions,
-    pub(crate) election: LeaderElectionOptions,
+    pub(super) options: ShardOptions,
+    pub(super) election: LeaderElectionOptions,
     metrics: MetricsRegistry,
     leases: Leases,
     /// The shard that this replica has.
     own: OnceLock<(u32, LeaderElector)>,
-    /// Why this replica has no shard. An innermost lock.
+    /// What the log says about the wait for a shard. An innermost lock.
     wait: Mutex<LastProblem<String>>,
 }
 
 impl Shards {
     /// Checks the options. `election` has the settings of the elections.
-    pub(crate) fn new(
+    pub(super) fn new(
         client: &Client,
         options: ShardOptions,
         identity: String,
@@ -98,11 +98,11 @@ impl Shards {
     }
 
     /// Returns the shard that this replica has, and its elector.
-    pub(crate) fn own(&self) -> Option<&(u32, LeaderElector)> {
+    pub(super) fn own(&self) -> Option<&(u32, LeaderElector)> {
         self.own.get()
     }
 
-    pub(crate) fn view(&self) -> View {
+    pub(super) fn view(&self) -> View {
         self.leases.view()
     }
 
@@ -118,7 +118,7 @@ impl Shards {
     }
 
     /// Takes a free shard, and runs `work` once while this replica has it.
-    pub(crate) fn run(
+    pub(super) fn run(
         self: &Arc<Self>,
         stop: &Stop,
         work: impl FnOnce(&Shard, &Leading) -> Result<(), ControllerError> + Send + 'static,
@@ -283,7 +283,7 @@ type DividedSource = (Arc<dyn AnySource>, Division);
 
 /// Returns the sources of a controller with their divisions. Fails if a source can't be divided, or
 /// if another source with the same informer is divided in another way.
-pub(crate) fn divisions(
+pub(super) fn divisions(
     runner: &Runner,
     others: &[Arc<Runner>],
     by: ShardBy,
