@@ -499,7 +499,17 @@ impl Model {
         changes: &[Change],
     ) -> Result<bool, Refusal> {
         let newest = changes.last().ok_or(Refusal::Key)?;
-        let key = key.map_or_else(|| newest.key(), Ok)?;
+        let key = match key {
+            // What was popped is about one object, whatever the transform made of its key.
+            Some(key) => key,
+            None => {
+                let key = newest.key()?;
+                if changes.iter().any(|change| change.key() != Ok(key)) {
+                    return Err(Refusal::Key);
+                }
+                key
+            }
+        };
         self.versions.now += 1;
         self.populated = true;
         let is_absent = !self.changes.contains_key(key);

@@ -394,7 +394,8 @@ fn delta_fifo_add_if_not_present_rejects_bad_deltas() {
     let list = list.pop(&mut |_, _| Ok(())).unwrap();
     let object_and_list = Deltas::from([&list[..], &[added("a", 1)]].concat());
     let no_deltas = Deltas::from(Vec::new());
-    for deltas in [list, object_and_list, no_deltas] {
+    let two_objects = Deltas::from(vec![added("a", 1), added("b", 1)]);
+    for deltas in [list, object_and_list, no_deltas, two_objects] {
         let added = queue.add_if_not_present(deltas.clone());
         assert!(matches!(added, Err(StoreError::Key(_))), "{deltas:?}");
     }

@@ -122,12 +122,14 @@ impl<T> DeltaFifo<T> {
     ///
     /// # Errors
     ///
-    /// Returns [`StoreError::Key`] if there are no deltas, or if one of them is about no single object.
+    /// Returns [`StoreError::Key`] if there are no deltas, or if they are not all about the same object.
     /// Then nothing has changed.
     #[doc(alias = "AddIfNotPresent")]
     pub fn add_if_not_present(&self, mut deltas: Deltas<T>) -> Result<bool, StoreError> {
-        // Only a `RealFifo` has deltas that are about no single object.
-        if deltas.is_empty() || !deltas.iter().all(Delta::is_of_object) {
+        // Only a `RealFifo` has deltas that are about no single object. Deltas of several objects could
+        // only wait under one of their keys.
+        let key = deltas.key();
+        if key.is_none() || deltas.iter().any(|delta| delta.key() != key) {
             return Err(KeyError::new("deltas of one object are needed").into());
         }
         // A later version is not reached before these deltas have been processed again.
