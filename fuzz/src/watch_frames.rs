@@ -317,16 +317,16 @@ fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool
             Some(Err(_)) => return Some((expected, false)),
             Some(Ok(_)) => {}
         }
+        // The model does not know how much of a larger frame can be read, on one line or several.
+        if options.small_limit && bytes.len() > LIMIT {
+            return Some((expected, false));
+        }
         let mut lines = bytes.split(|&byte| byte == b'\n');
         let on_one_line =
             lines.next().is_some_and(|first| first.trim_ascii() == b"{") || lines.next().is_none();
         if !on_one_line {
             expected.broken = true;
             return Some((expected, true));
-        }
-        // The model does not know how much of a larger frame can be read.
-        if options.small_limit && bytes.len() > LIMIT {
-            return Some((expected, false));
         }
         // The frame is invalid JSON, or has a duplicate key.
         let Some(frame) = plain(bytes) else {
