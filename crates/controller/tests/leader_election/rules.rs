@@ -165,6 +165,36 @@ fn el4_age_counts_from_an_earlier_observation() {
     }
 }
 
+/// A lock without UIDs can count its versions from the beginning after a deletion.
+#[test]
+fn el4_age_does_not_survive_the_deletion_of_the_lease() {
+    let mut steps = candidate();
+    let held = lease(1, held_by("b", 15));
+    assert_ne!(read(&mut steps, at(0), &held), Event::Continued);
+    // The Lease is deleted, and another candidate creates it faster.
+    steps.begin(at(14_000));
+    assert!(matches!(send(&mut steps, at(14_000)), Request::Get));
+    steps.answer(at(14_000), at(14_000), Err(&refused(404)));
+    assert!(matches!(send(&mut steps, at(14_000)), Request::Create(_)));
+    steps.answer(at(14_000), at(14_000), Err(&refused(409)));
+    assert_ne!(read(&mut steps, at(16_000), &held), Event::Continued);
+    assert_eq!(read(&mut steps, at(31_000), &held), Event::Continued);
+}
+
+/// A lock returns the new version of what it has written, and need not return the record.
+#[test]
+fn written_record_counts_if_the_lock_does_not_return_it() {
+    let mut steps = candidate();
+    assert!(matches!(send(&mut steps, at(0)), Request::Get));
+    steps.answer(at(0), at(0), Err(&refused(404)));
+    assert!(matches!(send(&mut steps, at(0)), Request::Create(_)));
+    let event = steps.answer(at(0), at(0), Ok(&lease(1, Record::default())));
+    assert!(matches!(event, Event::Acquired(_)), "{event:?}");
+    assert_eq!(steps.holder(), Some("a"));
+    // So the Lease is renewed without a read.
+    begin_renewal(&mut steps, at(2_000));
+}
+
 #[test]
 fn le8_lease_without_a_holder_is_taken_at_once() {
     let mut steps = candidate();

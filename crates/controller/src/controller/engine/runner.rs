@@ -138,9 +138,11 @@ impl Runner {
         waited
     }
 
+    /// Waits while another thread checks the optional kinds.
     fn wait_while_checked(&self, stop: &Stop) -> Result<Caches, ControllerError> {
+        // The first lists: of the required kinds together, then of the optional ones. Other informers
+        // of a shared factory may be unable to sync.
         let options = SyncOptions::new().timeout(self.sync_timeout);
-        // Other informers of a shared factory may be unable to sync.
         let core = self.core();
         let sources = &core.sources;
         let required = |source: &&Arc<dyn AnySource>| !source.is_optional();
@@ -170,6 +172,8 @@ impl Runner {
             };
             return Err(ControllerError::informer(self.name(), source));
         }
+        // The lists may come from an API server that is behind, so the barrier follows. Contradictory
+        // kinds are found before, because it can take long.
         check_kinds(core, stop)
             .map_err(|problem| ControllerError::invalid(self.name(), problem.to_string()))?;
         let barrier = &self.reconcile_loop.barrier;

@@ -102,7 +102,9 @@ impl Leases {
     }
 
     /// Adds what an attempt has seen of the Lease that it could not take.
-    pub(super) fn add(&self, shard: u32, observation: Observation) {
+    pub(super) fn add(&self, shard: u32, mut observation: Observation) {
+        // As in `observe`: the next attempt reads the object again.
+        observation.lease.object = String::new();
         let name = self.lease_name(shard);
         self.observed.lock().seen.add(name, observation);
     }
