@@ -38,4 +38,9 @@ pub trait LeaderElectionMetrics: Send + Sync + 'static {
     /// The Lease was renewed with a read before the write, because the version of the Lease had
     /// changed or a request had failed. `leader_election_slowpath_total`.
     fn slow_path(&self) {}
+
+    /// A term has ended because the Lease was lost, and its work has ended. Called after the release,
+    /// and not if the work is stuck. `leader_election_lost_terms_total`, which client-go does not
+    /// have.
+    fn term_lost(&self) {}
 }

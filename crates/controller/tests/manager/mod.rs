@@ -2,6 +2,7 @@
 
 mod sharding;
 mod takeover;
+mod terms;
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
@@ -308,7 +309,11 @@ fn stuck_call_after_a_lost_leadership_is_named() {
 fn lost_leadership_ends_calls_and_is_an_error() {
     let server = ApiServer::start().unwrap();
     create_map(&server, "a");
-    let manager = replica(&server, "first");
+    let manager = Manager::builder(client(&server))
+        .leader_election("default", "team")
+        .end_at_loss()
+        .build()
+        .unwrap();
     let (sender, started) = mpsc::channel();
     let (result, ended) = mpsc::channel();
     manager

@@ -9,7 +9,7 @@ use k8s_informer::object::{Key, Scope, meta_namespace_key};
 use k8s_informer::reflector::Shard;
 use k8s_informer::time::Clock;
 use k8s_informer::{Resource, SharedIndexInformer};
-use k8s_informer_controller::leader_election::LeaderElectionOptions;
+use k8s_informer_controller::leader_election::{LeaderElectionOptions, LeaderElector};
 use k8s_informer_controller::{Context, Controller, ControllerBuilder, ManagerBuilder, ShardBy};
 use k8s_informer_testing::FakeClock;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -129,6 +129,26 @@ impl Replica {
         panic!("the replica takes no shard: {:?}", self.shards_status());
     }
 
+    /// Ends pauses until the replica has the shard again that it had.
+    #[track_caller]
+    fn lead_again(&self) {
+        for _ in 0..100 {
+            let number = self.ended_pauses.get();
+            until("the replica pauses or leads", || {
+                self.is_leader() || self.pauses().len() > number
+            });
+            if self.is_leader() {
+                return;
+            }
+            self.clock.advance(self.pauses()[number]);
+            self.ended_pauses.set(number + 1);
+        }
+        panic!(
+            "the replica does not lead again: {:?}",
+            self.shards_status()
+        );
+    }
+
     #[track_caller]
     fn assert_takes_after_expiry(&self, tolerance: Duration) {
         let took = self.take();
@@ -144,9 +164,23 @@ impl Replica {
         };
         let before = waits();
         self.clock.advance(SECOND);
-        until("the holder renews or ends", || {
-            waits() > before || self.running.thread.is_finished()
+        until("the holder renews or does not lead any more", || {
+            waits() > before || !self.is_leader()
         });
+    }
+
+    /// Lets a second pass, and some real time for what follows from that.
+    fn step(&self) {
+        let before = self.clock.waits().len();
+        self.clock.advance(SECOND);
+        // Not each second ends a wait.
+        drop(self.clock.wait_for_waits(before + 1, SECOND / 5));
+    }
+
+    /// Whether this replica has a term. Its manager can go on without one, as a candidate.
+    fn is_leader(&self) -> bool {
+        let elector = self.running.manager.elector();
+        elector.is_some_and(LeaderElector::is_leader)
     }
 
     /// Returns the number of lists of Leases that this holder has waited for.
@@ -159,26 +193,19 @@ impl Replica {
     fn observe(&self) {
         // The wait for the first list must not count as the one that follows a list.
         until("the holder waits for a list", || {
-            self.observations() > 0 || self.running.thread.is_finished()
+            self.observations() > 0 || !self.is_leader()
         });
         let before = self.observations();
         for _ in 0..36 {
             self.pass_second();
-            if self.observations() > before || self.running.thread.is_finished() {
+            if self.observations() > before || !self.is_leader() {
                 return;
             }
         }
         // The last list can still be running.
         until("the holder lists the Leases", || {
-            self.observations() > before || self.running.thread.is_finished()
+            self.observations() > before || !self.is_leader()
         });
-    }
-
-    /// Returns the error with which a holder ends.
-    #[track_caller]
-    fn end_of_term(self) -> ControllerError {
-        until("the holder ends", || self.running.thread.is_finished());
-        self.running.thread.join().unwrap().unwrap_err()
     }
 
     /// Receives the keys of calls until each of these was called.
@@ -556,7 +583,7 @@ fn replica_releases_its_lease_if_it_is_not_alone() {
 /// A paused machine, whose clocks stood still, can't notice that its Lease has expired. Its renewal
 /// succeeds, because the other division has other Leases.
 #[test]
-fn earlier_of_two_divisions_at_work_ends() {
+fn earlier_of_two_divisions_at_work_gives_up() {
     let server = ApiServer::start().unwrap();
     for (old, new) in [
         ((1, ShardBy::Uid), (2, ShardBy::Uid)),
@@ -576,21 +603,26 @@ fn earlier_of_two_divisions_at_work_ends() {
         assert!(!new.running.thread.is_finished());
         assert!(new.shards_status()["otherDivision"].is_string());
         old.observe();
-        let error = old.end_of_term();
-        assert!(
-            matches!(error.kind(), ControllerErrorKind::LeadershipLost { .. }),
-            "{error}"
-        );
+        until("the earlier one gives up", || !old.is_leader());
         new.observe();
         assert_eq!(new.shards_status()["otherDivision"], Value::Null);
-        assert!(new.running.manager.elector().unwrap().is_leader());
+        assert!(new.is_leader());
+        // It is a candidate for the same shard, while no other division is at work.
+        let shard = old.shard();
+        until("the earlier one waits", || {
+            old.shards_status()["otherDivision"].is_string()
+        });
+        assert!(!old.running.thread.is_finished() && !old.is_leader());
         new.end();
+        old.lead_again();
+        assert_eq!(old.shard(), shard);
+        old.end();
     }
 }
 
 /// For example, it is one of a program that does not know the rule.
 #[test]
-fn later_division_ends_if_the_earlier_one_does_not() {
+fn later_division_gives_up_if_the_earlier_one_does_not() {
     let server = ApiServer::start().unwrap();
     let replica = Replica::start(&server, "a", (1, ShardBy::Uid));
     replica.take();
@@ -607,13 +639,11 @@ fn later_division_ends_if_the_earlier_one_does_not() {
         server.patch(&format!("{LEASES}/{other}"), renewal).unwrap();
     }
     replica.observe();
-    let error = replica.end_of_term();
-    assert!(
-        matches!(error.kind(), ControllerErrorKind::LeadershipLost { .. }),
-        "{error}"
-    );
-    assert_eq!(holder(&server, "team-0-of-1-by-uid"), "");
+    let own = "team-0-of-1-by-uid";
+    until("the shard is given up", || holder(&server, own) == "");
     assert_eq!(holder(&server, other), "other");
+    assert!(!replica.is_leader());
+    replica.end();
 }
 
 /// A server that carried out a request late has written it, but its sender is gone.
@@ -827,6 +857,74 @@ fn done<T: Object + DeserializeOwned>(
     builder: ControllerBuilder<T>,
 ) -> Result<(), ControllerError> {
     builder.by(|_, _| Ok(Next::Done)).map(drop)
+}
+
+/// Its caches have only the objects of this shard.
+#[test]
+fn lost_shard_is_taken_again_by_its_replica() {
+    let server = ApiServer::start().unwrap();
+    let own = set(["blue", "red", "white"].map(|namespace| format!("{namespace}/a")));
+    for namespace in NAMESPACES {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let map = json!({"metadata": {"name": "a"}});
+        server.create(&path, map).unwrap();
+    }
+    // The other shard is free as well when this replica looks again.
+    hold(&server, "team-0-of-2-by-namespace");
+    let replica = Replica::start(&server, "a", (2, ShardBy::Namespace));
+    replica.take();
+    replica.expect_calls(&own);
+    let lease = format!("{LEASES}/team-1-of-2-by-namespace");
+    for lease in [
+        lease.as_str(),
+        &format!("{LEASES}/team-0-of-2-by-namespace"),
+    ] {
+        server.delete(lease).unwrap();
+    }
+    server.clear_requests();
+    replica.pass_second();
+    replica.lead_again();
+    assert_eq!(replica.shard(), Some(1));
+    replica.expect_calls(&own);
+    assert_eq!(holder(&server, "team-0-of-2-by-namespace"), Value::Null);
+    // The consistent read, and no list.
+    let requests = server.requests().into_iter();
+    let lists = requests
+        .filter(|request| request.resource() == Some("configmaps") && request.verb() == Verb::List);
+    let limits: Vec<_> = lists
+        .map(|list| list.param("limit").map(str::to_owned))
+        .collect();
+    assert_eq!(limits, [Some("1".to_owned())]);
+    replica.end();
+}
+
+/// It can be that of another replica for a moment, but not now: requests have failed.
+#[test]
+fn replica_that_lost_its_shard_goes_on_while_requests_fail() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let replica = Replica::start(&server, "a", (1, ShardBy::Namespace));
+    replica.take();
+    replica.expect_calls(&set(["default/a"]));
+    server.fail_next(Fault::status(503).resource("leases").always());
+    until("the shard is lost", || {
+        replica.step();
+        !replica.is_leader()
+    });
+    until("the replica has tried often", || {
+        replica.step();
+        replica.shards_status()["lastError"]
+            .to_string()
+            .contains("503")
+    });
+    assert!(!replica.running.thread.is_finished());
+    server.clear_faults();
+    until("the replica leads again", || {
+        replica.step();
+        replica.is_leader()
+    });
+    replica.expect_calls(&set(["default/a"]));
+    replica.end();
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! The calls of a controller: which of them run, and how they ended.
+//! The calls of a controller in one term: which of them run, and how they ended.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ::log::Level;
@@ -11,14 +11,17 @@ use parking_lot::Mutex;
 use super::core::Core;
 use super::failure_log::{FailureLog, Note, Recovery, Topic};
 use super::outcome::{Failure, LastFailure};
+use crate::leader_election::Leading;
 use crate::log;
 use k8s_informer::__private::catch;
 use k8s_informer::object::Key;
 use k8s_informer::stop::Stopper;
 
-/// The calls of a controller: which of them run, and which have failed.
+/// The calls of a controller in one term: which of them run, and which have failed.
 pub(crate) struct Calls {
     core: Arc<Core>,
+    /// The term, from its first call on. Empty without leader election.
+    leading: OnceLock<Leading>,
     /// No other lock is taken and no user code runs while this one is held.
     state: Mutex<State>,
 }
@@ -46,8 +49,14 @@ impl Calls {
     pub(crate) fn new(core: &Arc<Core>) -> Self {
         Self {
             core: Arc::clone(core),
+            leading: OnceLock::new(),
             state: Mutex::default(),
         }
+    }
+
+    /// Sets the term, before the first call.
+    pub(crate) fn set_leading(&self, leading: &Leading) {
+        let _ = self.leading.set(leading.clone());
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -134,6 +143,11 @@ impl Call {
     /// Returns what the controller of the call has.
     pub(crate) fn core(&self) -> &Core {
         &self.calls.core
+    }
+
+    /// Returns the term of the call, or `None` without leader election.
+    pub(crate) fn leading(&self) -> Option<&Leading> {
+        self.calls.leading.get()
     }
 
     /// Logs a problem of the key. Repetitions are debug messages.

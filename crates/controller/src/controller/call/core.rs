@@ -1,11 +1,10 @@
-//! What all calls of a controller share.
+//! What all calls of a controller share, in all terms.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::controller::sources::source::Sources;
 use crate::events::{EventError, EventRecorder, EventSink};
-use crate::leader_election::Leading;
 use crate::metrics::ControllerMetrics;
 use k8s_informer::__private::Meter;
 use k8s_informer::client::Client;
@@ -25,8 +24,6 @@ pub(crate) struct Core {
     pub(crate) field_manager: String,
     pub(crate) sources: Sources,
     pub(crate) clock: Arc<dyn Clock>,
-    /// The term of this replica, from the first call on. Empty without leader election.
-    pub(crate) leading: OnceLock<Leading>,
     pub(crate) events: Events,
     pub(crate) meter: Meter<dyn ControllerMetrics>,
 }

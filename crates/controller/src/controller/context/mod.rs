@@ -178,7 +178,7 @@ impl Context {
     ///
     /// Fails like [`Leading::ensure`].
     pub fn ensure(&self) -> Result<(), Failure> {
-        match self.call.core().leading.get() {
+        match self.call.leading() {
             Some(leading) => Ok(leading.ensure()?),
             None => Ok(()),
         }

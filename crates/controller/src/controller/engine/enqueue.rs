@@ -12,12 +12,12 @@ use k8s_informer::handler::ResourceEventHandler;
 use k8s_informer::object::{Deleted, Key, Object, meta_namespace_key};
 
 /// Returns the keys that an object concerns.
-pub(crate) type KeysOf<C> = Box<dyn Fn(&C) -> Vec<Key> + Send>;
+pub(crate) type KeysOf<C> = Arc<dyn Fn(&C) -> Vec<Key> + Send + Sync>;
 
 /// Whether an update, given as the old and the new object, concerns any key.
-pub(crate) type UpdateFilter<C> = Box<dyn Fn(&C, &C) -> bool + Send>;
+pub(crate) type UpdateFilter<C> = Arc<dyn Fn(&C, &C) -> bool + Send + Sync>;
 
-/// A handler of one source: records the arrival of own writes, and queues the keys that a change
+/// A handler of one source, for one term: records the arrival of own writes, and queues the keys that a change
 /// concerns.
 pub(crate) struct Enqueue<C> {
     /// Weak, because the loop owns the informers, and they own their handlers.

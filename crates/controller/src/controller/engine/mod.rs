@@ -3,6 +3,7 @@
 pub(crate) mod enqueue;
 pub(crate) mod finalize;
 pub(crate) mod probe;
+pub(crate) mod queue;
 pub(crate) mod reconcile;
 pub(crate) mod reconcile_loop;
 pub(crate) mod runner;

@@ -1,12 +1,14 @@
-//! The queue and the workers of a controller, without its object type.
+//! The queue and the workers of a controller in one term, without its object type.
 
 use std::fmt::Display;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::log::Level;
 
 use super::probe::Probe;
+use super::queue::QueueSettings;
 use super::reconcile::Reconcile;
 use super::status::ControllerStatus;
 use crate::controller::call::calls::{Call, Calls};
@@ -59,7 +61,20 @@ impl Settings {
     }
 }
 
-/// The queue and the workers of a controller.
+/// What all loops of a controller have in common.
+pub(crate) struct LoopParts {
+    pub(crate) settings: Settings,
+    pub(crate) core: Arc<Core>,
+    pub(crate) queue: QueueSettings,
+    pub(crate) reconciler: Arc<dyn Reconcile>,
+    pub(crate) probe: Option<Arc<Probe>>,
+}
+
+/// The queue and the workers of a controller. Without leader election, a controller has one loop.
+///
+/// A leader has one for each term, over the same sources. So nothing that an earlier term knew
+/// reaches a later one: keys, delays, failures, own writes, answers to applies, and which optional
+/// kinds exist.
 pub(crate) struct ReconcileLoop {
     pub(crate) settings: Settings,
     pub(crate) core: Arc<Core>,
@@ -70,20 +85,17 @@ pub(crate) struct ReconcileLoop {
     pub(crate) own_writes: Arc<OwnWrites>,
     pub(crate) barrier: Arc<Barrier>,
     catch_ups: Arc<CatchUps>,
-    pub(crate) probe: Option<Probe>,
-    reconciler: Box<dyn Reconcile>,
+    pub(crate) probe: Option<Arc<Probe>>,
+    reconciler: Arc<dyn Reconcile>,
     threads: Threads,
 }
 
 impl ReconcileLoop {
-    pub(crate) fn new(
-        settings: Settings,
-        core: Core,
-        queue: PriorityQueue<Key>,
-        reconciler: Box<dyn Reconcile>,
-        probe: Option<Probe>,
-    ) -> Self {
-        let (core, queue) = (Arc::new(core), Arc::new(queue));
+    /// Builds the loop of the next term. No other loop of the controller runs.
+    pub(crate) fn new(parts: &LoopParts) -> io::Result<Self> {
+        let LoopParts { settings, core, .. } = parts;
+        let queue = Arc::new(parts.queue.build()?);
+        let core = Arc::clone(core);
         let calls = Arc::new(Calls::new(&core));
         let timers = Arc::new(Timers::new(Arc::clone(&core.clock)));
         let catch_ups = Arc::new(CatchUps::new());
@@ -113,11 +125,11 @@ impl ReconcileLoop {
             &core.client,
             &core.clock,
             &barrier,
-            probe.is_some(),
+            parts.probe.is_some(),
             on_change,
         );
-        Self {
-            settings,
+        Ok(Self {
+            settings: *settings,
             core,
             calls,
             queue,
@@ -126,10 +138,10 @@ impl ReconcileLoop {
             own_writes,
             barrier,
             catch_ups,
-            probe,
-            reconciler,
+            probe: parts.probe.clone(),
+            reconciler: Arc::clone(&parts.reconciler),
             threads: Threads::new(Owner::new()),
-        }
+        })
     }
 
     /// Queues keys because of a change, or of the initial list.
@@ -150,6 +162,14 @@ impl ReconcileLoop {
             failing: self.calls.failing(),
             queued: self.queue.len(),
             delayed: self.queue.delayed_len(),
+        }
+    }
+
+    /// Forgets the failures of all keys, so that the back-off of the next term begins again.
+    pub(crate) fn forget_failures(&self) {
+        for (key, _) in self.calls.failures(usize::MAX) {
+            // The limiter is user code.
+            drop(catch(|| self.queue.forget(&key)));
         }
     }
 
@@ -212,7 +232,7 @@ impl ReconcileLoop {
         abort: &Stop,
         timers_stop: &Stop,
         workers_ended: &Stopper,
-    ) -> std::io::Result<()> {
+    ) -> io::Result<()> {
         let all_ended = Arc::new(StopOnDrop(workers_ended.clone()));
         let name = &self.core.name;
         let (timers, timers_stop) = (Arc::clone(&self.timers), timers_stop.clone());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::sharding::{ShardOptions, Shards};
-use super::{Election, Manager, Shared};
+use super::{AtLoss, Election, Manager, Shared};
 use crate::controller::error::{ControllerError, ControllerErrorKind};
 use crate::controller::sources::division::ShardBy;
 use crate::leader_election::{LeaderElectionOptions, LeaderElector, LeaseLock, Lock};
@@ -61,6 +61,7 @@ pub struct ManagerBuilder {
     shards: Option<ShardOptions>,
     identity: Option<String>,
     election_options: LeaderElectionOptions,
+    at_loss: AtLoss,
     informers: FactoryOptions,
     address: Option<String>,
     metrics: MetricsRegistry,
@@ -76,6 +77,7 @@ impl ManagerBuilder {
             shards: None,
             identity: None,
             election_options: LeaderElectionOptions::new(),
+            at_loss: AtLoss::LeadAgain,
             informers: FactoryOptions::new(),
             address: None,
             metrics: MetricsRegistry::new(),
@@ -103,8 +105,9 @@ impl ManagerBuilder {
     ///
     /// Deploy `count` replicas and some spare ones. Each shard has a Lease in `namespace`. A replica
     /// takes one that is free; then its informers start and get the objects of this shard only. A
-    /// spare replica has empty caches and waits. A replica that loses its Lease ends
-    /// [`run`](Manager::run) with an error: exit, so that the Pod restarts and takes a free one.
+    /// spare replica has empty caches and waits. A replica that loses its Lease tries to take the same
+    /// shard again. If another replica has taken it, [`run`](Manager::run) ends with an error: exit, so
+    /// that the Pod restarts and takes a free one.
     ///
     /// If `count` or `by` changes, a replica waits until no Lease of the other division has a holder.
     /// So an object is never in the shards of two replicas, whatever the rollout strategy. [The
@@ -192,6 +195,43 @@ impl ManagerBuilder {
         self
     }
 
+    /// Ends [`run`](Manager::run) with
+    /// [`LeadershipLost`](crate::ControllerErrorKind::LeadershipLost) when the leadership is lost, as in
+    /// controller-runtime. Exit then.
+    ///
+    /// By default, the manager becomes a candidate again, and its informers and caches stay.
+    ///
+    /// ```
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_controller::{ControllerErrorKind, Manager, Next};
+    /// use k8s_informer_testing::ApiServer;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    /// use std::sync::mpsc;
+    ///
+    /// let server = ApiServer::start()?;
+    /// server.create("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "a"}}))?;
+    /// let manager = Manager::builder(Client::new(Config::new(server.url()))?)
+    ///     .leader_election("default", "maps")
+    ///     .end_at_loss()
+    ///     .build()?;
+    /// let (sender, calls) = mpsc::channel();
+    /// manager.reconcile::<ConfigMap>("maps").by(move |_, _| {
+    ///     sender.send(())?;
+    ///     Ok(Next::Done)
+    /// })?;
+    /// let running = std::thread::spawn(move || manager.run(&Stop::never()));
+    /// calls.recv()?;
+    /// server.delete("/apis/coordination.k8s.io/v1/namespaces/default/leases/maps")?;
+    /// let error = running.join().unwrap().unwrap_err();
+    /// assert!(matches!(error.kind(), ControllerErrorKind::LeadershipLost { .. }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn end_at_loss(mut self) -> Self {
+        self.at_loss = AtLoss::End;
+        self
+    }
+
     /// Sets the options of the informers, for example their scope or resync period. Unless the
     /// options have metrics, the manager publishes those of the informers.
     pub fn informers(mut self, options: FactoryOptions) -> Self {
@@ -266,6 +306,7 @@ impl ManagerBuilder {
             factory,
             metrics: self.metrics.clone(),
             election,
+            at_loss: self.at_loss,
             controllers: Mutex::default(),
             has_run: AtomicBool::new(false),
             endpoints: OnceLock::new(),

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 pub use self::builder::ManagerBuilder;
-use self::sharding::{Shards, divisions};
+use self::sharding::{ShardTerm, Shards, divisions};
 use self::status::{ControllerRow, InformerStatus, LeaderStatus, ShardsStatus, Status};
 use crate::controller::engine::runner::Runner;
 use crate::controller::error::{ControllerError, ControllerErrorKind};
@@ -83,10 +83,20 @@ struct Shared {
     factory: SharedInformerFactory,
     metrics: MetricsRegistry,
     election: Election,
+    at_loss: AtLoss,
     /// No other lock is taken while this one is held.
     controllers: Mutex<Vec<Arc<Runner>>>,
     has_run: AtomicBool,
     endpoints: OnceLock<HttpServer>,
+}
+
+/// What a manager does when it has lost its leadership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtLoss {
+    /// It becomes a candidate again.
+    LeadAgain,
+    /// [`Manager::run`] ends with an error.
+    End,
 }
 
 /// What this replica needs before it calls reconcile functions.
@@ -168,8 +178,8 @@ impl Manager {
         self.shared.elector()
     }
 
-    /// Returns the index of the shard that this replica has, or had until its end. `None` without
-    /// [shards](ManagerBuilder::one_shard_of), or while it waits for one.
+    /// Returns the index of the shard that this replica has, or had: it takes no other one. `None`
+    /// without [shards](ManagerBuilder::one_shard_of), or while it waits for its first one.
     pub fn shard(&self) -> Option<u32> {
         match &self.shared.election {
             Election::Shard(shards) => shards.own().map(|(shard, _)| *shard),
@@ -192,7 +202,8 @@ impl Manager {
     /// 2. The informers start.
     /// 3. With leader election, this replica waits until it leads. With
     ///    [shards](ManagerBuilder::one_shard_of), it waits for one before the informers start.
-    /// 4. The controllers run.
+    /// 4. The controllers run. If the leadership is lost, their calls are ended without a grace
+    ///    period, and step 3 follows again. Informers and caches stay.
     /// 5. After the stop, the controllers finish their calls, within their [grace
     ///    periods](ControllerBuilder::grace_period).
     /// 6. The Lease is released, so that another replica continues immediately. If a call has not
@@ -203,15 +214,20 @@ impl Manager {
     /// that blocks is awaited without a limit: call `run` on a thread of its own, and
     /// [`shut_down`](SharedInformerFactory::shut_down) of the factory with a limit, if one may block.
     ///
-    /// If the leadership is lost, calls in progress are ended without a grace period.
+    /// Each term is a new beginning: all objects are reconciled, and the first call sees everything
+    /// that was committed before the term. Nothing of an earlier term remains: queued keys, delays,
+    /// failures, and waits for own writes. [The
+    /// guide](crate::guide::leader_election#after-a-loss) has the details.
     ///
     /// # Errors
     ///
-    /// Returns [`ControllerErrorKind::LeadershipLost`] if the leadership was lost: exit, so that the
-    /// program restarts. Returns the first error of a controller; the others are then stopped.
-    /// After [`ControllerErrorKind::Stuck`], also if the leadership was lost, a call still runs: end
-    /// the process. Returns an error if the informers cannot be started, or if the manager has run
-    /// before.
+    /// Returns the first error of a controller; the others are then stopped. After
+    /// [`ControllerErrorKind::Stuck`], also if the leadership was lost, a call still runs: end the
+    /// process. Returns an error if the informers cannot be started, or if the manager has run before.
+    ///
+    /// Returns [`ControllerErrorKind::LeadershipLost`] if the leadership was lost, and
+    /// [`end_at_loss`](ManagerBuilder::end_at_loss) was set or another replica has taken the shard of
+    /// this one. Exit then, so that the program restarts.
     pub fn run(&self, stop: &Stop) -> Result<(), ControllerError> {
         let shared = &self.shared;
         if shared.has_run.swap(true, Ordering::Relaxed) {
@@ -240,7 +256,7 @@ impl Shared {
         if self.has_run.load(Ordering::Relaxed) {
             return invalid("the manager runs already: build all controllers before");
         }
-        let max_stop = runner.reconcile_loop.settings.max_stop();
+        let max_stop = runner.parts.settings.max_stop();
         let grace = match &self.election {
             Election::Nothing => None,
             Election::Leadership(elector) => Some(elector.grace_period()),
@@ -259,43 +275,81 @@ impl Shared {
         Ok(())
     }
 
+    /// Runs the controllers in one term after the other.
     fn run(self: &Arc<Self>, stop: &Stop) -> Result<(), ControllerError> {
+        let controllers = self.controllers.lock().clone();
+        controllers.iter().try_for_each(|runner| runner.claim())?;
+        let result = self.run_terms(&controllers, stop);
+        controllers.iter().for_each(|runner| runner.end());
+        result
+    }
+
+    fn run_terms(
+        self: &Arc<Self>,
+        controllers: &[Arc<Runner>],
+        stop: &Stop,
+    ) -> Result<(), ControllerError> {
+        loop {
+            match self.run_term(stop)? {
+                Ended::Stopped(result) => return result.unwrap_or(Ok(())),
+                Ended::Finished(result) => return result,
+                // Also a stuck call: the next term must not begin beside it.
+                Ended::Lost(Err(error)) => return Err(error),
+                Ended::Lost(Ok(())) => match self.at_loss {
+                    AtLoss::End => return Err(self.leadership_lost()),
+                    AtLoss::LeadAgain => log::info!("manager: a candidate again after a loss"),
+                },
+            }
+            // All calls of the lost term have returned. Nothing of it reaches the next one.
+            controllers
+                .iter()
+                .try_for_each(|runner| runner.prepare_term())?;
+        }
+    }
+
+    /// Waits until this replica may work, and runs the controllers until it may not.
+    fn run_term(
+        self: &Arc<Self>,
+        stop: &Stop,
+    ) -> Result<Ended<Result<(), ControllerError>>, ControllerError> {
         let this = Arc::clone(self);
-        let ended = match &self.election {
+        match &self.election {
             Election::Nothing => {
                 let since = Instant::now();
                 self.start_informers()?;
-                return self.run_controllers(since, stop, None);
+                Ok(Ended::Finished(self.run_controllers(since, stop, None)))
             }
             Election::Leadership(elector) => {
+                // Only the first term finds informers to start.
                 self.start_informers()?;
                 let work = move |leading: Leading| {
-                    // The caches must contain what earlier leaders have written.
+                    // The caches must contain what earlier leaders have written, also this one.
                     this.run_controllers(Instant::now(), leading.stop(), Some(&leading))
                 };
-                let ended = elector.run(work, stop);
-                ended.map_err(ControllerError::election)?
+                elector.run(work, stop).map_err(ControllerError::election)
             }
             Election::Shard(shards) => {
-                let by = shards.options.by;
-                shards.run(stop, move |shard, leading| {
+                let (by, is_first) = (shards.options.by, shards.own().is_none());
+                let term = shards.run_term(stop, move |shard, leading| {
                     let since = Instant::now();
-                    this.divide(by, shard)?;
-                    this.start_informers()?;
+                    // The informers of a shard can be divided only once, before their start.
+                    if is_first {
+                        this.divide(by, shard)?;
+                        this.start_informers()?;
+                    }
                     this.run_controllers(since, leading.stop(), Some(leading))
-                })?
+                })?;
+                match term {
+                    ShardTerm::Ended(ended) => Ok(ended),
+                    ShardTerm::Taken => Err(self.leadership_lost()),
+                }
             }
-        };
-        match ended {
-            Ended::Stopped(result) => result.unwrap_or(Ok(())),
-            Ended::Finished(result) => result,
-            Ended::Lost(Err(error)) if error.is_stuck() => Err(error),
-            Ended::Lost(_) => Err(ControllerError::of_manager(
-                ControllerErrorKind::LeadershipLost {
-                    last_error: self.elector().and_then(LeaderElector::last_error),
-                },
-            )),
         }
+    }
+
+    fn leadership_lost(&self) -> ControllerError {
+        let last_error = self.elector().and_then(LeaderElector::last_error);
+        ControllerError::of_manager(ControllerErrorKind::LeadershipLost { last_error })
     }
 
     fn elector(&self) -> Option<&LeaderElector> {
@@ -344,7 +398,7 @@ impl Shared {
             let (failed, leading) = (Arc::clone(&first_error), leading.cloned());
             let (error_of, stop_all) = (Arc::clone(&runner), stop.clone());
             let work = move || {
-                if let Err(error) = runner.run(since, &stop_all, leading.as_ref()) {
+                if let Err(error) = runner.run_term(since, &stop_all, leading.as_ref()) {
                     let _ = failed.set(error.clone());
                     stop_all.stop();
                     log::error!("{error}");

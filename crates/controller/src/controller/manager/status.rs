@@ -115,7 +115,7 @@ impl ControllerRow {
     const MAX_ERRORS: usize = 20;
 
     pub(super) fn new(runner: &Runner) -> Self {
-        let reconcile_loop = &runner.reconcile_loop;
+        let reconcile_loop = runner.current();
         let status = reconcile_loop.status();
         let failures = reconcile_loop.calls.failures(Self::MAX_ERRORS);
         let error = |(key, last): (Key, LastFailure)| KeyError {

@@ -30,7 +30,7 @@ use k8s_informer::time::Clock;
 /// The real time between two looks of a test at an informer.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Follows the kinds of the optional sources of a controller.
+/// Follows the kinds of the optional sources of a controller, in one term.
 pub(crate) struct OptionalKinds {
     controller: String,
     sources: Sources,
@@ -63,6 +63,8 @@ struct Checks {
 }
 
 impl OptionalKinds {
+    /// Begins a term, in which no kind is decided yet. The checks of an earlier one have ended.
+    ///
     /// `is_test` is whether the controller has a test attached.
     pub(crate) fn new(
         controller: &str,
@@ -73,6 +75,9 @@ impl OptionalKinds {
         is_test: bool,
         on_change: impl Fn(Change) + Send + Sync + 'static,
     ) -> Self {
+        for source in sources.iter() {
+            source.presence().inspect(|presence| presence.begin_term());
+        }
         Self {
             controller: controller.to_owned(),
             sources: Arc::clone(sources),

@@ -80,6 +80,17 @@ pub(super) enum Rejoin {
 }
 
 impl Presence {
+    /// Forgets what an earlier term has found out: the start of the next one decides again.
+    pub(super) fn begin_term(&self) {
+        let earlier = {
+            let mut state = self.state.lock();
+            self.exists.store(false, Ordering::Release);
+            std::mem::take(&mut *state)
+        };
+        // After the unlock: the destructor of a signal takes the lock of its parent.
+        drop(earlier);
+    }
+
     /// Whether calls see the kind.
     pub(super) fn exists(&self) -> bool {
         self.exists.load(Ordering::Acquire)

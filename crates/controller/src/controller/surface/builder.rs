@@ -1,21 +1,20 @@
 use std::fmt;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use super::handle::Controller;
 use crate::controller::call::core::{Core, Events};
 use crate::controller::call::outcome::{Failure, Next};
 use crate::controller::context::Context;
-use crate::controller::engine::enqueue::{Enqueue, UpdateFilter};
+use crate::controller::engine::enqueue::{Enqueue, KeysOf, UpdateFilter};
 use crate::controller::engine::finalize::Finalizer;
-use crate::controller::engine::probe::{KeyOrder, Probe};
+use crate::controller::engine::probe::Probe;
+use crate::controller::engine::queue::QueueSettings;
 use crate::controller::engine::reconcile::Reconciler;
-use crate::controller::engine::reconcile_loop::{ReconcileLoop, Settings};
-use crate::controller::engine::runner::{AddHandler, RemoveHandler, Runner};
+use crate::controller::engine::reconcile_loop::{LoopParts, ReconcileLoop, Settings};
+use crate::controller::engine::runner::{AddHandler, OwnsFactory, RemoveHandler, Runner};
 use crate::controller::error::ControllerError;
 use crate::controller::objects::owner;
 use crate::controller::objects::predicate::Predicate;
@@ -24,7 +23,7 @@ use crate::controller::sources::source::{AnySource, InformerSource};
 use crate::finalizers::patches;
 use crate::log;
 use crate::metrics::{ControllerMetrics, ControllerMetricsProvider};
-use k8s_informer::__private::Meter;
+use k8s_informer::__private::{Meter, catch};
 use k8s_informer::client::Client;
 use k8s_informer::handler::HandlerOptions;
 use k8s_informer::informer::{InformerScope, SharedIndexInformer, SharedInformerFactory, Source};
@@ -33,9 +32,7 @@ use k8s_informer::object::{
 };
 use k8s_informer::selector::is_qualified_name;
 use k8s_informer::time::{Clock, RealClock};
-use k8s_informer::workqueue::{
-    ItemExponentialFailureRateLimiter, PriorityQueue, RateLimiter, WorkQueue,
-};
+use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter};
 
 /// Builds a [`Controller`].
 ///
@@ -128,7 +125,7 @@ pub struct ControllerBuilder<T> {
     sync_timeout: Duration,
     clock: Arc<dyn Clock>,
     /// `None` for the default.
-    limiter: Option<Box<dyn RateLimiter<Key>>>,
+    limiter: Option<Arc<dyn RateLimiter<Key>>>,
     starvation_limit: usize,
     metrics: Option<Arc<dyn ControllerMetricsProvider>>,
     /// `None` for the name.
@@ -228,7 +225,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         T: FullMetadata,
     {
         let others = self.filter.take();
-        self.filter = Some(Box::new(move |old, new| {
+        self.filter = Some(Arc::new(move |old, new| {
             let is_deletion = new.is_being_deleted() && !old.is_being_deleted();
             let is_selected = || others.as_ref().is_none_or(|others| others(old, new));
             is_deletion || predicate.matches(old, new) && is_selected()
@@ -302,7 +299,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     pub fn watches<C: Object + DeserializeOwned, K: IntoIterator<Item = Key>>(
         self,
         source: Source<C>,
-        keys: impl Fn(&C) -> K + Send + 'static,
+        keys: impl Fn(&C) -> K + Send + Sync + 'static,
     ) -> Self {
         self.add_watched(source, keys, false)
     }
@@ -334,7 +331,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     pub fn watches_optional<C: Object + DeserializeOwned, K: IntoIterator<Item = Key>>(
         self,
         source: Source<C>,
-        keys: impl Fn(&C) -> K + Send + 'static,
+        keys: impl Fn(&C) -> K + Send + Sync + 'static,
     ) -> Self {
         self.add_watched(source, keys, true)
     }
@@ -342,7 +339,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     fn add_watched<C: Object + DeserializeOwned, K: IntoIterator<Item = Key>>(
         mut self,
         source: Source<C>,
-        keys: impl Fn(&C) -> K + Send + 'static,
+        keys: impl Fn(&C) -> K + Send + Sync + 'static,
         is_optional: bool,
     ) -> Self {
         self.others.push(Box::new(move |setup| {
@@ -498,7 +495,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// Sets the back-off of failed keys. The default is 5 ms after the first failure, twice as
     /// long after each further one, up to 1000 s, as in controller-runtime.
     pub fn rate_limiter(mut self, limiter: impl RateLimiter<Key>) -> Self {
-        self.limiter = Some(Box::new(limiter));
+        self.limiter = Some(Arc::new(limiter));
         self
     }
 
@@ -563,14 +560,16 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     ) -> Result<Controller<T>, ControllerError> {
         self.check()?;
         // The informers, first that of the primary objects. None of them has a handler yet.
-        let owns_factory = self.factory.is_none();
-        let factory = match self.factory.take() {
-            Some(factory) => factory,
-            None => SharedInformerFactory::new(self.client.clone()),
+        let (factory, owns_factory) = match self.factory.take() {
+            Some(factory) => (factory, OwnsFactory::No),
+            None => {
+                let own = SharedInformerFactory::new(self.client.clone());
+                (own, OwnsFactory::Yes)
+            }
         };
         let (informer, added) = self.add_sources(&factory)?;
         let (sources, handlers): (Vec<_>, _) = added.into_iter().unzip();
-        let (queue, metrics) = self.queue()?;
+        let (queue, metrics) = self.queue();
         // What each call uses.
         if let Some(finalizer) = &mut self.finalizer {
             finalizer.former = self.former_finalizers;
@@ -589,20 +588,18 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
             client: self.client,
             sources: sources.into(),
             clock: self.clock,
-            leading: OnceLock::new(),
             events: Events::new(events),
             meter: Meter::new(metrics),
         };
-        let reconciler = Box::new(reconciler);
-        let reconcile_loop = ReconcileLoop::new(self.settings, core, queue, reconciler, self.probe);
-        let runner = Arc::new(Runner {
-            reconcile_loop: Arc::new(reconcile_loop),
-            factory,
-            owns_factory,
-            sync_timeout: self.sync_timeout,
-            handlers: Mutex::new(handlers),
-            has_run: AtomicBool::new(false),
-        });
+        let parts = LoopParts {
+            settings: self.settings,
+            core: Arc::new(core),
+            queue,
+            reconciler: Arc::new(reconciler),
+            probe: self.probe.map(Arc::new),
+        };
+        let runner = Runner::new(parts, factory, owns_factory, self.sync_timeout, handlers)?;
+        let runner = Arc::new(runner);
         if let Some(register) = self.register {
             register(&runner)?;
         }
@@ -631,27 +628,30 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         Ok((informer, added))
     }
 
-    /// Creates the queue, and the metrics of the controller.
-    fn queue(&mut self) -> Result<(PriorityQueue<Key>, Option<MetricsOf>), ControllerError> {
-        let mut queue = WorkQueue::builder()
-            .name(&*self.name)
-            .clock(Arc::clone(&self.clock))
-            .starvation_limit(self.starvation_limit);
-        let mut metrics = None;
+    /// Returns the settings of the queues, and the metrics of the controller.
+    fn queue(&mut self) -> (QueueSettings, Option<MetricsOf>) {
+        let (mut of_queue, mut of_controller) = (None, None);
         if let Some(provider) = &self.metrics {
-            metrics = provider.controller_metrics(&self.name);
-            queue = queue.metrics_provider(Arc::clone(provider) as _);
-        }
-        if self.probe.is_some() {
-            queue = queue.order(KeyOrder::default());
+            of_controller = provider.controller_metrics(&self.name);
+            let queue_metrics = catch(|| provider.work_queue_metrics(&self.name));
+            of_queue = queue_metrics.unwrap_or_else(|panic| {
+                log::error!("controller {:?}: the metrics provider {panic}", self.name);
+                None
+            });
         }
         let limiter = self.limiter.take().unwrap_or_else(|| {
             let delays = Duration::from_millis(5)..=Duration::from_secs(1000);
-            Box::new(ItemExponentialFailureRateLimiter::new(delays))
+            Arc::new(ItemExponentialFailureRateLimiter::new(delays))
         });
-        let queue = queue.build_priority(limiter);
-        let queue = queue.map_err(|source| ControllerError::thread(&self.name, source))?;
-        Ok((queue, metrics))
+        let queue = QueueSettings {
+            name: self.name.clone(),
+            clock: Arc::clone(&self.clock),
+            starvation_limit: self.starvation_limit,
+            limiter,
+            metrics: of_queue,
+            is_sorted: self.probe.is_some(),
+        };
+        (queue, of_controller)
     }
 
     fn invalid<R>(&self, problem: impl Into<String>) -> Result<R, ControllerError> {
@@ -712,16 +712,17 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
 
 fn added_source<C: Object + DeserializeOwned>(
     source: InformerSource<C>,
-    keys: impl Fn(&C) -> Vec<Key> + Send + 'static,
+    keys: impl Fn(&C) -> Vec<Key> + Send + Sync + 'static,
     filter: Option<UpdateFilter<C>>,
 ) -> AddedSource {
     let informer = source.informer.clone();
+    let keys: KeysOf<C> = Arc::new(keys);
     let add_handler = move |reconcile_loop: &Arc<ReconcileLoop>, at: usize| {
         let handler = Enqueue {
             reconcile_loop: Arc::downgrade(reconcile_loop),
             source: at,
-            keys: Box::new(keys),
-            filter,
+            keys: Arc::clone(&keys),
+            filter: filter.clone(),
         };
         let options = HandlerOptions::new().name(&reconcile_loop.core.name);
         let registration = informer.add_handler_with_options(handler, options)?;
@@ -740,6 +741,7 @@ fn added_source<C: Object + DeserializeOwned>(
                 check();
             }
         });
+        let informer = informer.clone();
         let remove = move || {
             drop((errors, synced));
             informer.remove_event_handler(&registration);

@@ -44,7 +44,7 @@ impl Drive {
 
     /// Returns the hooks of a controller.
     pub fn of<T>(controller: &Controller<T>) -> Self {
-        Self(Arc::clone(&controller.runner.reconcile_loop))
+        Self(controller.runner.current())
     }
 
     /// Whether the controller was built with this clock and with a test attached.

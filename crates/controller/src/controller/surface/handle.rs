@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::controller::call::outcome::LastFailure;
 use crate::controller::engine::runner::Runner;
@@ -79,7 +79,7 @@ impl<T: Object> Controller<T> {
     /// Returns an error if the informers do not sync in time, if calls do not return after the
     /// stop, or if the controller has run before.
     pub fn run(&self, stop: &Stop) -> Result<(), ControllerError> {
-        self.runner.run(Instant::now(), stop, None)
+        self.runner.run(stop, None)
     }
 
     /// Runs the controller until the leadership ends. The first call waits until the caches contain
@@ -107,8 +107,7 @@ impl<T: Object> Controller<T> {
     ///
     /// The errors of [`run`](Self::run).
     pub fn run_as_leader(&self, leading: &Leading) -> Result<(), ControllerError> {
-        self.runner
-            .run(Instant::now(), leading.stop(), Some(leading))
+        self.runner.run(leading.stop(), Some(leading))
     }
 
     /// Queues a key, as a change of the object does. Ignores keys of other
@@ -119,7 +118,7 @@ impl<T: Object> Controller<T> {
 
     /// Queues a key after a delay. An earlier call for the key replaces this one.
     pub fn enqueue_after(&self, key: impl Into<Key>, delay: Duration) {
-        let (of, key) = (&self.runner.reconcile_loop, key.into());
+        let (of, key) = (self.runner.current(), key.into());
         if of.core.sources[PRIMARY].may_have(&key) {
             of.enqueue_after(key, delay);
         }
@@ -138,17 +137,17 @@ impl<T: Object> Controller<T> {
     /// Returns the failure of the last call for a key. `None` if it succeeded, or if there was
     /// none.
     pub fn last_failure(&self, key: &str) -> Option<LastFailure> {
-        self.runner.reconcile_loop.calls.last_failure(key)
+        self.runner.current().calls.last_failure(key)
     }
 
     /// Returns the failures of all keys whose last call failed, sorted by key.
     pub fn failures(&self) -> Vec<(Key, LastFailure)> {
-        self.runner.reconcile_loop.calls.failures(usize::MAX)
+        self.runner.current().calls.failures(usize::MAX)
     }
 
     /// Returns what the controller is doing.
     pub fn status(&self) -> ControllerStatus {
-        self.runner.reconcile_loop.status()
+        self.runner.current().status()
     }
 }
 
@@ -165,7 +164,7 @@ impl<T> fmt::Debug for Controller<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller")
             .field("name", &self.runner.name())
-            .field("status", &self.runner.reconcile_loop.status())
+            .field("status", &self.runner.current().status())
             .finish_non_exhaustive()
     }
 }

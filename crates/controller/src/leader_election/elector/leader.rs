@@ -367,6 +367,9 @@ impl<'a> Run<'a> {
         let result = thread.join();
         self.release();
         self.record_event("stopped leading");
+        if ending == Some(Ending::Lost) {
+            self.report_lost_term();
+        }
         match (result, ending) {
             (Err(panic), _) => resume_unwind(panic),
             (Ok(result), Some(Ending::Lost)) => Ok(Ended::Lost(result)),
@@ -461,6 +464,7 @@ impl<'a> Run<'a> {
             self.shared.name
         );
         self.record_event("stopped leading");
+        self.report_lost_term();
         self.reset(&mut self.shared.status.lock());
         None
     }
@@ -655,6 +659,10 @@ impl<'a> Run<'a> {
                 .options
                 .event(|metrics| metrics.is_leader(is_leader));
         }
+    }
+
+    fn report_lost_term(&self) {
+        self.shared.options.event(|metrics| metrics.term_lost());
     }
 
     /// Waits for a time, or until the signal is set.

@@ -168,6 +168,7 @@ impl ShardSeries {
 pub(super) struct ElectorSeries {
     master_status: Gauge,
     slow_path: Counter,
+    lost_terms: Counter,
 }
 
 impl ElectorSeries {
@@ -186,6 +187,11 @@ impl ElectorSeries {
                 "Total number of slow path exercised in renewing leader leases. 'name' is the string used to \
                  identify the lease. Please make sure to group by name.",
             ),
+            lost_terms: of.counter(
+                "leader_election_lost_terms_total",
+                "Total number of terms that have ended because the lease was lost. 'name' is the string used to \
+                 identify the lease.",
+            ),
         }
     }
 }
@@ -197,5 +203,9 @@ impl LeaderElectionMetrics for ElectorSeries {
 
     fn slow_path(&self) {
         self.slow_path.increment();
+    }
+
+    fn term_lost(&self) {
+        self.lost_terms.increment();
     }
 }

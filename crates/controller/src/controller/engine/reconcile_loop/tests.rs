@@ -1,6 +1,5 @@
 //! The memory that own writes take, with a scripted cache.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -16,7 +15,7 @@ use k8s_informer::__private::Meter;
 use k8s_informer::client::api::{WriteObserver, WriteOutcome};
 use k8s_informer::client::{Client, Config};
 use k8s_informer::object::{DynamicObject, ObjectName};
-use k8s_informer::workqueue::{WorkQueue, default_controller_rate_limiter};
+use k8s_informer::workqueue::default_controller_rate_limiter;
 use k8s_informer_testing::FakeClock;
 
 const KEYS: usize = 100_000;
@@ -55,7 +54,6 @@ impl Running {
             own_writes_timeout: TIMEOUT,
         };
         let client = Client::new(Config::new("http://127.0.0.1:1")).unwrap();
-        let queue = WorkQueue::builder().build_priority(default_controller_rate_limiter());
         let cache = Arc::new(Scripted::new());
         let sources = Arc::from([Arc::clone(&cache) as Arc<dyn AnySource>]);
         let core = Core {
@@ -65,14 +63,26 @@ impl Running {
             client,
             sources,
             clock: Arc::new(clock.clone()),
-            leading: OnceLock::new(),
             events: Events::default(),
             meter: Meter::new(None),
         };
         let calls = Arc::<AtomicUsize>::default();
-        let writer = Box::new(Writer(call, Arc::clone(&calls)));
-        let of = ReconcileLoop::new(settings, core, queue.unwrap(), writer, None);
-        let of = Arc::new(of);
+        let queue = QueueSettings {
+            name: core.name.clone(),
+            clock: Arc::clone(&core.clock),
+            starvation_limit: 10,
+            limiter: Arc::new(default_controller_rate_limiter()),
+            metrics: None,
+            is_sorted: false,
+        };
+        let parts = LoopParts {
+            settings,
+            core: Arc::new(core),
+            queue,
+            reconciler: Arc::new(Writer(call, Arc::clone(&calls))),
+            probe: None,
+        };
+        let of = Arc::new(ReconcileLoop::new(&parts).unwrap());
         let stop = Stopper::new();
         let run = (Arc::clone(&of), stop.clone());
         Self {

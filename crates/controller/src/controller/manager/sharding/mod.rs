@@ -45,6 +45,22 @@ pub(super) struct ShardOptions {
     pub(super) by: ShardBy,
 }
 
+/// How a term of a shard has ended.
+pub(super) enum ShardTerm {
+    Ended(Ended<Result<(), ControllerError>>),
+    /// Another replica has the shard whose objects the caches of this one have.
+    Taken,
+}
+
+/// What a replica that waits for a shard has found.
+enum Found {
+    /// This shard can be taken.
+    Free(u32),
+    /// Another replica has the shard that this one had.
+    Taken,
+    Stopped,
+}
+
 /// The shards of a manager, of which this replica takes one.
 pub(super) struct Shards {
     client: Client,
@@ -52,7 +68,7 @@ pub(super) struct Shards {
     pub(super) election: LeaderElectionOptions,
     metrics: MetricsRegistry,
     leases: Leases,
-    /// The shard that this replica has.
+    /// The shard that this replica has, or had: its caches have no other objects.
     own: OnceLock<(u32, LeaderElector)>,
     /// What the log says about the wait for a shard. An innermost lock.
     wait: Mutex<LastProblem<String>>,
@@ -97,7 +113,7 @@ impl Shards {
         Ok(shards)
     }
 
-    /// Returns the shard that this replica has, and its elector.
+    /// Returns the shard that this replica has or had, and its elector.
     pub(super) fn own(&self) -> Option<&(u32, LeaderElector)> {
         self.own.get()
     }
@@ -117,16 +133,27 @@ impl Shards {
             .map_err(ControllerError::election)
     }
 
-    /// Takes a free shard, and runs `work` once while this replica has it.
-    pub(super) fn run(
+    /// Takes a free shard, and runs `work` once while this replica has it. Once this replica has had
+    /// a shard, only that one: its caches have no other objects.
+    pub(super) fn run_term(
         self: &Arc<Self>,
         stop: &Stop,
         work: impl FnOnce(&Shard, &Leading) -> Result<(), ControllerError> + Send + 'static,
-    ) -> Result<Ended<Result<(), ControllerError>>, ControllerError> {
+    ) -> Result<ShardTerm, ControllerError> {
+        // What the log said before an earlier term is new again.
+        self.wait.lock().ended();
         // Taken by the attempt that succeeds.
         let work = Arc::new(Mutex::new(Some(work)));
-        while let Some(shard) = self.wait_for_free(stop) {
-            let elector = self.elector(shard)?;
+        loop {
+            let shard = match self.wait_for_shard(stop) {
+                Found::Free(shard) => shard,
+                Found::Taken => return Ok(ShardTerm::Taken),
+                Found::Stopped => return Ok(ShardTerm::Ended(Ended::Stopped(None))),
+            };
+            let elector = match self.own.get() {
+                Some((_, elector)) => elector.clone(),
+                None => self.elector(shard)?,
+            };
             let part = Shard::new(shard, self.options.count);
             let part = part.map_err(|error| ControllerError::invalid_manager(error.to_string()))?;
             let (this, work, own) = (Arc::clone(self), Arc::clone(&work), elector.clone());
@@ -144,11 +171,13 @@ impl Shards {
             );
             match attempt.map_err(ControllerError::election)? {
                 Attempt::Ended(Ended::Stopped(Some(Some(result)))) => {
-                    return Ok(Ended::Stopped(Some(result)));
+                    return Ok(ShardTerm::Ended(Ended::Stopped(Some(result))));
                 }
-                Attempt::Ended(Ended::Lost(Some(result))) => return Ok(Ended::Lost(result)),
+                Attempt::Ended(Ended::Lost(Some(result))) => {
+                    return Ok(ShardTerm::Ended(Ended::Lost(result)));
+                }
                 Attempt::Ended(Ended::Finished(Some(result))) => {
-                    return Ok(Ended::Finished(result));
+                    return Ok(ShardTerm::Ended(Ended::Finished(result)));
                 }
                 // Another replica was faster, or the Lease that was free in the list is not. Another
                 // shard may be free. No attempt follows at once, because the next one could fail for
@@ -157,33 +186,57 @@ impl Shards {
                     if let Some(observation) = observation {
                         self.leases.add(shard, observation);
                     }
-                    let has_failed = elector.last_error().is_some();
-                    self.pause(if has_failed { 2.0 } else { 0.2 }, stop);
+                    // Many replicas may want a shard that is free, but only one wants its own again.
+                    let is_contended = elector.last_error().is_some() && self.own.get().is_none();
+                    self.pause(if is_contended { 2.0 } else { 0.2 }, stop);
                 }
                 // If another division has done the same, one of both must be faster next time.
                 Attempt::Ended(_) => self.pause(2.0, stop),
             }
         }
-        Ok(Ended::Stopped(None))
     }
 
-    /// Waits until a shard is free and no Lease of another division has a holder. `None` after a
-    /// stop.
-    fn wait_for_free(&self, stop: &Stop) -> Option<u32> {
+    /// Waits until a shard is free for this replica and no Lease of another division has a holder.
+    fn wait_for_shard(&self, stop: &Stop) -> Found {
         while !stop.is_stopped() {
             match self.observe(stop) {
-                Ok(View { other: Some(TermOrder { lease, .. }), .. }) => self.log_once(format!(
-                    "waiting: the Lease {lease} of another number of shards or kind of division has a holder"
-                )),
-                Ok(View { free, .. }) if !free.is_empty() => {
-                    return Some(free[random() as usize % free.len()]);
-                }
-                Ok(_) => self.log_once("waiting: all shards have a holder".to_owned()),
+                Ok(view) => match self.find(&view) {
+                    Some(found) => return found,
+                    None => self.log_wait(&view),
+                },
                 Err(error) => self.log_once(format!("waiting: {error}")),
             }
             self.pause(0.2, stop);
         }
-        None
+        Found::Stopped
+    }
+
+    /// Returns what this replica can do, or `None` if it has to wait.
+    fn find(&self, view: &View) -> Option<Found> {
+        let own = self.own.get().map(|(shard, _)| shard);
+        // First, because another replica that has the shard is the end, whatever others do.
+        if own.is_some_and(|own| !view.free.contains(own)) {
+            return Some(Found::Taken);
+        }
+        if view.other.is_some() {
+            return None;
+        }
+        if let Some(own) = own {
+            return Some(Found::Free(*own));
+        }
+        let random = random() as usize;
+        let shard = view.free.get(random.checked_rem(view.free.len())?)?;
+        Some(Found::Free(*shard))
+    }
+
+    /// Logs what this replica waits for.
+    fn log_wait(&self, view: &View) {
+        self.log_once(match &view.other {
+            Some(TermOrder { lease, .. }) => format!(
+                "waiting: the Lease {lease} of another number of shards or kind of division has a holder"
+            ),
+            None => "waiting: all shards have a holder".to_owned(),
+        });
     }
 
     /// Whether no Lease of another division has a holder, now that this replica has a Lease. Two

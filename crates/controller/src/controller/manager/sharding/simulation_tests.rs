@@ -54,6 +54,10 @@ enum Mutant {
     NoRivalry,
     /// A Lease without a label that an attempt has read is not remembered.
     ForgetsReads,
+    /// A replica that has lost its shard takes it again whatever other divisions do.
+    LeadsAgainUnchecked,
+    /// A replica that has lost its shard takes any shard.
+    LeadsAgainElsewhere,
 }
 
 /// SplitMix64.
@@ -154,6 +158,8 @@ enum Phase {
 enum AfterRelease {
     /// Pause with this jitter, and look again.
     Look(f64),
+    /// Look at once whether the lost shard can be taken again.
+    LeadAgain,
     /// The process ends.
     Exit,
 }
@@ -197,6 +203,10 @@ struct Replica {
     listed: BTreeSet<String>,
     phase: Phase,
     shard: u32,
+    /// The shard whose objects the caches have, from the first term on.
+    cached: Option<u32>,
+    /// Whether the process ends when its work has ended.
+    is_stopped: bool,
     steps: Steps,
     plans: [u64; 2],
     flights: [Option<Flight>; 2],
@@ -350,6 +360,8 @@ impl World {
             was_frozen: false,
             phase: Phase::Looking,
             shard: 0,
+            cached: None,
+            is_stopped: false,
             steps: self.steps(&identity),
             identity,
             plans: [0; 2],
@@ -460,8 +472,13 @@ impl World {
             }
             Local::Watches => self.watch(at),
             Local::Joined => {
-                if matches!(self.replicas[at].phase, Phase::Draining) {
-                    self.release(at, AfterRelease::Exit);
+                let replica = &self.replicas[at];
+                let then = match replica.is_stopped {
+                    true => AfterRelease::Exit,
+                    false => AfterRelease::LeadAgain,
+                };
+                if matches!(replica.phase, Phase::Draining) {
+                    self.release(at, then);
                 }
             }
             Local::Stops => self.stop(at),
@@ -612,11 +629,20 @@ impl World {
         replica.listed = leases.keys().cloned().collect();
         replica.seen.list(leases, now);
         replica.view = replica.seen.view();
-        let is_alone = replica.view.other.is_none();
+        let is_unchecked = self.mutant == Mutant::LeadsAgainUnchecked && replica.cached.is_some();
+        let is_alone = replica.view.other.is_none() || is_unchecked;
+        let cached = replica
+            .cached
+            .filter(|_| self.mutant != Mutant::LeadsAgainElsewhere);
         match &mut replica.phase {
+            // Another replica has the shard of the caches.
+            Phase::Looking if cached.is_some_and(|own| !replica.view.free.contains(&own)) => {
+                self.exit(at);
+            }
             Phase::Looking if is_alone && !replica.view.free.is_empty() => {
                 let free = &replica.view.free;
-                replica.shard = free[random as usize % free.len()];
+                let any = free[random as usize % free.len()];
+                replica.shard = cached.unwrap_or(any);
                 replica.phase = Phase::Claiming;
                 let name = lease_name(replica.division, replica.shard);
                 let observation = replica.seen.observation(&name).cloned();
@@ -634,6 +660,11 @@ impl World {
                 let acquired = replica.steps.term().unwrap().id.acquire_time;
                 let own = TermOrder::new(acquired, &lease);
                 replica.phase = Phase::Working(Rivalry::new(own));
+                let cached = *replica.cached.get_or_insert(replica.shard);
+                if cached != replica.shard {
+                    let problem = format!("{} has the caches of shard {cached}", replica.summary());
+                    self.problem.get_or_insert(problem);
+                }
                 self.observe_later(at);
             }
             Phase::Checking => self.release(at, AfterRelease::Look(2.0)),
@@ -696,6 +727,10 @@ impl World {
                 let jitter = *jitter;
                 replica.phase = Phase::Looking;
                 self.pause(at, jitter);
+            }
+            (Next::Idle, Phase::Releasing(AfterRelease::LeadAgain)) => {
+                replica.phase = Phase::Looking;
+                self.wait(at, Thread::Main, 0);
             }
             (Next::Idle, _) => {}
         }
@@ -787,6 +822,7 @@ impl World {
     }
 
     fn stop(&mut self, at: usize) {
+        self.replicas[at].is_stopped = true;
         match self.replicas[at].phase {
             Phase::Looking => self.exit(at),
             Phase::Claiming | Phase::Checking => self.release(at, AfterRelease::Exit),
@@ -968,6 +1004,8 @@ fn planted_faults_are_found_in_shards() {
         (Pauses::Process, Mutant::LateAnswer, 500),
         (Pauses::Clocks, Mutant::NoRivalry, 500),
         (Pauses::Process, Mutant::ForgetsReads, 200),
+        (Pauses::Process, Mutant::LeadsAgainUnchecked, 500),
+        (Pauses::Process, Mutant::LeadsAgainElsewhere, 200),
     ] {
         let found = first_problem(pauses, mutant, within);
         assert!(

@@ -158,7 +158,8 @@ fn answers_are_forgotten_with_their_objects_and_at_the_end() {
         .unwrap();
     let (sender, results) = channel();
     let (controller, stop, thread) = start(&server, sender);
-    let applied = &controller.runner.reconcile_loop.own_writes.applied;
+    let reconcile_loop = controller.runner.current();
+    let applied = &reconcile_loop.own_writes.applied;
     let len = || applied.answers.lock().len();
     assert_eq!(results.recv_timeout(PATIENCE).unwrap(), Applied::Created);
     assert_eq!(results.recv_timeout(PATIENCE).unwrap(), Applied::NotSent);
@@ -229,7 +230,8 @@ fn answer_that_comes_after_the_deletion_is_forgotten() {
     });
     server.delete(&format!("{MAPS}/m")).unwrap();
     assert_eq!(results.recv_timeout(PATIENCE).unwrap(), Applied::Created);
-    let applied = &controller.runner.reconcile_loop.own_writes.applied;
+    let reconcile_loop = controller.runner.current();
+    let applied = &reconcile_loop.own_writes.applied;
     wait_until(|| applied.answers.lock().is_empty());
     stop.stop();
     thread.join().unwrap();
