@@ -118,6 +118,11 @@ pub(crate) enum ErrorKind {
     Timeout(String),
     /// The operation was stopped by its [`Stop`](crate::Stop).
     Stopped,
+    /// A gate has not let the request out, or has ended it.
+    NotLeading {
+        cause: Arc<dyn std::error::Error + Send + Sync>,
+        sent: Sent,
+    },
     /// The response violates the API: broken JSON, a wrong type.
     Decode(String),
     /// The response exceeds a limit of the client.
@@ -132,6 +137,18 @@ pub(crate) enum ErrorKind {
     NoMatch(String),
     /// The error of a custom lister-watcher.
     Other(String),
+}
+
+/// Whether bytes of a request have left.
+#[cfg_attr(
+    not(feature = "client"),
+    expect(dead_code, reason = "only the client sends requests")
+)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    No,
+    /// The server may have executed the request.
+    Maybe,
 }
 
 impl Error {
@@ -401,6 +418,27 @@ impl Error {
         matches!(self.inner.kind, ErrorKind::Stopped)
     }
 
+    /// Whether the program does not lead, so that the [gate](crate::client::WriteGate) of the client
+    /// has not sent the request, or has ended it. [`source`](std::error::Error::source) is the reason of
+    /// the gate.
+    #[cfg(feature = "client")]
+    pub fn is_not_leading(&self) -> bool {
+        matches!(self.inner.kind, ErrorKind::NotLeading { .. })
+    }
+
+    /// Adds to the error of a gate that bytes of an earlier attempt have left.
+    #[cfg(feature = "client")]
+    #[must_use]
+    pub(crate) fn possibly_sent(self) -> Self {
+        let mut inner = (*self.inner).clone();
+        if let ErrorKind::NotLeading { sent, .. } = &mut inner.kind {
+            *sent = Sent::Maybe;
+        }
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
     /// Whether the same request can succeed later: connection errors, timeouts, 429, 500, 502, 503
     /// and 504. Errors of [credentials](Self::is_credentials) are not included, because it is
     /// unknown whether a retry can succeed. Informers retry after errors of credentials
@@ -425,10 +463,15 @@ impl Error {
     }
 
     /// Whether the server may have executed the request although it failed: the connection broke or
-    /// the wait ended after the request was sent, the server failed, or the response is unreadable.
+    /// the wait ended, the server failed, or the response is unreadable. If it is a request that
+    /// changes something, read the object before you repeat it.
+    ///
+    /// Also `true` for some requests that were not sent, for example because they were stopped while
+    /// connecting.
     #[cfg(feature = "client")]
-    pub(crate) fn is_outcome_unknown(&self) -> bool {
+    pub fn is_outcome_unknown(&self) -> bool {
         match &self.inner.kind {
+            ErrorKind::NotLeading { sent, .. } => *sent == Sent::Maybe,
             ErrorKind::Connection(_)
             | ErrorKind::Timeout(_)
             | ErrorKind::Stopped
@@ -489,6 +532,13 @@ impl fmt::Display for ErrorKind {
             | Self::Other(message) => f.write_str(message),
             Self::Tls(message) => write!(f, "TLS: {message}"),
             Self::Stopped => f.write_str("stopped"),
+            Self::NotLeading { cause, sent } => {
+                let request = match sent {
+                    Sent::No => "not sent",
+                    Sent::Maybe => "ended, and the server may have executed it",
+                };
+                write!(f, "not leading, so the request was {request}: {cause}")
+            }
             Self::Decode(message) | Self::TooLarge(message) => {
                 write!(f, "unexpected response: {message}")
             }
@@ -515,7 +565,14 @@ impl fmt::Display for Error {
 
 debug_as_display!(Error);
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.inner.kind {
+            ErrorKind::NotLeading { cause, .. } => Some(&**cause),
+            _ => None,
+        }
+    }
+}
 
 /// Converts the I/O error of a custom lister-watcher. If the I/O error wraps an [`Error`], the
 /// result is that error.

@@ -9,6 +9,7 @@ use super::auth::Auth;
 use super::config::{Config, server_url};
 use super::credential_data::config_error;
 use super::discovery::cache::Cache;
+use super::gate::{self, WriteGate};
 use super::policy::Policy;
 use super::transport::connections::Connections;
 use crate::base::derive::{debug_fields, unwind_safe};
@@ -52,6 +53,8 @@ use crate::log;
 #[doc(alias = "RESTClient")]
 pub struct Client {
     pub(super) inner: Arc<Inner>,
+    /// Lets requests out that change something. `None` lets all of them out.
+    pub(super) gate: Option<Arc<dyn WriteGate>>,
 }
 
 /// What all clones of a client share.
@@ -117,7 +120,28 @@ impl Client {
                 policy: Arc::new(Policy::new(config.policy, &server)?),
                 discovery: Mutex::default(),
             }),
+            gate: None,
         })
+    }
+
+    /// Returns a client that sends requests only while the gate is open, except for GET, HEAD and
+    /// OPTIONS. It shares connections, credentials and limits with this client, which stays as it is.
+    ///
+    /// - The gate is asked before each attempt, after credentials, the rate limit and the connection,
+    ///   immediately before the first byte. A request that may not be sent fails with an
+    ///   [`is_not_leading`](Error::is_not_leading) error.
+    /// - When the gate closes for good, requests in progress end as at a stop, also with
+    ///   [`is_not_leading`](Error::is_not_leading). If bytes had left, the error is
+    ///   [`is_outcome_unknown`](Error::is_outcome_unknown). A response that has arrived is returned.
+    /// - The client of a gated client has both gates.
+    ///
+    /// [`WriteGate`] has an example.
+    #[must_use]
+    pub fn gated(&self, gate: impl WriteGate) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            gate: Some(gate::added(self.gate.as_ref(), gate)),
+        }
     }
 
     /// Returns the URL of the server, without a trailing slash.

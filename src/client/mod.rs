@@ -8,6 +8,7 @@
 //! | [`ExecConfig`] | credentials from a plugin | `clientcmdapi.ExecConfig` |
 //! | [`Impersonation`] | requests on behalf of another user | `rest.ImpersonationConfig` |
 //! | [`Request`], [`Response`] | any HTTP request | `rest.Request` |
+//! | [`WriteGate`] | when a client may change something | `leaderelection.WriteGate` |
 //! | [`api`] | read, write, list and watch objects | typed, dynamic and metadata clients |
 //! | [`crds`] | installs CustomResourceDefinitions | `envtest.InstallCRDs` |
 //! | [`discovery`] | the groups, versions and resources of a server | `discovery`, `restmapper` |
@@ -33,6 +34,7 @@ pub mod crds;
 mod credential_data;
 pub mod discovery;
 mod exchange;
+mod gate;
 mod policy;
 mod request;
 pub(crate) mod transport;
@@ -45,5 +47,6 @@ pub use self::config::{Config, ExecConfig, Impersonation, InteractiveMode};
 #[cfg(feature = "kubeconfig")]
 pub use self::config::{Kubeconfig, KubeconfigOptions};
 pub use self::exchange::Response;
+pub use self::gate::WriteGate;
 pub use self::policy::Warning;
 pub use self::request::Request;

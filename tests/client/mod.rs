@@ -13,6 +13,7 @@ mod error_reasons;
 mod exec;
 mod explained;
 mod folder;
+mod gate;
 mod hostile;
 mod hostile_responses;
 mod http;

@@ -19,16 +19,17 @@ pub use self::response::Response;
 use self::content_encoding::DecodedBody;
 use self::error_response::from_response;
 use self::response::Incoming;
-use self::response_checks::{check_framing, check_purpose, is_gzip};
+use self::response_checks::{check_framing, check_purpose, is_framed, is_gzip};
 use super::auth::Identity;
 use super::client::{Client, Inner};
 use super::credential_data::config_error;
+use super::gate::Admission;
 use super::policy::RequestMetrics;
 use super::request::{Purpose, Request};
-use super::transport::cancel::Running;
+use super::transport::cancel::{BeforeOutput, Running};
 use super::transport::error::{from_ureq, is_broken_connection};
 use super::transport::{BUFFER, SMALL_OUTPUT};
-use crate::error::{Error, MAX_RETRY_AFTER};
+use crate::error::{Error, MAX_RETRY_AFTER, Sent};
 use crate::log;
 use crate::reflector::Body;
 use crate::stop::Stop;
@@ -67,29 +68,66 @@ impl Client {
             format!("{} {}{}", request.method, self.inner.server, request.path).into();
         let response = request
             .check_path()
-            .and_then(|()| self.inner.request(request, stop, &context));
+            .and_then(|()| self.admitted(request, stop, &context));
         response.map_err(|error| error.context(context.to_string()))
     }
 }
 
-impl Inner {
-    /// Implements [`Client::request`]. `context` is added to errors that
-    /// occur while the body is read.
-    fn request(
+impl Client {
+    /// Sends a request if the gate of the client lets it out.
+    fn admitted(
         &self,
         request: &Request,
         stop: &Stop,
         context: &Arc<str>,
     ) -> Result<Response, Error> {
+        let admission = Admission::of(self.gate.as_ref(), &request.method)?;
+        let Some(admission) = &admission else {
+            let mut sent = Sent::No;
+            return self.inner.request(request, stop, context, None, &mut sent);
+        };
+        // The end of the term ends the request, too.
+        let limited = admission.limited(stop);
+        let mut sent = Sent::No;
+        let response = self
+            .inner
+            .request(request, &limited, context, Some(admission), &mut sent);
+        response.map_err(|error| admission.explain(error, sent))
+    }
+}
+
+impl Inner {
+    /// Implements [`Client::request`]. `context` is added to errors that
+    /// occur while the body is read. Sets `sent` once the server may have executed the request.
+    fn request(
+        &self,
+        request: &Request,
+        stop: &Stop,
+        context: &Arc<str>,
+        admission: Option<&Arc<Admission>>,
+        sent: &mut Sent,
+    ) -> Result<Response, Error> {
         warn_of_logged_bytes();
         let metrics = RequestMetrics::open(&self.policy, request);
         let mut retries = request.retries;
-        let mut attempt = Attempt::new(self, request, stop, context, &metrics)?;
+        let goal = Goal {
+            client: self,
+            request,
+            stop,
+            context,
+            metrics: &metrics,
+            admission,
+        };
+        let mut attempt = Attempt::new(goal)?;
         loop {
             let error = match attempt.send() {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
+            // The response to an earlier attempt can leave the outcome open as well.
+            if attempt.sent == Sent::Maybe && error.is_outcome_unknown() {
+                *sent = Sent::Maybe;
+            }
             // The server has just closed the pooled connection: retry on a new one.
             if attempt.found_closed_connection {
                 attempt.new_connection = true;
@@ -122,19 +160,28 @@ impl Inner {
             let (method, path) = (&request.method, &request.path);
             log::debug!("{method} {path}: {error}; retrying in {wait:?}");
             self.policy.wait(wait, stop)?;
-            attempt = Attempt::new(self, request, stop, context, &metrics)?;
+            attempt = Attempt::new(goal)?;
         }
     }
+}
+
+/// What all attempts of a request have in common.
+#[derive(Clone, Copy)]
+struct Goal<'a> {
+    client: &'a Inner,
+    request: &'a Request,
+    /// Ends the request. It includes the end of the term of a gated request.
+    stop: &'a Stop,
+    context: &'a Arc<str>,
+    metrics: &'a Arc<RequestMetrics>,
+    /// `None` if no gate applies.
+    admission: Option<&'a Arc<Admission>>,
 }
 
 /// One attempt to send a request, with the credentials and certificates that were current when it
 /// was created.
 struct Attempt<'a> {
-    client: &'a Inner,
-    request: &'a Request,
-    stop: &'a Stop,
-    context: &'a Arc<str>,
-    metrics: &'a Arc<RequestMetrics>,
+    goal: Goal<'a>,
     response_timeout: Option<Duration>,
     identity: Identity,
     agent: Agent,
@@ -146,29 +193,24 @@ struct Attempt<'a> {
     new_connection: bool,
     /// Whether this attempt failed because the server had just closed the pooled connection.
     found_closed_connection: bool,
+    /// Whether bytes of this attempt have left.
+    sent: Sent,
 }
 
 impl<'a> Attempt<'a> {
     /// Creates an attempt with the current credentials. Blocks while a credential plugin runs.
-    fn new(
-        client: &'a Inner,
-        request: &'a Request,
-        stop: &'a Stop,
-        context: &'a Arc<str>,
-        metrics: &'a Arc<RequestMetrics>,
-    ) -> Result<Self, Error> {
-        let identity = client.auth.identity(stop)?;
+    fn new(goal: Goal<'a>) -> Result<Self, Error> {
+        let Goal {
+            client, request, ..
+        } = goal;
+        let identity = client.auth.identity(goal.stop)?;
         let certificate = client.auth.certificate(&identity).transpose();
         let agent =
             certificate.and_then(|certificate| client.connections.agent(certificate.as_ref()));
         // Reject the credentials, so that an unusable certificate is not tried again.
         let (agent, generation) = agent.inspect_err(|_| client.auth.reject(&identity))?;
         Ok(Self {
-            client,
-            request,
-            stop,
-            context,
-            metrics,
+            goal,
             response_timeout: request.response_timeout.unwrap_or(client.response_timeout),
             identity,
             agent,
@@ -176,20 +218,15 @@ impl<'a> Attempt<'a> {
             renewed: false,
             new_connection: false,
             found_closed_connection: false,
+            sent: Sent::No,
         })
     }
 
     /// Creates the attempt after a 401. Returns `None` if neither the credentials nor the
     /// certificates have changed.
     fn renewed(&self) -> Result<Option<Self>, Error> {
-        self.client.auth.reject(&self.identity);
-        let next = Self::new(
-            self.client,
-            self.request,
-            self.stop,
-            self.context,
-            self.metrics,
-        )?;
+        self.goal.client.auth.reject(&self.identity);
+        let next = Self::new(self.goal)?;
         let is_same = next.identity.is_equivalent_to(&self.identity);
         Ok(
             (!is_same || next.generation != self.generation).then_some(Self {
@@ -202,24 +239,36 @@ impl<'a> Attempt<'a> {
     /// Sends the request and blocks until the head of the response arrives. Reads the body of an
     /// error response as well.
     fn send(&mut self) -> Result<Response, Error> {
+        let Goal {
+            request,
+            stop,
+            context,
+            metrics,
+            ..
+        } = self.goal;
         self.found_closed_connection = false;
-        if self.stop.is_stopped() {
+        self.sent = Sent::No;
+        if stop.is_stopped() {
             return Err(Error::stopped());
         }
-        self.metrics.wait_for_rate_limit(self.context, self.stop)?;
+        metrics.wait_for_rate_limit(context, stop)?;
         let head = self.head();
         let short = head.as_ref().is_ok_and(|head| self.is_short(head));
-        let running = Running::begin(self.stop, self.new_connection, short);
-        let sent = head.map(|head| running.enter(|| self.run(head)));
+        // The connection may have to be opened first, so the gate is asked after that.
+        let admission = self.goal.admission.map(Arc::clone);
+        let before_output = admission.map(|of| Box::new(move || of.check()) as BeforeOutput);
+        let running = Running::begin(stop, self.new_connection, short, before_output);
+        let exchanged = head.map(|head| running.enter(|| self.run(head)));
+        self.sent = running.sent();
         let code = |response: &http::Response<_>| response.status().as_u16();
-        let response = sent.as_ref().ok().and_then(|sent| sent.as_ref().ok());
-        self.metrics.sent(self.request, response.map(code));
-        match sent {
+        let response = exchanged.as_ref().ok().and_then(|sent| sent.as_ref().ok());
+        metrics.sent(request, response.map(code));
+        match exchanged {
             Ok(Ok(response)) => self.receive(response, running),
-            _ if self.stop.is_stopped() => Err(Error::stopped()),
+            _ if stop.is_stopped() => Err(Error::stopped()),
             Ok(Err(error)) => {
                 self.found_closed_connection = !self.new_connection
-                    && self.request.method == Method::GET
+                    && request.method == Method::GET
                     && running.reused()
                     && is_broken_connection(&error);
                 Err(from_ureq(error))
@@ -230,9 +279,9 @@ impl<'a> Attempt<'a> {
 
     /// Builds the request without its body.
     fn head(&self) -> Result<Builder, Error> {
-        let Self {
+        let Goal {
             client, request, ..
-        } = self;
+        } = self.goal;
         let value = |text: &str, name: &str| {
             HeaderValue::from_str(text).map_err(|_| {
                 config_error(format!(
@@ -272,19 +321,20 @@ impl<'a> Attempt<'a> {
 
     /// Whether the request has no body, and each line of its head is short.
     fn is_short(&self, head: &Builder) -> bool {
-        let url = self.request.path.len() + self.request.query.len();
+        let url = self.goal.request.path.len() + self.goal.request.query.len();
         let headers = head.headers_ref().into_iter().flatten();
         let mut lines = headers.map(|(_, value)| value.len()).chain([url]);
         self.body().is_none() && lines.all(|length| length < SMALL_OUTPUT / 2)
     }
 
     fn requests_gzip(&self) -> bool {
-        self.client.gzip && self.request.purpose == Purpose::List
+        self.goal.client.gzip && self.goal.request.purpose == Purpose::List
     }
 
     fn body(&self) -> Option<&[u8]> {
-        let needs_body = [Method::POST, Method::PUT, Method::PATCH].contains(&self.request.method);
-        match &self.request.body {
+        let request = self.goal.request;
+        let needs_body = [Method::POST, Method::PUT, Method::PATCH].contains(&request.method);
+        match &request.body {
             None if needs_body => Some(&[]),
             body => body.as_deref(),
         }
@@ -307,7 +357,7 @@ impl<'a> Attempt<'a> {
         let response = finite(self.response_timeout);
         self.agent
             .configure_request(request)
-            .timeout_connect(finite(self.client.connect_timeout))
+            .timeout_connect(finite(self.goal.client.connect_timeout))
             .timeout_send_request(response)
             .timeout_send_body(response)
             .timeout_recv_response(response)
@@ -319,12 +369,17 @@ impl<'a> Attempt<'a> {
         response: http::Response<ureq::Body>,
         running: Running,
     ) -> Result<Response, Error> {
-        let Self {
-            client, request, ..
-        } = self;
+        let Goal {
+            client,
+            request,
+            stop,
+            context,
+            metrics,
+            admission,
+        } = self.goal;
         let (head, body) = response.into_parts();
         check_framing(&head.headers)?;
-        client.policy.warn(&head.headers, self.context);
+        client.policy.warn(&head.headers, context);
         let status = head.status.as_u16();
         let is_success = head.status.is_success();
         let gzip = match is_gzip(&head.headers, self.requests_gzip()) {
@@ -346,11 +401,13 @@ impl<'a> Attempt<'a> {
             // If the body of an error response can't be decoded, it is ignored: the status is still
             // reported.
             open: body.ok().map(|body| (body, running)),
-            stop: self.stop.clone(),
-            context: self.context.clone(),
+            stop: stop.clone(),
+            admission: admission.map(Arc::clone),
+            is_framed: is_framed(&head.headers),
+            context: Arc::clone(context),
             idle_timeout: request.idle_timeout.unwrap_or(client.response_timeout),
             deadline: body_time.and_then(|limit| Instant::now().checked_add(limit)),
-            metrics: self.metrics.clone(),
+            metrics: Arc::clone(metrics),
             failed: None,
         };
         if is_success {
@@ -363,10 +420,9 @@ impl<'a> Attempt<'a> {
             });
         }
         let error = from_response(status, &head.headers, Body::timed(body));
-        Err(match self.stop.is_stopped() {
-            true => Error::stopped(),
-            false => error,
-        })
+        // What the server says about a gated request counts, although the term has ended since.
+        let is_cut = stop.is_stopped() && admission.is_none();
+        Err(if is_cut { Error::stopped() } else { error })
     }
 }
 

@@ -7,11 +7,12 @@ use ureq::http::HeaderMap;
 
 use super::content_encoding::DecodedBody;
 use crate::base::derive::debug_fields;
+use crate::client::gate::Admission;
 use crate::client::policy::RequestMetrics;
 use crate::client::transport::cancel::Running;
 use crate::client::transport::error::from_io;
 use crate::decode_error::explain;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Sent};
 use crate::json::stack;
 use crate::reflector::{Body, TimedRead};
 use crate::stop::Stop;
@@ -189,6 +190,10 @@ pub(in crate::client) struct Incoming {
     /// closed).
     pub(super) open: Option<(DecodedBody, Running)>,
     pub(super) stop: Stop,
+    /// `None` if no gate applies.
+    pub(super) admission: Option<Arc<Admission>>,
+    /// Whether the body states where it ends. Otherwise it ends with the connection.
+    pub(super) is_framed: bool,
     /// The request, for messages.
     pub(in crate::client) context: Arc<str>,
     /// The default time limit for one read. `None` means no limit.
@@ -219,7 +224,9 @@ impl TimedRead for Incoming {
         let Some((reader, running)) = &mut self.open else {
             return Ok(0);
         };
-        if self.stop.is_stopped() {
+        // A gated request has changed something, so its result is read as far as it has arrived. A
+        // socket that was shut down blocks no read.
+        if self.stop.is_stopped() && self.admission.is_none() {
             return Err(self.fail(Error::stopped()));
         }
         let now = Instant::now();
@@ -231,9 +238,19 @@ impl TimedRead for Incoming {
         let silence = silence.and_then(|timeout| now.checked_add(timeout));
         running.deadline().set(shorter(silence, self.deadline));
         match reader.read(buffer).map_err(from_io) {
+            Ok(0) if self.is_framed && self.admission.is_some() => {
+                self.open = None;
+                Ok(0)
+            }
             // After a stop, `Ok(0)` is an error as well: the stop shuts down the connection, and a
             // body without a length then looks complete.
-            Ok(0) | Err(_) if self.stop.is_stopped() => Err(self.fail(Error::stopped())),
+            Ok(0) | Err(_) if self.stop.is_stopped() => {
+                let stopped = match &self.admission {
+                    Some(admission) => admission.ended(Sent::Maybe),
+                    None => Error::stopped(),
+                };
+                Err(self.fail(stopped))
+            }
             Ok(length) => {
                 self.metrics.received(length);
                 if length == 0 {

@@ -27,6 +27,11 @@ pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), Error> {
     Err(Error::invalid("the Transfer-Encoding is not chunked"))
 }
 
+/// Whether the response states where its body ends.
+pub(super) fn is_framed(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::CONTENT_LENGTH) || headers.contains_key(header::TRANSFER_ENCODING)
+}
+
 /// Whether the body is compressed with gzip. Returns an error if the content encoding was not
 /// requested.
 pub(super) fn is_gzip(headers: &HeaderMap, gzip: bool) -> Result<bool, Error> {

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::deadline::ReadDeadline;
 use crate::base::sync::Mutex;
+use crate::error::{Error, Sent};
 use crate::stop::{Stop, Subscription};
 
 thread_local! {
@@ -133,6 +134,9 @@ impl Socket {
     }
 }
 
+/// Asked immediately before the first byte of a request leaves. An error ends the request.
+pub(in crate::client) type BeforeOutput = Box<dyn Fn() -> Result<(), Error> + Send + Sync>;
+
 /// One attempt of a request.
 pub(in crate::client) struct Call {
     id: u64,
@@ -145,6 +149,9 @@ pub(in crate::client) struct Call {
     /// Whether [`SMALL_OUTPUT`](super::SMALL_OUTPUT) suffices.
     short: bool,
     reused: AtomicBool,
+    before_output: Option<BeforeOutput>,
+    /// Whether the first byte of the request may have left.
+    has_output: AtomicBool,
 }
 
 impl Call {
@@ -193,6 +200,19 @@ impl Call {
         }
     }
 
+    /// Called by the thread of the request before each write. Fails if the request may not begin.
+    pub(super) fn before_output(&self) -> Result<(), ureq::Error> {
+        // What has begun is ended by the stop alone.
+        if self.has_output.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if let Some(before_output) = &self.before_output {
+            before_output().map_err(|error| ureq::Error::Io(io::Error::other(error)))?;
+        }
+        self.has_output.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn shut_down(&self) {
         let sockets = std::mem::take(&mut *self.sockets.lock());
         for socket in sockets.iter().filter_map(Weak::upgrade) {
@@ -210,7 +230,12 @@ pub(in crate::client) struct Running {
 impl Running {
     /// Starts a call. If `fresh`, it uses a new connection and none from the pool. For `short`, see
     /// [`SMALL_OUTPUT`](super::SMALL_OUTPUT).
-    pub(in crate::client) fn begin(stop: &Stop, fresh: bool, short: bool) -> Self {
+    pub(in crate::client) fn begin(
+        stop: &Stop,
+        fresh: bool,
+        short: bool,
+        before_output: Option<BeforeOutput>,
+    ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let call = Arc::new(Call {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -220,6 +245,8 @@ impl Running {
             fresh,
             short,
             reused: AtomicBool::new(false),
+            before_output,
+            has_output: AtomicBool::new(false),
         });
         let weak = Arc::downgrade(&call);
         let subscription = stop.on_stop(move || {
@@ -249,6 +276,14 @@ impl Running {
     /// The deadline for reads of the response body.
     pub(in crate::client) fn deadline(&self) -> &ReadDeadline {
         self.call.deadline()
+    }
+
+    /// Whether bytes of the request have left.
+    pub(in crate::client) fn sent(&self) -> Sent {
+        match self.call.has_output.load(Ordering::Relaxed) {
+            true => Sent::Maybe,
+            false => Sent::No,
+        }
     }
 
     /// Whether the call used a pooled connection.

@@ -7,6 +7,7 @@ use super::authority::host_and_port;
 use super::cancel::{Call, Socket};
 use super::deadline::left_to_connect;
 use super::proxy::Proxy;
+use super::request_transport::RequestTransport;
 use super::resolve::NameResolver;
 use super::sizes::BUFFER;
 use super::tcp::{DialError, TcpTransport, dial};
@@ -60,7 +61,7 @@ impl ServerConnector {
 }
 
 impl Connector for ServerConnector {
-    type Out = Either<Route, Box<TlsTransport<Route>>>;
+    type Out = RequestTransport<Either<Route, Box<TlsTransport<Route>>>>;
 
     fn connect(
         &self,
@@ -77,13 +78,16 @@ impl Connector for ServerConnector {
             }
         };
         if !details.needs_tls() {
-            return Ok(Some(Either::A(route)));
+            return Ok(Some(RequestTransport::new(Either::A(route))));
         }
         let Some(tls) = &self.tls else {
             return Err(ureq::Error::TlsRequired);
         };
         match (handshake(tls, route, details, BUFFER), &self.proxy) {
-            (Ok(transport), _) => Ok(Some(Either::B(Box::new(transport)))),
+            (Ok(transport), _) => {
+                let transport = Either::B(Box::new(transport));
+                Ok(Some(RequestTransport::new(transport)))
+            }
             (Err(error), None) => Err(error),
             // Name the proxy in the error, because some proxies terminate TLS and present their own
             // certificate.

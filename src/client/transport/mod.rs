@@ -13,12 +13,13 @@
 //! | returns from a read as soon as one chunk has arrived | `sizes::watch_in_one_byte_chunks_arrives_unchanged` |
 //! | uses buffers of our size, which limit the head of a response | `sizes::response_head_above_32_kib_is_rejected` |
 //! | returns a connection to the pool after the last byte of a body, and checks with our transport whether it is still open | `http::connection_is_reused_after_body_is_read`, `stop::stop_of_earlier_request_does_not_end_the_next_one` |
+//! | writes the bytes of a request, and no others, with `transmit_output` | `gate::refused_request_sends_no_byte` |
 //! | lets our error end a blocked connect, handshake, write or read | the other tests of `stop` |
 //! | accepts no addresses from our `Resolver`, and leaves names and proxies to our `Connector` | `proxy::localhost_is_reached_at_its_ipv6_address`, `proxy::names_are_resolved_by_the_proxy` |
 //!
 //! Each file imports only files that come before it in this order: sizes, authority; buffers,
 //! deadline, cancel, der; pem, certificate, resolve, tcp, tls_error; verifier; tls_config; error,
-//! tls_transport; proxy; connector; this file, with the agents; connections.
+//! tls_transport; proxy; request_transport, connector; this file, with the agents; connections.
 
 mod authority;
 mod buffers;
@@ -31,6 +32,7 @@ mod der;
 pub(super) mod error;
 mod pem;
 mod proxy;
+mod request_transport;
 mod resolve;
 mod sizes;
 mod tcp;

@@ -464,7 +464,7 @@ mod tests {
         // The second stop comes before the connect.
         for (count, wait) in [(2, Duration::from_millis(50)), (1, Duration::ZERO)] {
             let stop = Stopper::new();
-            let running = Running::begin(&stop, false, false);
+            let running = Running::begin(&stop, false, false, None);
             let (sender, failed) = channel();
             if wait.is_zero() {
                 stop.stop();
@@ -610,7 +610,7 @@ mod tests {
             per_read: None,
             per_write: None,
         };
-        let running = Running::begin(&Stop::never(), false, false);
+        let running = Running::begin(&Stop::never(), false, false, None);
         running.enter(|| transport.transmit_output(0, no_limit).unwrap());
         for wait in [Duration::ZERO, Duration::from_millis(1)] {
             running.deadline().set(Some(Instant::now() + wait));
