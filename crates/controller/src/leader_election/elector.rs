@@ -1,11 +1,12 @@
 mod leader;
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::leader::Run;
 pub use self::leader::{Leading, Token};
+use self::leader::{Run, Verdict};
 use super::clocks::Clocks;
 use super::error::{Kind, LeaderElectionError};
 use super::lease::Lock;
@@ -13,9 +14,10 @@ use super::options::LeaderElectionOptions;
 use super::steps::{Now, Observation, Steps};
 use k8s_informer::__private::sync::{Condvar, Mutex};
 use k8s_informer::__private::{LastProblem, catch};
+use k8s_informer::client::{Client, WriteGate};
 use k8s_informer::error::Error;
 use k8s_informer::error::{WaitCause, WaitError};
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::{Stop, Stopper};
 
 /// A candidate in a leader election. client-go's `LeaderElector`.
 ///
@@ -51,6 +53,8 @@ pub(super) struct Status {
     pub(super) is_stuck: bool,
     /// The state of the run, with its term. Without a run, there is no term.
     pub(super) steps: Steps,
+    /// Ends the requests of gated clients at the end of the last term.
+    pub(super) ended: Stop,
     /// The last known holder.
     pub(super) leader: Option<String>,
     pub(super) last_error: LastProblem<Error>,
@@ -127,10 +131,14 @@ impl LeaderElector {
         if let Some(problem) = options.problem(&identity) {
             return Err(invalid(&name, problem));
         }
+        // No request is one of a term yet.
+        let ended = Stopper::new();
+        ended.stop();
         let status = Status {
             is_running: false,
             is_stuck: false,
             steps: options.steps(&identity),
+            ended: ended.signal(),
             leader: None,
             last_error: LastProblem::default(),
         };
@@ -200,6 +208,49 @@ impl LeaderElector {
     pub fn is_leader(&self) -> bool {
         let now = self.shared.now();
         self.shared.status.lock().leads(now)
+    }
+
+    /// Returns a client that can change something only while this candidate leads. Use it for all that
+    /// only a leader may do.
+    ///
+    /// It shares connections with `client`, which stays as it is: a client that your program has made
+    /// before is not gated. Do not gate the client of the [`Lock`]: a candidate could never acquire the
+    /// Lease. [`Client::gated`] states what a gate does. Its errors are
+    /// [`is_not_leading`](k8s_informer::Error::is_not_leading).
+    ///
+    /// A term that may still be renewed refuses new requests, and ends none. The end of a term ends its
+    /// requests: a request of one term never leaves in another.
+    ///
+    /// ```
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_controller::leader_election::{LeaderElectionOptions, LeaderElector, LeaseLock};
+    /// use k8s_informer_testing::ApiServer;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let client = Client::new(Config::new(server.url()))?;
+    /// let elector = LeaderElector::new(LeaseLock::new(&client, "default", "a"), LeaderElectionOptions::new())?;
+    /// let maps = elector.gate(&client).api::<ConfigMap>(Some("default"));
+    /// let create = move || maps.create(&json!({"metadata": {"name": "leader"}}), &Stop::never()).map(drop);
+    /// let error = create().unwrap_err();
+    /// assert!(error.is_not_leading() && !error.is_outcome_unknown());
+    /// elector.run(move |_| create(), &Stop::never())?;
+    /// assert!(server.get("/api/v1/namespaces/default/configmaps/leader").is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "WriteGate")]
+    pub fn gate(&self, client: &Client) -> Client {
+        client.gated(ElectorGate(self.clone()))
+    }
+
+    /// Whether a gated request may leave now: [`WriteGate::pass`].
+    pub(crate) fn pass(&self) -> Result<Stop, Box<dyn StdError + Send + Sync>> {
+        let now = self.shared.now();
+        let mut status = self.shared.status.lock();
+        let verdict = Verdict::of(status.steps.term(), now);
+        self.shared.check(verdict, &status)?;
+        Ok(status.ended.clone())
     }
 
     /// Returns how long [`run`](Self::run) waits for the work after its stop.
@@ -293,6 +344,15 @@ impl LeaderElector {
             None => return Ok(()),
         };
         Err(self.shared.error(kind, status.last_error.get().cloned()))
+    }
+}
+
+/// Lets requests out in each term of a candidate.
+struct ElectorGate(LeaderElector);
+
+impl WriteGate for ElectorGate {
+    fn pass(&self) -> Result<Stop, Box<dyn StdError + Send + Sync>> {
+        self.0.pass()
     }
 }
 

@@ -121,6 +121,32 @@ fn le5_own_lease_is_read_first_after_its_duration() {
 }
 
 /// The times in the record are those of another clock, so they do not matter.
+/// client-go compares whole seconds, so it would not see the second renewal.
+#[test]
+fn le23_renewals_within_a_second_count() {
+    let mut steps = candidate();
+    let mut record = held_by("b", 15);
+    record.renew_time = Some(at(0).wall);
+    assert_eq!(
+        read(&mut steps, at(0), &lease(7, record.clone())),
+        Event::Failed
+    );
+    record.renew_time = Some(at(900).wall);
+    assert_eq!(
+        read(&mut steps, at(900), &lease(8, record.clone())),
+        Event::Failed
+    );
+    // The age counts from the second one.
+    assert_eq!(
+        read(&mut steps, at(15_899), &lease(8, record.clone())),
+        Event::Failed
+    );
+    assert_eq!(
+        read(&mut steps, at(15_900), &lease(8, record)),
+        Event::Continued
+    );
+}
+
 #[test]
 fn le7_record_is_valid_for_the_time_that_it_states() {
     for renewed in [None, Some(0), Some(at(0).wall), Some(i64::MAX / 2)] {

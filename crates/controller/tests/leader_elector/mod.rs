@@ -2,7 +2,9 @@
 
 mod acquire;
 mod blocked;
+mod gates;
 mod guards;
+mod lease_lock;
 mod lock;
 mod options;
 mod release;

@@ -180,6 +180,25 @@ fn replica(server: &ApiServer, identity: &str) -> Manager {
         .unwrap()
 }
 
+#[test]
+fn le26_standby_is_alive_and_ready() {
+    let server = ApiServer::start().unwrap();
+    let first = Running::start(replica(&server, "first"));
+    let elector = first.manager.elector().unwrap();
+    elector.wait_for_leadership(PATIENCE, &first.stop).unwrap();
+    let second = replica(&server, "second");
+    let _names = send_names(&second);
+    let second = Running::start(second);
+    let address = second.manager.health_address().unwrap();
+    until("the standby is ready", || {
+        get(address, "/readyz").ends_with("ok")
+    });
+    assert!(get(address, "/healthz").ends_with("ok"));
+    assert!(!second.manager.elector().unwrap().is_leader());
+    second.end().unwrap();
+    first.end().unwrap();
+}
+
 /// A standby has complete caches, and reconciles as soon as the leader has released the Lease.
 #[test]
 fn cr9_standby_syncs_and_takes_over_at_the_release() {

@@ -609,6 +609,8 @@ fn earlier_of_two_divisions_at_work_gives_up() {
         assert!(new.is_leader());
         // It is a candidate for the same shard, while no other division is at work.
         let shard = old.shard();
+        let gated = old.running.manager.gate(&client(&server));
+        assert!(refuses(&gated));
         until("the earlier one waits", || {
             old.shards_status()["otherDivision"].is_string()
         });
@@ -616,8 +618,16 @@ fn earlier_of_two_divisions_at_work_gives_up() {
         new.end();
         old.lead_again();
         assert_eq!(old.shard(), shard);
+        until("the gate opens", || !refuses(&gated));
         old.end();
     }
+}
+
+/// Whether a gated client may change nothing.
+fn refuses(gated: &Client) -> bool {
+    let maps = gated.api::<ConfigMap>(Some("default"));
+    let deleted = maps.delete("no-such-map", &DeleteOptions::new(), &Stop::never());
+    deleted.unwrap_err().is_not_leading()
 }
 
 /// For example, it is one of a program that does not know the rule.
@@ -781,6 +791,25 @@ fn divisions_that_start_together_never_work_together() {
             scope.spawn(race);
         }
     });
+}
+
+/// A replica without a shard may change nothing, and one that has a Lease only if no other division has.
+#[test]
+fn le27_gate_of_a_shard_opens_with_its_work() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let other = "team-1-of-2-by-uid";
+    hold(&server, other);
+    let replica = Replica::start(&server, "a", (1, ShardBy::Namespace));
+    let gated = replica.running.manager.gate(&client(&server));
+    replica.look();
+    assert!(refuses(&gated));
+    server.delete(&format!("{LEASES}/{other}")).unwrap();
+    replica.take();
+    replica.expect_calls(&set(["default/a"]));
+    assert!(!refuses(&gated));
+    replica.end();
+    assert!(refuses(&gated));
 }
 
 #[test]

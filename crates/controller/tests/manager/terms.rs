@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use k8s_informer::workqueue::ItemExponentialFailureRateLimiter;
+use k8s_informer_controller::events::EventType;
 use k8s_informer_controller::leader_election::LeaderElectionOptions;
 use k8s_informer_controller::{Controller, ManagerBuilder};
 use k8s_informer_testing::FakeClock;
@@ -15,8 +16,6 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 /// With the default durations, a term is lost after this time without a renewal.
 const TERM: u32 = 12;
-/// The longest time between two attempts of a candidate, in seconds: 2.2 retry periods.
-const LONGEST_RETRY: u32 = 5;
 
 /// A manager whose election has its own clock, which only the test advances.
 struct Replica {
@@ -80,10 +79,14 @@ impl Replica {
     /// Lets requests for the Lease succeed, until the replica leads again.
     fn recover(&self, server: &ApiServer) {
         server.clear_faults();
-        for _ in 0..LONGEST_RETRY {
+        self.pass_time_until_it_leads();
+    }
+
+    fn pass_time_until_it_leads(&self) {
+        until("the replica leads again", || {
             self.pass_second();
-        }
-        self.until_it_leads();
+            self.is_leader()
+        });
     }
 
     fn lost_terms(&self) -> u64 {
@@ -367,10 +370,7 @@ fn cr13_each_term_reads_all_sources_before_its_first_call() {
             .resource("secrets")
             .always(),
     );
-    for _ in 0..LONGEST_RETRY {
-        replica.pass_second();
-    }
-    replica.until_it_leads();
+    replica.pass_time_until_it_leads();
     until("the source is named", || {
         let waits = controller.status().old_caches;
         waits.len() == 1 && waits[0].informer == "secrets" && waits[0].reason.contains("403")
@@ -417,6 +417,155 @@ fn cr13_each_term_decides_again_which_optional_kinds_exist() {
     until("the kind is missing again", || {
         found.try_iter().any(|found| found.is_none())
     });
+    running.end().unwrap();
+}
+
+/// A thread that the program has started in a call, and that outlives it.
+#[test]
+fn le27_client_of_a_call_changes_nothing_in_later_terms() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let replica = Replica::new(&server, |builder| builder);
+    let (sender, clients) = mpsc::channel();
+    replica
+        .manager
+        .reconcile::<ConfigMap>("maps")
+        .by(move |cx, _| {
+            sender.send(cx.client().clone())?;
+            Ok(Next::Done)
+        })
+        .unwrap();
+    let of_manager = replica.manager.gate(&client(&server));
+    let create = |client: &Client, name: &str| {
+        let maps = client.api::<Secret>(Some("default"));
+        let created = maps.create(&json!({"metadata": {"name": name}}), &Stop::never());
+        created.map(drop)
+    };
+    assert!(create(&of_manager, "early").unwrap_err().is_not_leading());
+    let running = Running::start(replica.manager.clone());
+    let of_first = clients.recv_timeout(PATIENCE).unwrap();
+    create(&of_first, "first").unwrap();
+    create(&of_manager, "first-of-manager").unwrap();
+    replica.lose(&server);
+    for client in [&of_first, &of_manager] {
+        let error = create(client, "between").unwrap_err();
+        assert!(
+            error.is_not_leading() && !error.is_outcome_unknown(),
+            "{error:?}"
+        );
+    }
+    replica.recover(&server);
+    let of_second = clients.recv_timeout(PATIENCE).unwrap();
+    create(&of_second, "second").unwrap();
+    create(&of_manager, "second-of-manager").unwrap();
+    let error = create(&of_first, "late").unwrap_err();
+    assert!(error.is_not_leading(), "{error:?}");
+    assert!(
+        of_first
+            .api::<Secret>(Some("default"))
+            .get("first", &Stop::never())
+            .is_ok()
+    );
+    running.end().unwrap();
+    assert!(create(&of_second, "end").unwrap_err().is_not_leading());
+    let secrets = server.list("/api/v1/namespaces/default/secrets").unwrap();
+    assert_eq!(secrets["items"].as_array().unwrap().len(), 4);
+}
+
+/// All that a context sends: applies, finalizers and other writes.
+#[test]
+fn le27_calls_change_nothing_while_the_term_is_in_doubt() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let replica = Replica::new(&server, |builder| builder);
+    let (sender, results) = mpsc::channel();
+    let (go_on, waits) = mpsc::channel::<()>();
+    let waits = std::sync::Mutex::new(waits);
+    let controller = replica
+        .manager
+        .reconcile::<ConfigMap>("maps")
+        .owns(Source::of::<Secret>())
+        .finalizer("example.com/maps", |_| true, |_, _| Ok(Next::Done))
+        .by(move |cx, _| {
+            waits.lock().unwrap().recv()?;
+            let child = json!({"metadata": {"name": "a"}});
+            let failures = [
+                cx.apply::<Secret>(child.clone()).err(),
+                cx.api::<Secret>(Some("default"))
+                    .create(&child, cx.stop())
+                    .err()
+                    .map(Failure::new),
+                cx.ensure().err(),
+            ];
+            sender.send(failures.map(|failure| failure.map(|failure| failure.to_string())))?;
+            Ok(Next::Done)
+        })
+        .unwrap();
+    let running = Running::start(replica.manager.clone());
+    replica.until_it_leads();
+    until("the call runs", || controller.status().running.len() == 1);
+    server.fail_next(Fault::status(503).resource("leases").always());
+    // Not lost yet.
+    for _ in 0..11 {
+        replica.pass_second();
+    }
+    server.clear_requests();
+    go_on.send(()).unwrap();
+    let failures = results.recv_timeout(PATIENCE).unwrap();
+    for failure in &failures[..2] {
+        let failure = failure.as_ref().unwrap();
+        assert!(
+            failure.contains("not leading, so the request was not sent"),
+            "{failure}"
+        );
+    }
+    assert!(
+        failures[2]
+            .as_ref()
+            .unwrap()
+            .contains("not certainly the leader")
+    );
+    let requests = server.requests();
+    let changes = |request: &&RequestRecord| {
+        request.method() != "GET" && request.resource() != Some("leases")
+    };
+    assert_eq!(requests.iter().filter(changes).count(), 0);
+    // A write that was not sent is not awaited.
+    assert_eq!(controller.status().postponed, 0);
+    // Further calls wait for nothing.
+    drop(go_on);
+    running.end().unwrap();
+}
+
+/// The events of the lost term are about what has happened in it.
+#[test]
+fn le27_events_pass_after_the_end_of_the_term() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let replica = Replica::new(&server, |builder| builder);
+    let (sender, ended) = mpsc::channel();
+    let controller = replica
+        .manager
+        .reconcile::<ConfigMap>("maps")
+        .by(move |cx, map| {
+            cx.stop().wait();
+            let events = cx.events()?;
+            events.event(&**map, EventType::Warning, "Lost", "the term has ended")?;
+            sender.send(cx.ensure().is_err())?;
+            Ok(Next::Done)
+        })
+        .unwrap();
+    let running = Running::start(replica.manager.clone());
+    until("the call runs", || controller.status().running.len() == 1);
+    replica.lose(&server);
+    assert!(ended.recv_timeout(PATIENCE).unwrap());
+    let is_event = |requests: &[RequestRecord]| {
+        let is_event = |request: &RequestRecord| {
+            request.method() == "POST" && request.resource() == Some("events")
+        };
+        requests.iter().any(is_event)
+    };
+    server.wait_for_requests(is_event, PATIENCE).unwrap();
     running.end().unwrap();
 }
 

@@ -14,14 +14,15 @@ use super::outcome::{Failure, LastFailure};
 use crate::leader_election::Leading;
 use crate::log;
 use k8s_informer::__private::catch;
+use k8s_informer::client::Client;
 use k8s_informer::object::Key;
 use k8s_informer::stop::Stopper;
 
 /// The calls of a controller in one term: which of them run, and which have failed.
 pub(crate) struct Calls {
     core: Arc<Core>,
-    /// The term, from its first call on. Empty without leader election.
-    leading: OnceLock<Leading>,
+    /// The term with its client, from its first call on. Empty without leader election.
+    term: OnceLock<(Leading, Client)>,
     /// No other lock is taken and no user code runs while this one is held.
     state: Mutex<State>,
 }
@@ -49,14 +50,15 @@ impl Calls {
     pub(crate) fn new(core: &Arc<Core>) -> Self {
         Self {
             core: Arc::clone(core),
-            leading: OnceLock::new(),
+            term: OnceLock::new(),
             state: Mutex::default(),
         }
     }
 
     /// Sets the term, before the first call.
     pub(crate) fn set_leading(&self, leading: &Leading) {
-        let _ = self.leading.set(leading.clone());
+        let client = self.core.client.gated(leading.gate());
+        let _ = self.term.set((leading.clone(), client));
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -147,7 +149,13 @@ impl Call {
 
     /// Returns the term of the call, or `None` without leader election.
     pub(crate) fn leading(&self) -> Option<&Leading> {
-        self.calls.leading.get()
+        self.calls.term.get().map(|(leading, _)| leading)
+    }
+
+    /// Returns the client, which can change something only in the term of the call.
+    pub(crate) fn client(&self) -> &Client {
+        let term = self.calls.term.get();
+        term.map_or(&self.calls.core.client, |(_, client)| client)
     }
 
     /// Logs a problem of the key. Repetitions are debug messages.

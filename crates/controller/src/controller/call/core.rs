@@ -19,6 +19,8 @@ pub(crate) struct Core {
     pub(crate) name: String,
     /// The kind of the primary objects. `None` for a dynamic resource without a declared kind.
     pub(crate) kind: Option<GroupVersionKind>,
+    /// Not gated: calls use [`Call::client`](super::calls::Call::client), and events are also written
+    /// after the end of a term.
     pub(crate) client: Client,
     /// The manager of the fields that calls apply.
     pub(crate) field_manager: String,

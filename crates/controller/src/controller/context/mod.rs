@@ -260,8 +260,12 @@ impl Context {
     }
 
     /// Returns the client. Writes through it are not recorded.
+    ///
+    /// With leader election, it is [gated](Client::gated), as all that a context sends: it changes
+    /// nothing before the term of this call is valid or after its end. A request then fails with an
+    /// [`is_not_leading`](k8s_informer::Error::is_not_leading) error. Clones of it keep the gate.
     pub fn client(&self) -> &Client {
-        &self.call.core().client
+        self.call.client()
     }
 
     /// Returns the cached objects of type `C` that this object controls, sorted by key: their

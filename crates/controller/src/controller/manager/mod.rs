@@ -178,6 +178,35 @@ impl Manager {
         self.shared.elector()
     }
 
+    /// Returns a client that can change something only while this replica leads, for closures and
+    /// threads of your program. [`Context::client`](crate::Context::client) is gated already.
+    ///
+    /// [`LeaderElector::gate`] documents it. With shards, the replica leads while it has its shard.
+    /// Without leader election, it is a clone of `client`.
+    ///
+    /// ```
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_informer_controller::Manager;
+    /// use k8s_informer_testing::ApiServer;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let client = Client::new(Config::new(server.url()))?;
+    /// let manager = Manager::builder(client.clone()).leader_election("default", "maps").build()?;
+    /// let maps = manager.gate(&client).api::<ConfigMap>(Some("default"));
+    /// assert!(maps.list(&Default::default(), &Stop::never())?.items.is_empty());
+    /// let error = maps.create(&serde_json::json!({"metadata": {"name": "a"}}), &Stop::never()).unwrap_err();
+    /// assert!(error.is_not_leading(), "the manager does not run");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn gate(&self, client: &Client) -> Client {
+        match &self.shared.election {
+            Election::Nothing => client.clone(),
+            Election::Leadership(elector) => elector.gate(client),
+            Election::Shard(shards) => Shards::gate(shards, client),
+        }
+    }
+
     /// Returns the index of the shard that this replica has, or had: it takes no other one. `None`
     /// without [shards](ManagerBuilder::one_shard_of), or while it waits for its first one.
     pub fn shard(&self) -> Option<u32> {

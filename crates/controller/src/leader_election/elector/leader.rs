@@ -5,6 +5,7 @@
 //! follow. The watchdog, a thread on which no user code runs except for the clock, ends a term and
 //! each request at its deadline.
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 use std::panic::resume_unwind;
@@ -21,6 +22,7 @@ use k8s_informer::__private::sync::Mutex;
 use k8s_informer::__private::sync::channel::{Receiver, Sender, unbounded};
 use k8s_informer::__private::sync::thread::JoinHandle;
 use k8s_informer::__private::{StopOnDrop, catch};
+use k8s_informer::client::WriteGate;
 use k8s_informer::error::Error;
 use k8s_informer::stop::{Stop, Stopper};
 
@@ -32,6 +34,8 @@ pub struct Leading {
     id: TermId,
     stop: Stopper,
     lost: Stopper,
+    /// Ends the requests of gated clients: the Lease is lost, or will be released.
+    ended: Stopper,
 }
 
 impl Leading {
@@ -82,17 +86,19 @@ impl Leading {
         let now = self.shared.now();
         let mut status = self.shared.status.lock();
         let term = status.term(&self.id);
-        let term = term.map(|term| (term.is_valid(now), term.left(now), term.age(now)));
-        let kind = match term {
-            Some((true, ..)) => return Ok(()),
-            Some((false, Some(_), age)) => Kind::Expired {
-                age,
-                limit: self.shared.options.times.renew_deadline,
-            },
-            Some((false, None, _)) | None => Kind::TermEnded,
-        };
-        let last_error = status.last_error.get().cloned();
-        Err(self.shared.error(kind, last_error))
+        let verdict = Verdict::of(term, now);
+        self.shared.check(verdict, &status)
+    }
+
+    /// Whether a gated request may leave now: [`WriteGate::pass`].
+    pub(crate) fn pass(&self) -> Result<Stop, Box<dyn StdError + Send + Sync>> {
+        self.ensure()?;
+        Ok(self.ended.signal())
+    }
+
+    /// Returns the gate of clients that may change something only in this term.
+    pub(crate) fn gate(&self) -> impl WriteGate {
+        TermGate(self.clone())
     }
 
     /// Returns the fencing token of the term. No other term has the same, unless the Lease was
@@ -140,9 +146,10 @@ impl Leading {
         left
     }
 
-    /// Ends the work of a term that is lost.
+    /// Ends the work of a term that is lost. Its requests end first, so that they know the reason.
     fn end_work(&self) {
-        set(&self.shared, [self.lost.clone(), self.stop.clone()]);
+        let signals = [&self.ended, &self.lost, &self.stop];
+        set(&self.shared, signals.map(Stopper::clone));
     }
 }
 
@@ -173,6 +180,56 @@ pub struct Token {
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.lease_uid, self.transitions)
+    }
+}
+
+/// Lets requests out in one term.
+struct TermGate(Leading);
+
+impl WriteGate for TermGate {
+    fn pass(&self) -> Result<Stop, Box<dyn StdError + Send + Sync>> {
+        self.0.pass()
+    }
+}
+
+/// Whether a term is valid.
+pub(super) enum Verdict {
+    Valid,
+    /// It was not renewed for this time. The next renewal makes it valid again.
+    Expired(Duration),
+    Ended,
+}
+
+impl Verdict {
+    /// `None` is a term that another one has followed, or none at all.
+    pub(super) fn of(term: Option<&mut Term>, now: Now) -> Self {
+        let Some(term) = term else {
+            return Self::Ended;
+        };
+        match (term.is_valid(now), term.left(now)) {
+            (true, _) => Self::Valid,
+            (false, Some(_)) => Self::Expired(term.age(now)),
+            (false, None) => Self::Ended,
+        }
+    }
+}
+
+impl Shared {
+    /// Returns the error for a term that is not valid.
+    pub(super) fn check(
+        &self,
+        verdict: Verdict,
+        status: &Status,
+    ) -> Result<(), LeaderElectionError> {
+        let kind = match verdict {
+            Verdict::Valid => return Ok(()),
+            Verdict::Expired(age) => Kind::Expired {
+                age,
+                limit: self.options.times.renew_deadline,
+            },
+            Verdict::Ended => Kind::TermEnded,
+        };
+        Err(self.error(kind, status.last_error.get().cloned()))
     }
 }
 
@@ -444,8 +501,10 @@ impl<'a> Run<'a> {
             id,
             stop: self.stop.child(),
             lost: Stopper::new(),
+            ended: Stopper::new(),
         };
         self.leading = Some(leading.clone());
+        self.shared.status.lock().ended = leading.ended.signal();
         self.watch(None);
         self.report_leadership(true);
         log::info!(
@@ -535,7 +594,10 @@ impl<'a> Run<'a> {
     /// request without a response has acquired it. Does not release it while work still runs.
     fn release(&mut self) {
         self.shared.status.lock().steps.end_term();
-        self.leading = None;
+        // Requests of gated clients that are not part of the work, such as those of other threads.
+        if let Some(leading) = self.leading.take() {
+            set(self.shared, [leading.ended]);
+        }
         // Two leaders in the metrics must mean two leaders, so the release follows the report.
         self.report_leadership(false);
         let now = self.shared.now();

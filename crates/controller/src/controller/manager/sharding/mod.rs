@@ -11,6 +11,7 @@ mod seen;
 #[cfg(test)]
 mod simulation_tests;
 
+use std::error::Error as StdError;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ use crate::leader_election::{
 use crate::log;
 use crate::serve::MetricsRegistry;
 use k8s_informer::__private::{LastProblem, Owner, Threads};
-use k8s_informer::client::Client;
+use k8s_informer::client::{Client, WriteGate};
 use k8s_informer::reflector::Shard;
 use k8s_informer::selector::Selector;
 use k8s_informer::stop::Stop;
@@ -70,6 +71,8 @@ pub(super) struct Shards {
     leases: Leases,
     /// The shard that this replica has, or had: its caches have no other objects.
     own: OnceLock<(u32, LeaderElector)>,
+    /// The last term whose work has begun. An innermost lock.
+    term: Mutex<Option<Leading>>,
     /// What the log says about the wait for a shard. An innermost lock.
     wait: Mutex<LastProblem<String>>,
 }
@@ -107,6 +110,7 @@ impl Shards {
             metrics,
             options,
             own: OnceLock::new(),
+            term: Mutex::default(),
             wait: Mutex::default(),
         };
         shards.elector(0)?;
@@ -116,6 +120,11 @@ impl Shards {
     /// Returns the shard that this replica has or had, and its elector.
     pub(super) fn own(&self) -> Option<&(u32, LeaderElector)> {
         self.own.get()
+    }
+
+    /// Returns a client that can change something only while this replica has a shard.
+    pub(super) fn gate(this: &Arc<Self>, client: &Client) -> Client {
+        client.gated(ShardGate(Arc::clone(this)))
     }
 
     pub(super) fn view(&self) -> View {
@@ -165,6 +174,7 @@ impl Shards {
                     }
                     let work = work.lock().take()?;
                     let _ = this.own.set((shard, own));
+                    *this.term.lock() = Some(leading.clone());
                     Some(this.observe_during(shard, &leading, || work(&part, &leading)))
                 },
                 stop,
@@ -323,6 +333,19 @@ impl Shards {
         let is_new = self.wait.lock().occurred(text.clone());
         if is_new {
             log::info!("shards {}: {text}", self.options.name);
+        }
+    }
+}
+
+/// Lets requests out in each term, from the moment on in which no other division has a Lease.
+struct ShardGate(Arc<Shards>);
+
+impl WriteGate for ShardGate {
+    fn pass(&self) -> Result<Stop, Box<dyn StdError + Send + Sync>> {
+        let leading = self.0.term.lock().clone();
+        match leading {
+            Some(leading) => leading.pass(),
+            None => Err("this replica has no shard yet".into()),
         }
     }
 }

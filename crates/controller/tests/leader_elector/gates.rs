@@ -1,0 +1,149 @@
+//! Clients that can change something only while their candidate leads.
+
+use std::thread::{self, JoinHandle};
+
+use k8s_informer::{Client, Config, Error, Stop};
+use k8s_informer_testing::{ApiServer, FakeClock, Fault as ServerFault, Verb};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+
+use super::lock::{Fault, Server};
+use super::{Candidate, LIMIT, SECOND};
+
+fn create(client: &Client, name: &str) -> Result<(), Error> {
+    let maps = client.api::<ConfigMap>(Some("default"));
+    let map = json!({"metadata": {"name": name}});
+    maps.create(&map, &Stop::never()).map(drop)
+}
+
+fn api_server() -> (ApiServer, Client) {
+    let server = ApiServer::start().unwrap();
+    let client = Client::new(Config::new(server.url())).unwrap();
+    (server, client)
+}
+
+/// Sends a request that gets no response, and returns when the server has it.
+fn hang(server: &ApiServer, gated: &Client) -> JoinHandle<Error> {
+    server.fail_next(ServerFault::stall().on(Verb::Create));
+    let client = gated.clone();
+    let sending = thread::spawn(move || create(&client, "hangs").unwrap_err());
+    let arrived = |requests: &[k8s_informer_testing::RequestRecord]| {
+        requests
+            .iter()
+            .any(|request| request.verb() == Verb::Create)
+    };
+    server.wait_for_requests(arrived, LIMIT).unwrap();
+    sending
+}
+
+#[track_caller]
+fn assert_refused(result: Result<(), Error>) {
+    let error = result.unwrap_err();
+    assert!(
+        error.is_not_leading() && !error.is_outcome_unknown(),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn le27_gate_is_open_while_the_term_is_valid() {
+    let (lease, clock) = (Server::new(), FakeClock::new());
+    let (server, client) = api_server();
+    lease.fail_always(Fault::Status(500));
+    let candidate = Candidate::start(&lease, &clock, "a");
+    let gated = candidate.elector.gate(&client);
+    assert_refused(create(&gated, "before"));
+    lease.fail_always(None);
+    for _ in 0..5 {
+        clock.advance(SECOND);
+        let _ = clock.wait_for_waits(clock.waits().len() + 1, SECOND / 5);
+    }
+    candidate.leading();
+    create(&gated, "leads").unwrap();
+
+    // The term may still be renewed.
+    lease.fail_always(Fault::Hang);
+    clock.advance(10 * SECOND);
+    let doubtful = create(&gated, "doubtful").unwrap_err();
+    assert!(
+        doubtful.to_string().contains("not certainly the leader"),
+        "{doubtful}"
+    );
+    assert_refused(Err(doubtful));
+    assert!(
+        client
+            .api::<ConfigMap>(Some("default"))
+            .get("leads", &Stop::never())
+            .is_ok()
+    );
+    lease.fail_always(None);
+    candidate.end().unwrap();
+    assert_refused(create(&gated, "after"));
+    create(&client, "ungated").unwrap();
+    let maps = server
+        .list("/api/v1/namespaces/default/configmaps")
+        .unwrap();
+    assert_eq!(maps["items"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn le27_loss_ends_requests_in_flight() {
+    let (lease, clock) = (Server::new(), FakeClock::new());
+    let (server, client) = api_server();
+    let candidate = Candidate::start(&lease, &clock, "a");
+    let leading = candidate.leading();
+    let gated = candidate.elector.gate(&client);
+    let sending = hang(&server, &gated);
+    lease.fail_always(Fault::Hang);
+    // In doubt, it goes on.
+    clock.advance(10 * SECOND);
+    assert!(leading.ensure().is_err() && !sending.is_finished());
+    clock.advance(2 * SECOND);
+    let error = sending.join().unwrap();
+    assert!(
+        error.is_not_leading() && error.is_outcome_unknown(),
+        "{error:?}"
+    );
+    lease.fail_always(None);
+    candidate.end().unwrap();
+}
+
+/// A thread of the program that is no part of the work: the next leader must not meet its request.
+#[test]
+fn le27_requests_end_before_the_release() {
+    let (lease, clock) = (Server::new(), FakeClock::new());
+    let (server, client) = api_server();
+    let candidate = Candidate::start(&lease, &clock, "a");
+    candidate.leading();
+    let gated = candidate.elector.gate(&client);
+    let sending = hang(&server, &gated);
+    candidate.stop.stop();
+    assert!(!sending.is_finished());
+    candidate.end().unwrap();
+    assert_eq!(lease.record().holder, None);
+    let error = sending.join().unwrap();
+    assert!(
+        error.is_not_leading() && error.is_outcome_unknown(),
+        "{error:?}"
+    );
+    assert_refused(create(&gated, "after"));
+}
+
+#[test]
+fn le24_elector_runs_again_with_the_same_gate() {
+    let (_server, client) = api_server();
+    let lease = Server::new();
+    let lock = super::TestLock::new(&lease, &FakeClock::new(), "a");
+    let elector = super::LeaderElector::new(lock, super::LeaderElectionOptions::new()).unwrap();
+    let gated = elector.gate(&client);
+    for term in 0..3 {
+        let of_work = gated.clone();
+        let work = move |leading: super::Leading| {
+            create(&of_work, &format!("term-{term}")).unwrap();
+            leading.token().transitions
+        };
+        let ended = elector.run(work, &Stop::never()).unwrap();
+        assert_eq!(ended, super::Ended::Finished(term));
+        assert_refused(create(&gated, "between"));
+    }
+}
