@@ -59,6 +59,7 @@ mod controllers;
 mod counts;
 mod elections;
 mod follower;
+mod gated;
 mod hurried;
 mod logs;
 mod options;

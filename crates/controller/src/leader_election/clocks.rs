@@ -18,6 +18,10 @@ impl Clocks {
         Self { clock, origin }
     }
 
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
     pub(crate) fn now(&self) -> Now {
         let wall = self.clock.wall_clock().duration_since(UNIX_EPOCH);
         let wall = wall.unwrap_or_default().as_micros();

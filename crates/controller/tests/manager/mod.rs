@@ -1,5 +1,6 @@
 //! Tests of the manager: order, leader election and endpoints.
 
+mod outages;
 mod sharding;
 mod takeover;
 mod terms;

@@ -927,6 +927,26 @@ fn lost_shard_is_taken_again_by_its_replica() {
     replica.end();
 }
 
+/// A server that hangs must not keep a replica from its shard for longer than in an election.
+#[test]
+fn list_of_leases_ends_after_half_the_renew_deadline() {
+    let server = ApiServer::start().unwrap();
+    create_map(&server, "a");
+    let stalled = Fault::stall().on(Verb::List).resource("leases");
+    server.fail_next(stalled.times(1));
+    let replica = Replica::start(&server, "a", (1, ShardBy::Namespace));
+    let limit = 20 * SECOND;
+    until("the list hangs", || replica.clock.waits().contains(&limit));
+    replica.clock.advance(limit);
+    until("the list has ended", || {
+        let error = replica.shards_status()["lastError"].to_string();
+        error.contains("no list of the Leases within 20s")
+    });
+    replica.take();
+    replica.expect_calls(&set(["default/a"]));
+    replica.end();
+}
+
 /// It can be that of another replica for a moment, but not now: requests have failed.
 #[test]
 fn replica_that_lost_its_shard_goes_on_while_requests_fail() {

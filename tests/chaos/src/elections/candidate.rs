@@ -22,6 +22,7 @@ use super::protocol::{
     CREDENTIAL, Command, Event, IGNORED_STOP, LEASE, Micros, NAMESPACE, Outcome, RENEW_DEADLINE,
     RETRY, SLOW_PLUGIN, Write, now,
 };
+use crate::gated::{self, News, Term};
 use crate::random::Random;
 
 /// The time between two calls of `ensure`.
@@ -50,21 +51,35 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         .response_timeout(RENEW_DEADLINE);
     let client = Client::new(config).expect("a client");
     let lock = LeaseLock::new(&client, NAMESPACE, name).identity(identity);
+    let term = Term::new();
     let elector = LeaderElector::new(
         BlockingLock(lock),
         LeaderElectionOptions::new()
             .clock(Arc::new(SteppingClock))
+            .metrics(Arc::new(term.clone()))
             .lease_duration(LEASE)
             .renew_deadline(RENEW_DEADLINE)
             .retry_period(RETRY)
             .grace_period(5 * IGNORED_STOP),
     )
     .expect("valid durations");
+    let random = Random::new(seed.parse().expect("a seed"));
+    let gate = |client: &Client| match mutant == "gate" {
+        true => client.clone(),
+        false => elector.gate(client),
+    };
+    let rude = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}-rude");
+    gated::start(client.clone(), rude, &term, random.fork(), gate, |news| {
+        report(&match news {
+            News::Counts { changes, refused } => Event::Gated { changes, refused },
+            News::Violation(text) => Event::Violation(text),
+        });
+    });
     let candidate = Arc::new(Candidate {
         client,
         path: format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"),
         identity: identity.clone(),
-        random: Random::new(seed.parse().expect("a seed")),
+        random,
         skips_ensure: mutant == "ensure",
         skips_version: mutant == "version",
         planted: AtomicBool::default(),
@@ -196,7 +211,7 @@ impl Candidate {
             let stop = Stopper::new();
             *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = stop.clone();
             let candidate = Arc::clone(self);
-            let work = move |leading: Leading| Term::new(&candidate, leading).work();
+            let work = move |leading: Leading| Work::new(&candidate, leading).work();
             match elector.run(work, &stop) {
                 Ok(Ended::Finished(())) => {
                     report(&Event::Violation("work ended on its own".to_owned()));
@@ -217,7 +232,7 @@ impl Candidate {
 }
 
 /// The work of a term.
-struct Term<'a> {
+struct Work<'a> {
     candidate: &'a Candidate,
     checks: Checks,
     /// The guarded object as it was read or written last, during this term.
@@ -291,7 +306,7 @@ impl Checks {
     }
 }
 
-impl<'a> Term<'a> {
+impl<'a> Work<'a> {
     fn new(candidate: &'a Candidate, leading: Leading) -> Self {
         Self {
             candidate,

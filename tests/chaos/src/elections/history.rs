@@ -32,6 +32,14 @@ pub(crate) struct History {
     pub(crate) unknown: usize,
     /// Writes of a process that was stopped between `ensure` and the write.
     pub(crate) planted: Planted,
+    /// Changes that gates have let out, and refused.
+    pub(crate) gated: Gated,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Gated {
+    pub(crate) sent: u64,
+    pub(crate) refused: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -104,6 +112,10 @@ impl History {
             Event::Violation(text) => self.violations.push(format!("{candidate}: {text}")),
             Event::Joined { term, at } => {
                 self.terms.entry(*term).or_default().joined = Some(*at);
+            }
+            Event::Gated { changes, refused } => {
+                self.gated.sent += changes;
+                self.gated.refused += refused;
             }
             Event::Expired { .. } | Event::Planted { .. } | Event::Ended(_) | Event::Log(_) => {}
         }

@@ -26,6 +26,9 @@
 //! - While work ignores its stop for three leases, no other candidate leads, if the server is
 //!   healthy.
 //! - A logger or a lock that blocks does not keep lost work running.
+//! - Another thread of each candidate changes an object all the time through a gated client, and
+//!   ignores each stop. No such request begins later than 50 ms after the candidate has seen the
+//!   end of its term. A relay in the process of the candidate observes them, see `gated.rs`.
 //! - Most leaders keep the Lease when their credential expires and the plugin takes longer than one
 //!   request may.
 //!
@@ -39,7 +42,7 @@
 //! | `--elections N` | 50 | ends after the round in which the faults have caused `N` elections |
 //! | `--groups N` | 10 | groups that run side by side |
 //! | `--seed N` | random | seeds faults and pauses; processes still race |
-//! | `--mutant NAME` | `none` | breaks the candidates, so the program must fail: `ensure` ignores its result, `version` reads the version immediately before a write |
+//! | `--mutant NAME` | `none` | breaks the candidates, so the program must fail: `ensure` ignores its result, `version` reads the version immediately before a write, `gate` uses clients without a gate |
 //!
 //! The program prints a line for each round, and figures at the end. It exits with 1 if a rule is
 //! violated or if a group has no leader for a minute. Without the binaries it prints a line and
@@ -87,7 +90,9 @@ impl Options {
                 "--elections" => options.elections = argument.number()?,
                 "--groups" => options.groups = argument.number()?,
                 "--seed" => options.seed = argument.number()?,
-                "--mutant" => options.mutant = argument.one_of(&["none", "ensure", "version"])?,
+                "--mutant" => {
+                    options.mutant = argument.one_of(&["none", "ensure", "version", "gate"])?
+                }
                 _ => return argument.unknown(),
             }
         }
@@ -128,6 +133,7 @@ impl Elections {
         for number in 0..options.groups {
             let collection = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
             create(&client, &collection, &format!("group-{number}"));
+            create(&client, &collection, &format!("group-{number}-rude"));
         }
         let setting = Arc::new(Setting {
             port: server.port(),
@@ -255,6 +261,7 @@ impl Elections {
         ] = [0; 3];
         let mut margins = Vec::new();
         let mut outlived = 0;
+        let [mut sent, mut kept] = [0; 2];
         for group in &self.groups {
             let history = &group.feed.lock().history;
             accepted += history.accepted();
@@ -265,6 +272,8 @@ impl Elections {
             planted_refused += history.planted.refused;
             planted_unknown += history.planted.unknown;
             outlived += group.outlived;
+            sent += history.gated.sent;
+            kept += history.gated.refused;
             margins.extend(history.margins());
         }
         let counted: usize = self.times.values().map(Vec::len).sum();
@@ -281,6 +290,9 @@ impl Elections {
         );
         println!(
             "work that ignored its stop and outlived the start of the next: {outlived} times, partitioned"
+        );
+        println!(
+            "changes of threads that ignore each stop: {sent} sent by leaders, {kept} refused by gates"
         );
         margins.sort_unstable();
         if let (Some(least), Some(median)) = (margins.first(), margins.get(margins.len() / 2)) {

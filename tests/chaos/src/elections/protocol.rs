@@ -76,6 +76,12 @@ pub(crate) enum Event {
         term: i32,
         at: Micros,
     },
+    /// The thread that ignores each stop has sent so many changes through its gate since the last
+    /// report, and the gate has refused so many.
+    Gated {
+        changes: u64,
+        refused: u64,
+    },
     /// The elector has returned.
     Ended(String),
     Log(String),

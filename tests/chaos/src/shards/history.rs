@@ -17,7 +17,7 @@ pub(crate) const BOUND: Micros =
 #[derive(Default)]
 pub(crate) struct History {
     /// By the number of the process.
-    holds: BTreeMap<usize, Hold>,
+    holds: BTreeMap<HoldId, Hold>,
     /// By the UID of the reconciled object.
     accounts: HashMap<String, Account>,
     /// The UIDs of the changes that no call has seen, by time and revision.
@@ -33,16 +33,23 @@ pub(crate) struct History {
     lists: BTreeMap<usize, Micros>,
     /// When each process had no watch after its first lists.
     unwatched: BTreeMap<usize, Vec<(Micros, Micros)>>,
-    /// The processes with a fault, and those that have lost their shard.
+    /// The processes with a fault, and the terms that were lost.
     faulty: BTreeSet<usize>,
-    lost: BTreeSet<usize>,
+    lost: BTreeSet<HoldId>,
     violations: Vec<String>,
     pub(crate) calls: usize,
     /// The times from a change to the begin of a call that has seen it.
     pub(crate) delays: Vec<Micros>,
     /// The maximum time in the queue.
     pub(crate) queued: Micros,
+    /// Changes that gates have let out, and refused.
+    pub(crate) gated: (u64, u64),
+    /// How often a process has led again after a loss.
+    pub(crate) led_again: usize,
 }
+
+/// A process, and the begin of one of its terms.
+type HoldId = (usize, Micros);
 
 /// The time during which a process certainly had a shard.
 #[derive(Clone, Copy, Debug)]
@@ -106,9 +113,17 @@ impl History {
         self.faulty.insert(process);
     }
 
-    /// Records that a process has lost its shard.
+    /// Records that a process has lost its shard, and ends because another one has it.
     pub(crate) fn lost(&mut self, process: usize) {
-        self.lost.insert(process);
+        self.lost.extend(self.last_hold(process).map(|(id, _)| id));
+    }
+
+    /// Returns the last term of a process.
+    fn last_hold(&self, process: usize) -> Option<(HoldId, Hold)> {
+        let terms = self
+            .holds
+            .range((process, Micros::MIN)..=(process, Micros::MAX));
+        terms.last().map(|(id, hold)| (*id, *hold))
     }
 
     pub(crate) fn division(&mut self, count: u32, from: Micros, until: Micros) {
@@ -128,7 +143,7 @@ impl History {
 
     /// Returns the shard that a process has had at this time or later.
     pub(crate) fn shard_of(&self, process: usize, since: Micros) -> Option<u32> {
-        let hold = self.holds.get(&process)?;
+        let (_, hold) = self.last_hold(process)?;
         (hold.last >= since).then_some(hold.shard)
     }
 
@@ -149,7 +164,13 @@ impl History {
                     first,
                     last,
                 };
-                self.holds.insert(process, hold);
+                if let Some((last, _)) = self.last_hold(process)
+                    && last.1 != first
+                {
+                    self.lost.insert(last);
+                    self.led_again += 1;
+                }
+                self.holds.insert((process, first), hold);
             }
             Event::Synced(time) => {
                 self.lists.insert(process, time);
@@ -193,6 +214,11 @@ impl History {
                 });
             }
             Event::Created { uid, outcome } => self.created(process, uid, outcome),
+            Event::Gated { changes, refused } => {
+                self.gated.0 += changes;
+                self.gated.1 += refused;
+            }
+            Event::Violation(text) => self.violations.push(format!("process {process}: {text}")),
             Event::Caches(_) => {}
         }
     }
@@ -289,37 +315,41 @@ impl History {
         }
     }
 
-    /// Returns the processes that have lost their shard without a fault, on a busy machine.
-    pub(crate) fn lost_without_fault(&self) -> impl Iterator<Item = usize> {
-        let lost = self.lost.difference(&self.faulty).copied();
-        lost.filter(|process| {
-            let hold = self.holds.get(process);
+    /// Returns the terms that were lost without a fault of their process, on a busy machine.
+    fn lost_without_fault(&self) -> impl Iterator<Item = &Hold> {
+        let lost = self.lost.iter();
+        let lost = lost.filter(|(process, _)| !self.faulty.contains(process));
+        let holds = lost.filter_map(|id| self.holds.get(id));
+        holds.filter(|hold| {
             let mut outages = self.outages.iter();
-            hold.is_some_and(|hold| {
-                !outages.any(|(from, until)| (*from..*until).contains(&hold.last))
-            })
+            !outages.any(|(from, until)| (*from..*until).contains(&hold.last))
         })
+    }
+
+    /// The number of terms that were lost on a busy machine.
+    pub(crate) fn losses_without_fault(&self) -> usize {
+        self.lost_without_fault().count()
     }
 
     /// Returns from when on a change is waiting. It is later than the change if a process has lost
     /// the shard without a fault.
     fn since(&self, span: &Span) -> Micros {
-        let shard = |process| {
-            self.holds
-                .get(&process)
-                .map(|hold| (hold.count, hold.shard))
-        };
+        let own = self.last_hold(span.process);
+        let own = own.map(|(_, hold)| (hold.count, hold.shard));
         let lost = self.lost_without_fault();
-        let lost = lost.filter(|process| shard(*process) == shard(span.process));
-        let ends = lost.map(|process| self.holds[&process].last);
+        let lost = lost.filter(|hold| Some((hold.count, hold.shard)) == own);
+        let ends = lost.map(|hold| hold.last);
         let ends = ends.filter(|end| (span.from..span.until).contains(end));
         ends.max().unwrap_or(span.from)
     }
 
     /// No two processes have a shard with the same objects at one time.
     fn check_holds(&self, found: &mut Vec<String>) {
-        for (process, hold) in &self.holds {
-            for (other, older) in self.holds.range(..process) {
+        for (id @ (process, _), hold) in &self.holds {
+            for ((other, _), older) in self.holds.range(..id) {
+                if other == process {
+                    continue;
+                }
                 let is_same = hold.count != older.count || hold.shard == older.shard;
                 if is_same && hold.first < older.last && older.first < hold.last {
                     found.push(format!(

@@ -518,8 +518,14 @@ impl Shards {
             milliseconds(&history.outages())
         );
         println!("creates by outcome: {:?}", history.outcomes());
-        let lost = history.lost_without_fault().count();
-        println!("shards lost without a fault, on a busy machine: {lost}");
+        let (lost, again) = (history.losses_without_fault(), history.led_again);
+        println!(
+            "shards lost without a fault, on a busy machine: {lost}; taken again by their process: {again}"
+        );
+        let (sent, kept) = history.gated;
+        println!(
+            "changes of threads that ignore each stop: {sent} sent by holders, {kept} refused by gates"
+        );
         self.found.extend(history.violations());
         drop(reports);
         for problem in self.found.iter().take(10) {

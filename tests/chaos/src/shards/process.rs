@@ -16,8 +16,9 @@ use log::LevelFilter;
 use serde_json::json;
 
 use super::protocol::{
-    Caches, Child, Event, NAME, NAMESPACE, Outcome, Primary, Revisions, primaries, revision,
+    Caches, Child, Event, NAME, NAMESPACE, Outcome, Primary, RUDE, Revisions, primaries, revision,
 };
+use crate::gated::{self, News, Term};
 use crate::logs;
 use crate::random::Random;
 use crate::server::TOKEN;
@@ -50,13 +51,16 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         _ => ShardBy::Uid,
     };
     let client = Client::new(Config::new(url).ca_file(certificates).token(TOKEN));
-    let mut builder = Manager::builder(client.expect("a client"));
+    let client = client.expect("a client");
+    let mut builder = Manager::builder(client.clone());
+    let term = Term::new();
     if count > 0 {
         builder = builder
             .one_shard_of(NAMESPACE, NAME, count, by)
             .identity(identity(number as usize))
             .leader_election_options(
                 LeaderElectionOptions::new()
+                    .metrics(Arc::new(term.clone()))
                     .lease_duration(LEASE)
                     .renew_deadline(RENEW_DEADLINE)
                     .retry_period(RETRY),
@@ -74,6 +78,16 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
     });
     handler.expect("a handler");
     let random = Random::new(number);
+    if count > 0 {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{RUDE}");
+        let gate = |of: &Client| manager.gate(of);
+        gated::start(client, path, &term, random.fork(), gate, |news| {
+            report(&match news {
+                News::Counts { changes, refused } => Event::Gated { changes, refused },
+                News::Violation(text) => Event::Violation(text),
+            });
+        });
+    }
     manager
         .reconcile_source(primaries(), "maps")
         .owns(Source::of::<Child>())
@@ -149,6 +163,9 @@ fn report_holds(
                 synced = true;
                 report(&Event::Synced(now() - first));
             }
+        } else {
+            // The next term is another one.
+            first = None;
         }
         thread::sleep(TICK);
     }

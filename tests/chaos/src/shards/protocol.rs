@@ -17,6 +17,9 @@ pub(crate) const NAMESPACE: &str = "default";
 /// The name of the set of shards.
 pub(crate) const NAME: &str = "chaos";
 
+/// The object that threads change which ignore each stop.
+pub(crate) const RUDE: &str = "rude";
+
 /// The label of the reconciled objects.
 pub(crate) const LABEL: &str = "chaos-shards";
 
@@ -122,6 +125,11 @@ pub(crate) enum Event {
     Created { uid: String, outcome: Outcome },
     /// The caches, on request.
     Caches(Caches),
+    /// The thread that ignores each stop has sent so many changes through its gate since the last
+    /// report, and the gate has refused so many.
+    Gated { changes: u64, refused: u64 },
+    /// Something that must never happen.
+    Violation(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::fleet::Feed;
-use super::protocol::{LABEL, Listed, labelled};
+use super::protocol::{LABEL, Listed, NAMESPACE, RUDE, labelled};
 use crate::random::Random;
 use crate::server::{post, send};
 use crate::timing::now;
@@ -44,6 +44,9 @@ impl World {
             let body = json!({ "metadata": { "name": name } });
             send(&client, &post("/api/v1/namespaces", &body)).expect("a namespace");
         }
+        let rude = json!({ "metadata": { "name": RUDE } });
+        let collection = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+        send(&client, &post(&collection, &rude)).expect("an object");
         Self {
             client,
             random,

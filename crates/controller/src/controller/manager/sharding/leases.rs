@@ -1,18 +1,22 @@
 //! The Leases of the shards, as a replica sees them.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::seen::{Seen, View};
 use crate::controller::sources::division::ShardBy;
 use crate::leader_election::{Clocks, Observation, read_lease};
+use k8s_informer::__private::{StopOnDrop, named};
 use k8s_informer::client::Client;
-use k8s_informer::client::api::Api;
+use k8s_informer::client::api::{Api, ObjectList};
 use k8s_informer::error::Error;
 use k8s_informer::object::{DynamicObject, GroupVersionResource, Object};
 use k8s_informer::reflector::ListOptions;
-use k8s_informer::stop::Stop;
+use k8s_informer::stop::{Stop, Stopper};
 
 /// The label of the Leases. Its value is the name of the set of shards.
 pub(super) const LABEL: &str = "k8s-informer/shards-of";
@@ -26,6 +30,8 @@ pub(super) struct Leases {
     pub(super) identity: String,
     /// Also those of the electors, which get what was observed on them.
     pub(super) clocks: Clocks,
+    /// The time limit of a list, as that of each request of an election: half the renew deadline.
+    limit: Duration,
     /// An innermost lock.
     observed: Mutex<Observed>,
 }
@@ -43,6 +49,7 @@ impl Leases {
         (count, by): (u32, ShardBy),
         identity: String,
         clocks: Clocks,
+        limit: Duration,
     ) -> Self {
         let leases = GroupVersionResource::new("coordination.k8s.io", "v1", "leases");
         let own = (0..count).map(|shard| (lease_name(name, shard, count, by), shard));
@@ -57,6 +64,7 @@ impl Leases {
             by,
             identity,
             clocks,
+            limit,
             observed: Mutex::new(observed),
         }
     }
@@ -68,8 +76,7 @@ impl Leases {
     /// Reads all Leases, without a resource version: the answer has everything that was written
     /// before.
     pub(super) fn observe(&self, stop: &Stop) -> Result<View, Error> {
-        let options = ListOptions::new().label_selector(format!("{LABEL}={}", self.name));
-        let list = self.api.list(&options, stop);
+        let list = self.list(stop);
         let leases = list.and_then(|list| {
             let leases = list.items.iter();
             let leases = leases.map(|object| {
@@ -85,6 +92,34 @@ impl Leases {
         observed.last_error = leases.as_ref().err().cloned();
         observed.seen.list(leases?, now);
         Ok(observed.seen.view())
+    }
+
+    /// Lists the Leases within the limit. A server that hangs must not keep a replica from its shard for
+    /// as long as other requests may take.
+    fn list(&self, stop: &Stop) -> Result<ObjectList<DynamicObject>, Error> {
+        let options = ListOptions::new().label_selector(format!("{LABEL}={}", self.name));
+        let (limited, listed) = (stop.child(), StopOnDrop(Stopper::new()));
+        let list = thread::scope(|scope| {
+            let of_limit = (limited.clone(), listed.0.clone());
+            let wait = move || {
+                let (limited, listed) = of_limit;
+                if self.clocks.clock().wait(self.limit, &listed) {
+                    limited.stop();
+                }
+            };
+            // Without the thread, the limit is that of the client.
+            drop(named("shards limit".to_owned(), None).spawn_scoped(scope, wait));
+            let list = self.api.list(&options, &limited);
+            drop(listed);
+            list
+        });
+        match list {
+            Err(error) if error.is_stopped() && !stop.is_stopped() => {
+                let problem = format!("no list of the Leases within {:?}", self.limit);
+                Err(io::Error::new(io::ErrorKind::TimedOut, problem).into())
+            }
+            list => list,
+        }
     }
 
     /// Returns the state as of the last list, and the error of a later one.

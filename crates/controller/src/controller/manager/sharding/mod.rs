@@ -30,6 +30,7 @@ use crate::log;
 use crate::serve::MetricsRegistry;
 use k8s_informer::__private::{LastProblem, Owner, Threads};
 use k8s_informer::client::{Client, WriteGate};
+use k8s_informer::error::Error;
 use k8s_informer::reflector::Shard;
 use k8s_informer::selector::Selector;
 use k8s_informer::stop::Stop;
@@ -102,7 +103,9 @@ impl Shards {
             ControllerError::invalid_manager(format!("the name of the shards: {error}"))
         })?;
         let clocks = Clocks::new(Arc::clone(&election.clock));
-        let leases = Leases::new(client, (namespace, name), (*count, *by), identity, clocks);
+        let division = (*count, *by);
+        let limit = election.times.renew_deadline / 2;
+        let leases = Leases::new(client, (namespace, name), division, identity, clocks, limit);
         let shards = Self {
             client: client.clone(),
             leases,
@@ -315,7 +318,7 @@ impl Shards {
         }
     }
 
-    fn observe(&self, stop: &Stop) -> Result<View, k8s_informer::error::Error> {
+    fn observe(&self, stop: &Stop) -> Result<View, Error> {
         let view = self.leases.observe(stop)?;
         self.metrics
             .set_shards(&self.options.name, self.options.count, view.held);
