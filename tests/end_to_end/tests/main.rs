@@ -58,6 +58,7 @@ mod takeover;
 mod tunnel;
 mod unreadable;
 mod unshared;
+mod vanished;
 mod verbs;
 mod versions;
 mod waits;

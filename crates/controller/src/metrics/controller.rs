@@ -98,7 +98,14 @@ pub trait ControllerMetrics: Send + Sync + 'static {
         let _ = (source, time);
     }
 
-    /// The number of workers. Called once, before the first reconcile.
+    /// An object has vanished with the finalizer of the controller, and its cleanup begins.
+    /// `last_state` is what proves it. `controller_runtime_vanished_objects_total`, which
+    /// controller-runtime does not have.
+    fn vanished(&self, last_state: LastState) {
+        let _ = last_state;
+    }
+
+    /// The number of workers. Called before the first reconcile of each term.
     /// `controller_runtime_max_concurrent_reconciles`.
     fn max_concurrent_reconciles(&self, workers: usize) {
         let _ = workers;
@@ -108,6 +115,18 @@ pub trait ControllerMetrics: Send + Sync + 'static {
     fn active_workers(&self, workers: usize) {
         let _ = workers;
     }
+}
+
+/// What proves that an object has vanished, for [`ControllerMetrics::vanished`]: the label `last_state`
+/// of `controller_runtime_vanished_objects_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LastState {
+    /// The deletion event has the last state of the object. The label `final`.
+    Final,
+    /// The deletion was missed, and the last state that is known has the finalizer. Somebody may have
+    /// removed the finalizer by hand meanwhile. The label `tombstone`.
+    Tombstone,
 }
 
 /// The result of a reconcile, for [`ControllerMetrics::reconciled`]. The label `result` of

@@ -13,6 +13,7 @@ mod own_writes;
 mod priorities;
 mod remove_finalizers;
 mod sources;
+mod vanished;
 
 use std::cell::RefCell;
 use std::sync::Arc;

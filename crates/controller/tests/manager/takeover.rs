@@ -1,15 +1,16 @@
 //! No call begins before the caches contain what was committed before the term.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
+use k8s_informer::Object;
 use k8s_informer::informer::FactoryOptions;
 use k8s_informer::reflector::ReflectorOptions;
-use k8s_informer_controller::{Manager, Next};
+use k8s_informer_controller::{Context, Manager, Next};
 use k8s_informer_testing::{ApiServer, Fault, RequestRecord, Verb};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
 
-use super::{PATIENCE, Running, client, create_map, get, replica, send_names};
+use super::{MAPS, PATIENCE, Running, client, create_map, get, replica, send_names};
 use crate::support::until;
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
@@ -131,5 +132,68 @@ fn start_without_election_reads_only_what_the_first_list_does_not_prove() {
             false => assert_eq!(limits, ["500", "1"].map(|limit| Some(limit.to_owned()))),
         }
         running.end().unwrap();
+    }
+}
+
+/// Adds a controller with a finalizer. It sends the names of objects that are cleaned up, and whether
+/// they have vanished.
+fn clean_up(manager: &Manager) -> mpsc::Receiver<(String, bool)> {
+    let (sender, cleanups) = mpsc::channel();
+    let cleanup = move |cx: &Context, map: &Arc<ConfigMap>| {
+        sender.send((map.name().to_owned(), cx.has_vanished()))?;
+        Ok(Next::Done)
+    };
+    manager
+        .reconcile::<ConfigMap>("maps")
+        .finalizer("example.com/test", |_| true, cleanup)
+        .by(|_, _| Ok(Next::Done))
+        .unwrap();
+    cleanups
+}
+
+/// The earlier leader may have cleaned up, or a person may have removed the finalizer.
+#[test]
+fn cr14_states_that_a_standby_has_cached_prove_nothing() {
+    for is_missed in [true, false] {
+        let server = ApiServer::start().unwrap();
+        create_map(&server, "a");
+        let first = replica(&server, "first");
+        let of_first = clean_up(&first);
+        let first = Running::start(first);
+        let path = format!("{MAPS}/a");
+        until("the object has its finalizer", || {
+            server.get(&path).unwrap()["metadata"]["finalizers"].is_array()
+        });
+        let second = replica(&server, "second");
+        let of_second = clean_up(&second);
+        let second = Running::start(second);
+        let maps = second.manager.factory().informer::<ConfigMap>();
+        until("the standby has the finalizer", || {
+            let map = maps.lister().get("default", "a");
+            map.is_some_and(|map| map.metadata.finalizers.is_some())
+        });
+        // Neither sees the deletion.
+        // The third watch is that of the Lease.
+        server.wait_for_watches(3, PATIENCE).unwrap();
+        server.fail_watches(&Fault::stall().resource("configmaps"));
+        server.vanish(&path).unwrap();
+        if is_missed {
+            server.compact();
+        }
+        first.end().unwrap();
+        assert!(of_first.try_recv().is_err());
+        create_map(&server, "b");
+        until("the second replica works", || {
+            let map = server.get(&format!("{MAPS}/b")).unwrap();
+            map["metadata"]["finalizers"].is_array() && maps.lister().get("default", "a").is_none()
+        });
+        second.end().unwrap();
+        // The deletion event has the last state, whoever has led.
+        let expected = if is_missed {
+            vec![]
+        } else {
+            vec![("a".to_owned(), true)]
+        };
+        assert_eq!(of_second.try_iter().collect::<Vec<_>>(), expected);
     }
 }

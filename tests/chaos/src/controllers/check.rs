@@ -144,7 +144,7 @@ impl Found {
                 true if owner.effects == 0 || owner.is_clean => {
                     found.push((uid.clone(), format!("{key} exists without its effect")));
                 }
-                false if owner.effects > 0 && !owner.is_clean => {
+                false if owner.effects > 0 && !owner.is_clean && !owner.is_forgotten() => {
                     found.push((uid.clone(), format!("the effect of {key} is stranded")));
                 }
                 _ => {}
@@ -181,7 +181,8 @@ impl Found {
                 found.push((uid.clone(), problem));
             }
             let orphans = self.children.get(uid).map_or(0, Vec::len);
-            if !alive.contains(&**uid) && orphans > owner.unknown {
+            let is_gone = !alive.contains(&**uid) && !owner.is_forgotten();
+            if is_gone && orphans > owner.unknown {
                 let problem = format!("{key} is gone and has left {orphans} children");
                 found.push((uid.clone(), problem));
             }

@@ -31,12 +31,21 @@ pub(crate) struct Owner {
     pub(crate) effects: usize,
     /// Whether the cleanup followed the last effect.
     pub(crate) is_clean: bool,
+    /// Whether the object was deleted without a resource version, so that it can have vanished.
+    can_have_vanished: bool,
+    /// Whether the process was killed after that, so that nobody knows it.
+    is_forgotten: bool,
     last_create: Option<Instant>,
     /// What happened, with seconds since the start.
     pub(crate) trace: Vec<(f64, String)>,
 }
 
 impl Owner {
+    /// Whether the object can have vanished before a kill: no process knows what it has left.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.is_forgotten
+    }
+
     /// The number of creates without a reason.
     pub(crate) fn duplicates(&self) -> usize {
         let allowed = self.wanted + self.unknown;
@@ -72,8 +81,11 @@ impl Ledger {
         self.change(uid, trace, |owner| owner.wanted += creates);
     }
 
-    pub(crate) fn note(&self, uid: &str, what: &str) {
-        self.change(uid, what.to_owned(), |_| {});
+    /// The object is about to be deleted, with a resource version or without.
+    pub(crate) fn deleted(&self, uid: &str, is_plain: bool) {
+        self.change(uid, "site deleted".to_owned(), |owner| {
+            owner.can_have_vanished = is_plain;
+        });
     }
 
     /// A call that has seen these children is about to create another one.
@@ -148,6 +160,8 @@ impl Ledger {
     pub(crate) fn restarted(&self) {
         for owner in self.owners().values_mut() {
             owner.last_create = None;
+            // A cleanup that has ended left nothing.
+            owner.is_forgotten |= owner.can_have_vanished && !owner.is_clean;
         }
     }
 }

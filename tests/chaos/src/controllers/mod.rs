@@ -23,7 +23,9 @@
 //!
 //! - Every site has its children, its status, its effect and its Namespace.
 //! - Every deleted site is gone, the cloud has cleaned up, and no children are left. No garbage
-//!   collector runs. A child from a create with an unknown outcome may be left.
+//!   collector runs. A child from a create with an unknown outcome may be left. Half of the deletions
+//!   let the server lose a finalizer that is added at that moment; only if the controller was killed
+//!   after such a deletion, something may be left.
 //! - No site has more creates than it wanted, except for children that the writers deleted and for
 //!   creates with an unknown outcome. A create before a kill has a known outcome: the next process
 //!   must find it. The proxy counts the creates by the UID of the owner.

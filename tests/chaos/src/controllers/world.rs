@@ -185,20 +185,24 @@ impl World {
 
     /// Deletes the object. The controller removes the finalizer later.
     ///
-    /// Without a resource version, an API server can remove an object whose finalizer was added
-    /// meanwhile, although it has accepted the finalizer (kubernetes/kubernetes#77988).
+    /// Half of the deletions have no resource version, so that the API server can remove an object
+    /// whose finalizer was added meanwhile, although it has accepted the finalizer
+    /// (kubernetes/kubernetes#77988).
     pub(crate) fn delete(&self, slot: &mut Slot) {
         let Some(site) = slot.site.take() else {
             return;
         };
-        self.ledger.note(&site.uid, "site deleted");
+        let is_plain = self.random.one_in(2);
+        self.ledger.deleted(&site.uid, is_plain);
         while let Ok(found) = self.send(&Request::get(slot.path())) {
             let metadata = &found["metadata"];
             if metadata["uid"] != site.uid || !metadata["deletionTimestamp"].is_null() {
                 break;
             }
-            let preconditions =
-                json!({ "uid": site.uid, "resourceVersion": metadata["resourceVersion"] });
+            let preconditions = match is_plain {
+                true => json!({ "uid": site.uid }),
+                false => json!({ "uid": site.uid, "resourceVersion": metadata["resourceVersion"] }),
+            };
             let request = Request::delete(slot.path());
             let request = request.json(&json!({ "preconditions": preconditions }));
             match self.send(&request.expect("a request")) {

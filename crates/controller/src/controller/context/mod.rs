@@ -82,6 +82,7 @@ pub struct Context {
     writes: Arc<KeyWrites>,
     /// The UID of the object. Empty if it is gone.
     pub(crate) uid: String,
+    pub(crate) has_vanished: bool,
 }
 
 impl Context {
@@ -91,6 +92,7 @@ impl Context {
             own_writes: Arc::clone(own_writes),
             call,
             uid: String::new(),
+            has_vanished: false,
         }
     }
 
@@ -123,6 +125,59 @@ impl Context {
     /// retry.
     pub fn attempt(&self) -> usize {
         self.call.attempt
+    }
+
+    /// Whether this is the cleanup of an object that has vanished: the server has removed it although
+    /// the [finalizer](crate::ControllerBuilder::finalizer) was on it.
+    ///
+    /// The object of the call is its last known state. A cleanup must not write to it: the server
+    /// responds with 404, or changes a new object of this name. [`children`](Self::children) still
+    /// returns its children, which the garbage collector deletes.
+    ///
+    /// ```
+    /// use k8s_informer::Object;
+    /// use k8s_informer::informer::Source;
+    /// use k8s_informer_controller::Next;
+    /// use k8s_informer_testing::ControllerTest;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    /// use std::sync::mpsc;
+    ///
+    /// let (sender, cleanups) = mpsc::channel();
+    /// let mut test = ControllerTest::new(Source::of::<ConfigMap>(), move |builder| {
+    ///     let sender = sender.clone();
+    ///     let cleanup = move |cx: &k8s_informer_controller::Context, map: &std::sync::Arc<ConfigMap>| {
+    ///         sender.send((map.name().to_owned(), cx.has_vanished()))?;
+    ///         Ok(Next::Done)
+    ///     };
+    ///     builder.finalizer("example.com/bucket", |_| true, cleanup).by(|_, _| Ok(Next::Done))
+    /// })?;
+    /// let path = "/api/v1/namespaces/default/configmaps";
+    /// for name in ["a", "b"] {
+    ///     test.server().create(path, json!({"metadata": {"name": name}}))?;
+    /// }
+    /// test.run_until_idle()?;
+    /// test.server().delete(&format!("{path}/a"))?;
+    /// test.run_until_idle()?;
+    /// test.server().vanish(&format!("{path}/b"))?;
+    /// test.run_until_idle()?;
+    /// assert_eq!(cleanups.try_iter().collect::<Vec<_>>(), [("a".to_owned(), false), ("b".to_owned(), true)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn has_vanished(&self) -> bool {
+        self.has_vanished
+    }
+
+    /// Reads the UID of the object with the name of this call from the server, not from the cache.
+    /// Returns `None` if there is none.
+    pub(crate) fn current_uid(&self) -> Result<Option<String>, Error> {
+        let namespace = Some(self.namespace());
+        let api = self.client().metadata_api(self.resource(), namespace);
+        match api.get(self.name(), self.stop()) {
+            Ok(found) => Ok(Some(found.uid().to_owned())),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the signal that ends this call. Pass it to requests and waits.

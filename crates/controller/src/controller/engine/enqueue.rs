@@ -17,6 +17,9 @@ pub(crate) type KeysOf<C> = Arc<dyn Fn(&C) -> Vec<Key> + Send + Sync>;
 /// Whether an update, given as the old and the new object, concerns any key.
 pub(crate) type UpdateFilter<C> = Arc<dyn Fn(&C, &C) -> bool + Send + Sync>;
 
+/// Whether the finalizer of the controller holds an object that is not being deleted.
+pub(crate) type IsHeld<C> = Arc<dyn Fn(&C) -> bool + Send + Sync>;
+
 /// A handler of one source, for one term: records the arrival of own writes, and queues the keys that a change
 /// concerns.
 pub(crate) struct Enqueue<C> {
@@ -27,6 +30,9 @@ pub(crate) struct Enqueue<C> {
     pub(crate) keys: KeysOf<C>,
     /// `None` for all updates.
     pub(crate) filter: Option<UpdateFilter<C>>,
+    /// `None` for a controller without a finalizer, and for other sources than that of the primary
+    /// objects.
+    pub(crate) is_held: Option<IsHeld<C>>,
 }
 
 impl<C: Object> Enqueue<C> {
@@ -78,6 +84,9 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
             return;
         };
         self.observe(&of, object, CacheChange::Version(object.resource_version()));
+        if self.is_held.is_some() {
+            of.vanished.arrived(object);
+        }
         of.enqueue(self.keys_of(&of, object), priority(is_in_initial_list));
     }
 
@@ -88,6 +97,14 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
         if old.uid() != new.uid() {
             let (uid, version) = (old.uid(), old.resource_version());
             self.observe(&of, old, CacheChange::Gone { uid, version });
+            if let Some(is_held) = &self.is_held {
+                let key = meta_namespace_key(&**old);
+                of.vanished
+                    .missed(&key, Some(old), |object| is_held(object));
+            }
+        }
+        if self.is_held.is_some() {
+            of.vanished.arrived(new);
         }
         self.observe(&of, new, CacheChange::Version(new.resource_version()));
         if self.is_filtered(old, new) {
@@ -109,6 +126,16 @@ impl<C: Object> ResourceEventHandler<C> for Enqueue<C> {
         let Some(of) = self.reconcile_loop.upgrade() else {
             return;
         };
+        // Before the key is queued, so that its call finds it.
+        if let Some(is_held) = &self.is_held {
+            let is_held = |object: &C| is_held(object);
+            match deleted {
+                Deleted::Final(object) => of.vanished.deleted(object, is_held),
+                Deleted::FinalStateUnknown { key, last_known } => {
+                    of.vanished.missed(key, last_known.as_ref(), is_held);
+                }
+            }
+        }
         match deleted.object() {
             Some(object) => {
                 let (uid, version) = (object.uid(), object.resource_version());

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::enqueue::IsHeld;
+use super::vanished::VanishedObjects;
 use crate::controller::call::outcome::{Failure, Next};
 use crate::controller::context::Context;
 use crate::finalizers::{patch, patches};
@@ -22,10 +24,13 @@ pub(crate) struct Finalizer<T> {
     /// [`Finalizer::run_with_metadata`]. A field, because only [`Finalizer::new`] requires its
     /// bounds.
     run: RunFinalizer<T>,
+    /// [`Finalizer::is_held_with_metadata`], for the same reason.
+    is_held: fn(&Self) -> IsHeld<T>,
 }
 
 /// The type of [`Finalizer::run_with_metadata`].
-type RunFinalizer<T> = fn(&Finalizer<T>, &Context, &Arc<T>) -> Result<Finalized<T>, Failure>;
+type RunFinalizer<T> =
+    fn(&Finalizer<T>, &Context, &Arc<T>, &VanishedObjects) -> Result<Finalized<T>, Failure>;
 
 type Cleanup<T> = dyn Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync;
 
@@ -40,8 +45,23 @@ pub(crate) enum Finalized<T> {
 impl<T> Finalizer<T> {
     /// Adds the finalizer before the first external effect, and runs the cleanup of a deleted
     /// object (WR6).
-    pub(crate) fn run(&self, cx: &Context, object: &Arc<T>) -> Result<Finalized<T>, Failure> {
-        (self.run)(self, cx, object)
+    pub(crate) fn run(
+        &self,
+        cx: &Context,
+        object: &Arc<T>,
+        vanished: &VanishedObjects,
+    ) -> Result<Finalized<T>, Failure> {
+        (self.run)(self, cx, object, vanished)
+    }
+
+    /// Returns whether an object has the finalizer, also under a former name, and is not being deleted.
+    pub(crate) fn is_held(&self) -> IsHeld<T> {
+        (self.is_held)(self)
+    }
+
+    /// Calls the cleanup of the user.
+    pub(crate) fn clean_up(&self, cx: &Context, object: &Arc<T>) -> Result<Next, Failure> {
+        (self.cleanup)(cx, object)
     }
 }
 
@@ -57,15 +77,42 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
             is_needed: Box::new(is_needed),
             cleanup: Box::new(cleanup),
             run: Self::run_with_metadata,
+            is_held: Self::is_held_with_metadata,
         }
     }
 
-    fn run_with_metadata(&self, cx: &Context, object: &Arc<T>) -> Result<Finalized<T>, Failure> {
+    fn is_held_with_metadata(&self) -> IsHeld<T> {
+        let names: Vec<_> = [&self.name]
+            .into_iter()
+            .chain(&self.former)
+            .cloned()
+            .collect();
+        Arc::new(move |object| {
+            // Metadata that can't be decoded prove nothing.
+            object.full_metadata().is_ok_and(|metadata| {
+                let mut finalizers = metadata.finalizers.iter();
+                !metadata.is_being_deleted() && finalizers.any(|name| names.contains(name))
+            })
+        })
+    }
+
+    fn run_with_metadata(
+        &self,
+        cx: &Context,
+        object: &Arc<T>,
+        vanished: &VanishedObjects,
+    ) -> Result<Finalized<T>, Failure> {
         let api: Api<T> = cx.own_api();
         if !object.is_being_deleted() {
             let add = |object: &T, metadata: &FullObjectMeta| self.add_patch(object, metadata);
             return Ok(match patch(&api, object, cx.stop(), add)? {
-                Some(live) if !live.is_being_deleted() => Finalized::Live(live),
+                Some(live) if !live.is_being_deleted() => {
+                    // The finalizer was added: the server may remove the object all the same.
+                    if live.resource_version() != object.resource_version() {
+                        vanished.added(&live);
+                    }
+                    Finalized::Live(live)
+                }
                 // It was deleted in the meantime; the event follows.
                 _ => Finalized::Deleted(Next::Done),
             });
@@ -75,7 +122,7 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
         if !finalizers.iter().any(|finalizer| is_own(finalizer)) {
             return Ok(Finalized::Deleted(Next::Done));
         }
-        let next = (self.cleanup)(cx, object)?;
+        let next = self.clean_up(cx, object)?;
         if next == Next::Done {
             let remove = |_: &T, metadata: &FullObjectMeta| patches::remove_patch(metadata, is_own);
             let patched = patch(&api, object, cx.stop(), remove)?;

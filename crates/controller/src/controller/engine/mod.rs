@@ -8,3 +8,4 @@ pub(crate) mod reconcile;
 pub(crate) mod reconcile_loop;
 pub(crate) mod runner;
 pub(crate) mod status;
+pub(crate) mod vanished;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::finalize::{Finalized, Finalizer};
+use super::vanished::{Vanished, VanishedObjects};
 use crate::controller::call::outcome::{Failure, Next};
 use crate::controller::context::Context;
 use k8s_informer::object::{Key, Object};
@@ -10,8 +11,8 @@ use k8s_informer::store::Lister;
 
 /// The function of a controller, without the type of its objects.
 pub(crate) trait Reconcile: Send + Sync {
-    /// Calls the function for the key of `cx`.
-    fn reconcile(&self, cx: Context) -> Result<Next, Failure>;
+    /// Calls the function for the key of `cx`, or the cleanup of an object that has vanished.
+    fn reconcile(&self, cx: Context, vanished: &VanishedObjects) -> Result<Next, Failure>;
 }
 
 /// The functions of a controller of objects of type `T`.
@@ -25,14 +26,19 @@ pub(crate) struct Reconciler<T> {
 type ReconcileFn<T> = dyn Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync;
 
 impl<T: Object> Reconcile for Reconciler<T> {
-    fn reconcile(&self, mut cx: Context) -> Result<Next, Failure> {
+    fn reconcile(&self, mut cx: Context, vanished: &VanishedObjects) -> Result<Next, Failure> {
+        if let Some(finalizer) = &self.finalizer
+            && let Some(first) = first_vanished(&cx, vanished)?
+        {
+            return self.clean_up(cx, finalizer, &first, vanished);
+        }
         let Some(object) = self.lister.get_by_key(cx.key()) else {
             (self.on_gone)(cx.key());
             return Ok(Next::Done);
         };
         object.uid().clone_into(&mut cx.uid);
         let found = match &self.finalizer {
-            Some(finalizer) => finalizer.run(&cx, &object)?,
+            Some(finalizer) => finalizer.run(&cx, &object, vanished)?,
             None => Finalized::Live(object),
         };
         match found {
@@ -40,4 +46,56 @@ impl<T: Object> Reconcile for Reconciler<T> {
             Finalized::Deleted(next) => Ok(next),
         }
     }
+}
+
+impl<T: Object> Reconciler<T> {
+    /// Calls the cleanup of an object that has vanished. The next call for the key is about the next
+    /// object of this name, or about none.
+    fn clean_up(
+        &self,
+        mut cx: Context,
+        finalizer: &Finalizer<T>,
+        vanished: &Vanished,
+        all: &VanishedObjects,
+    ) -> Result<Next, Failure> {
+        vanished.object.uid.clone_into(&mut cx.uid);
+        cx.has_vanished = true;
+        let Ok(object) = Arc::clone(&vanished.object.object).downcast::<T>() else {
+            unreachable!("the handler of the primary objects has recorded it");
+        };
+        match finalizer.clean_up(&cx, &object) {
+            Ok(Next::Done) => {
+                all.end(cx.key());
+                all.queue_again(cx.key());
+                Ok(Next::Done)
+            }
+            // Only a change of the object could help, and there will be none.
+            Err(failure) if failure.is_terminal() => {
+                all.end(cx.key());
+                match self.lister.get_by_key(cx.key()) {
+                    Some(_) => all.queue_again(cx.key()),
+                    // In this call: a later one would be a success, and hide the failure.
+                    None => (self.on_gone)(cx.key()),
+                }
+                Err(failure)
+            }
+            unfinished => unfinished,
+        }
+    }
+}
+
+/// Returns the first vanished object of the key. Before its cleanup, a consistent read proves that it
+/// is gone: it can have left the scope only, or a restored server has it again.
+fn first_vanished(cx: &Context, vanished: &VanishedObjects) -> Result<Option<Vanished>, Failure> {
+    while let Some(first) = vanished.first(cx.key()) {
+        if !first.is_confirmed {
+            if cx.current_uid()? == Some(first.object.uid) {
+                vanished.end(cx.key());
+                continue;
+            }
+            vanished.confirm(cx.key());
+        }
+        return Ok(vanished.first(cx.key()));
+    }
+    Ok(None)
 }

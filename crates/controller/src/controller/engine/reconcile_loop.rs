@@ -11,6 +11,7 @@ use super::probe::Probe;
 use super::queue::QueueSettings;
 use super::reconcile::Reconcile;
 use super::status::ControllerStatus;
+use super::vanished::VanishedObjects;
 use crate::controller::call::calls::{Call, Calls};
 use crate::controller::call::core::Core;
 use crate::controller::call::failure_log::Topic;
@@ -84,6 +85,7 @@ pub(crate) struct ReconcileLoop {
     pub(crate) optional: Arc<OptionalKinds>,
     pub(crate) own_writes: Arc<OwnWrites>,
     pub(crate) barrier: Arc<Barrier>,
+    pub(crate) vanished: VanishedObjects,
     catch_ups: Arc<CatchUps>,
     pub(crate) probe: Option<Arc<Probe>>,
     reconciler: Arc<dyn Reconcile>,
@@ -107,6 +109,7 @@ impl ReconcileLoop {
             settings.own_writes_timeout,
         ));
         let barrier = Arc::new(Barrier::new(&catch_ups));
+        let vanished = VanishedObjects::new(&core, &queue);
         let on_change = {
             let (sources, queue) = (Arc::clone(&core.sources), Arc::clone(&queue));
             let own_writes = Arc::clone(&own_writes);
@@ -137,6 +140,7 @@ impl ReconcileLoop {
             optional: Arc::new(optional),
             own_writes,
             barrier,
+            vanished,
             catch_ups,
             probe: parts.probe.clone(),
             reconciler: Arc::clone(&parts.reconciler),
@@ -319,7 +323,7 @@ impl ReconcileLoop {
             })
         });
         let context = Context::new(call.clone(), &self.own_writes);
-        let reconcile = || self.reconciler.reconcile(context);
+        let reconcile = || self.reconciler.reconcile(context, &self.vanished);
         let result = calls.guarded("the reconcile function", reconcile);
         if let Some(limit) = limit {
             self.timers.cancel(limit);

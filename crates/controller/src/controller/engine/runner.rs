@@ -119,6 +119,7 @@ impl Runner {
         reconcile_loop.queue.stop();
         remove_handlers.into_iter().for_each(|remove| remove());
         reconcile_loop.own_writes.applied.clear();
+        reconcile_loop.vanished.end_term();
         if let (Err(error), Some(leading)) = (&result, leading)
             && error.is_stuck()
         {

@@ -8,13 +8,14 @@ use super::handle::Controller;
 use crate::controller::call::core::{Core, Events};
 use crate::controller::call::outcome::{Failure, Next};
 use crate::controller::context::Context;
-use crate::controller::engine::enqueue::{Enqueue, KeysOf, UpdateFilter};
+use crate::controller::engine::enqueue::{Enqueue, IsHeld, KeysOf, UpdateFilter};
 use crate::controller::engine::finalize::Finalizer;
 use crate::controller::engine::probe::Probe;
 use crate::controller::engine::queue::QueueSettings;
 use crate::controller::engine::reconcile::Reconciler;
 use crate::controller::engine::reconcile_loop::{LoopParts, ReconcileLoop, Settings};
 use crate::controller::engine::runner::{AddHandler, OwnsFactory, RemoveHandler, Runner};
+use crate::controller::engine::vanished::CachedBefore;
 use crate::controller::error::ControllerError;
 use crate::controller::objects::owner;
 use crate::controller::objects::predicate::Predicate;
@@ -28,7 +29,7 @@ use k8s_informer::client::Client;
 use k8s_informer::handler::HandlerOptions;
 use k8s_informer::informer::{InformerScope, SharedIndexInformer, SharedInformerFactory, Source};
 use k8s_informer::object::{
-    FullMetadata, GroupVersionKind, Key, Object, Scope, meta_namespace_key,
+    FullMetadata, GroupVersionKind, Key, Object, ResourceVersion, Scope, meta_namespace_key,
 };
 use k8s_informer::selector::is_qualified_name;
 use k8s_informer::time::{Clock, RealClock};
@@ -285,7 +286,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
                     Vec::new()
                 }
             };
-            Ok(added_source(source, keys, None))
+            Ok(added_source(source, keys, None, None))
         }));
         self
     }
@@ -345,7 +346,7 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         self.others.push(Box::new(move |setup| {
             let source = informer_source(setup.factory, source, is_optional);
             let keys = move |object: &C| keys(object).into_iter().collect();
-            Ok(added_source(source, keys, None))
+            Ok(added_source(source, keys, None, None))
         }));
         self
     }
@@ -359,9 +360,11 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
     /// function is not called for objects that are being deleted.
     ///
     /// An API server can lose a finalizer that is added at the moment of a deletion: it accepts the
-    /// finalizer and removes the object ([kubernetes/kubernetes#77988]). No client can prevent
-    /// this, except the one that deletes, with a resource version in its request. If an effect must
-    /// never remain, also compare the effects with the objects from time to time.
+    /// finalizer and removes the object ([kubernetes/kubernetes#77988]). The cleanup is called for such
+    /// an object as well, with [`Context::has_vanished`]. It must then not write to the object. What
+    /// happens while no process leads is not seen: [the
+    /// guide](crate::guide::controllers#objects-that-vanish) has the details. If an effect must never
+    /// remain, also compare the effects with the objects from time to time.
     ///
     /// [kubernetes/kubernetes#77988]: https://github.com/kubernetes/kubernetes/issues/77988
     ///
@@ -559,6 +562,9 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         reconcile: impl Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync + 'static,
     ) -> Result<Controller<T>, ControllerError> {
         self.check()?;
+        if let Some(finalizer) = &mut self.finalizer {
+            finalizer.former = std::mem::take(&mut self.former_finalizers);
+        }
         // The informers, first that of the primary objects. None of them has a handler yet.
         let (factory, owns_factory) = match self.factory.take() {
             Some(factory) => (factory, OwnsFactory::No),
@@ -571,9 +577,6 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         let (sources, handlers): (Vec<_>, _) = added.into_iter().unzip();
         let (queue, metrics) = self.queue();
         // What each call uses.
-        if let Some(finalizer) = &mut self.finalizer {
-            finalizer.former = self.former_finalizers;
-        }
         let reconciler = Reconciler {
             lister: informer.lister(),
             on_gone: self.on_gone,
@@ -616,7 +619,8 @@ impl<T: Object + DeserializeOwned> ControllerBuilder<T> {
         (primary.role, primary.kind_scope) = (Role::Primary, self.kind_scope);
         let informer = primary.informer.clone();
         let keys = |object: &T| vec![meta_namespace_key(object)];
-        let mut added = vec![added_source(primary, keys, self.filter.take())];
+        let is_held = self.finalizer.as_ref().map(Finalizer::is_held);
+        let mut added = vec![added_source(primary, keys, self.filter.take(), is_held)];
         let setup = Setup {
             name: &self.name,
             factory,
@@ -714,6 +718,7 @@ fn added_source<C: Object + DeserializeOwned>(
     source: InformerSource<C>,
     keys: impl Fn(&C) -> Vec<Key> + Send + Sync + 'static,
     filter: Option<UpdateFilter<C>>,
+    is_held: Option<IsHeld<C>>,
 ) -> AddedSource {
     let informer = source.informer.clone();
     let keys: KeysOf<C> = Arc::new(keys);
@@ -723,7 +728,12 @@ fn added_source<C: Object + DeserializeOwned>(
             source: at,
             keys: Arc::clone(&keys),
             filter: filter.clone(),
+            is_held: is_held.clone(),
         };
+        if is_held.is_some() {
+            // Before the handler is added: what arrives in between counts as cached later.
+            reconcile_loop.vanished.begin(cached_before(&informer));
+        }
         let options = HandlerOptions::new().name(&reconcile_loop.core.name);
         let registration = informer.add_handler_with_options(handler, options)?;
         let probe = reconcile_loop.probe.as_ref();
@@ -749,6 +759,23 @@ fn added_source<C: Object + DeserializeOwned>(
         Ok(Box::new(remove) as RemoveHandler)
     };
     (Arc::new(source), Box::new(add_handler))
+}
+
+/// Returns what the cache of an informer has.
+fn cached_before<C: Object>(informer: &SharedIndexInformer<C>) -> CachedBefore {
+    let parts = informer.statuses();
+    if !parts.iter().any(|(_, status)| status.listed) {
+        return CachedBefore::Nothing;
+    }
+    let versions: Option<Vec<_>> = parts
+        .into_iter()
+        .map(|(_, status)| status.resource_version)
+        .collect();
+    let newest = versions.and_then(|versions| {
+        let newer = |a: ResourceVersion, b: ResourceVersion| if a >= b { a } else { b };
+        versions.into_iter().reduce(newer)
+    });
+    newest.map_or(CachedBefore::Unknown, CachedBefore::UpTo)
 }
 
 fn informer_source<C: Object + DeserializeOwned>(

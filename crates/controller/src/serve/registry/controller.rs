@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::handles::{Counter, Gauge, Histogram, Labelled};
 use super::series::{Family, SeriesMap, gauge};
-use crate::metrics::{ControllerMetrics, LeaderElectionMetrics, ReconcileResult};
+use crate::metrics::{ControllerMetrics, LastState, LeaderElectionMetrics, ReconcileResult};
 
 const RECONCILES: &str = "controller_runtime_reconcile_total";
 const RECONCILES_HELP: &str = "Total number of reconciliations per controller";
@@ -31,6 +31,8 @@ pub(super) struct ControllerSeries {
     max_concurrent_reconciles: Gauge,
     active_workers: Gauge,
     own_writes_wait: Histogram,
+    vanished_final: Counter,
+    vanished_tombstone: Counter,
 }
 
 impl ControllerSeries {
@@ -43,6 +45,13 @@ impl ControllerSeries {
         };
         // controller-runtime has the deprecated result `requeue`, so its dashboards expect the series.
         reconciles("requeue");
+        let vanished = |last_state| {
+            let labels = &[("controller", name), ("last_state", last_state)];
+            Labelled::new(map, labels).counter(
+                "controller_runtime_vanished_objects_total",
+                "Total number of objects that the server has removed although the finalizer of the controller was on them",
+            )
+        };
         Self {
             map: Arc::clone(map),
             name: name.to_owned(),
@@ -84,6 +93,8 @@ impl ControllerSeries {
             ),
             // The name and the buckets are those of the waits of a controller-runtime client, without
             // the labels of its operations: here keys wait, and not reads.
+            vanished_final: vanished("final"),
+            vanished_tombstone: vanished("tombstone"),
             own_writes_wait: of.histogram(
                 "controller_runtime_consistency_wait_duration_seconds",
                 "Length of time keys wait for the cache to observe their own writes per controller",
@@ -130,6 +141,13 @@ impl ControllerMetrics for ControllerSeries {
         let labels = [("controller", self.name.as_str()), ("source", source)];
         let series = self.map.get(&SOURCE_WAIT, &labels);
         series.set(time.as_secs_f64());
+    }
+
+    fn vanished(&self, last_state: LastState) {
+        match last_state {
+            LastState::Final => self.vanished_final.increment(),
+            LastState::Tombstone => self.vanished_tombstone.increment(),
+        }
     }
 
     fn max_concurrent_reconciles(&self, workers: usize) {

@@ -409,6 +409,13 @@ impl Writer<'_> {
         Ok(self.delete_object(resource, key, &old, options.propagation))
     }
 
+    /// Removes an object whatever holds it.
+    pub(crate) fn vanish(&mut self, target: &Target) -> Result<Arc<Object>, StatusError> {
+        let (key, name) = target.key()?;
+        let last = self.store.remove(&key);
+        last.ok_or_else(|| target.resource.not_found(name))
+    }
+
     /// Deletes the objects of a list with these options. Returns the list as it was before the
     /// deletion.
     pub(crate) fn delete_collection(

@@ -121,6 +121,34 @@ impl ApiServer {
         })
     }
 
+    /// Removes an object although it has finalizers, and returns its last state. The watch delivers
+    /// this state, with the finalizers and without a `deletionTimestamp`.
+    ///
+    /// kube-apiserver can do this with an object whose first finalizer was added a moment before
+    /// ([kubernetes/kubernetes#77988](https://github.com/kubernetes/kubernetes/issues/77988)): the DELETE
+    /// has read the object before.
+    ///
+    /// ```
+    /// use k8s_informer_testing::ApiServer;
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let maps = "/api/v1/namespaces/default/configmaps";
+    /// let map = json!({"metadata": {"name": "a", "finalizers": ["example.com/bucket"]}});
+    /// server.create(maps, map)?;
+    /// let last = server.vanish(&format!("{maps}/a"))?;
+    /// assert!(last["metadata"]["deletionTimestamp"].is_null());
+    /// assert_eq!(server.get(&format!("{maps}/a")).unwrap_err().code(), 404);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns 404 if the object does not exist.
+    pub fn vanish(&self, path: &str) -> Result<Value, StatusError> {
+        self.write(path, |writer, target| writer.vanish(target))
+    }
+
     /// Returns the object at `path`.
     ///
     /// # Errors
