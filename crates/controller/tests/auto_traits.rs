@@ -48,6 +48,7 @@ fn public_types_are_send_and_sync() {
         leader_election::LeaseLock,
         leader_election::Record,
         leader_election::Token,
+        metrics::LastState,
         metrics::ReconcileResult,
         ApplyOptions,
         AwaitedWrite,

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
 use super::reconcile_loop::{LOW_PRIORITY, ReconcileLoop};
+use super::vanished::IsHeld;
 use crate::controller::sources::source::PRIMARY;
 use crate::controller::writes::record::CacheChange;
 use crate::log;
@@ -16,9 +17,6 @@ pub(crate) type KeysOf<C> = Arc<dyn Fn(&C) -> Vec<Key> + Send + Sync>;
 
 /// Whether an update, given as the old and the new object, concerns any key.
 pub(crate) type UpdateFilter<C> = Arc<dyn Fn(&C, &C) -> bool + Send + Sync>;
-
-/// Whether the finalizer of the controller holds an object that is not being deleted.
-pub(crate) type IsHeld<C> = Arc<dyn Fn(&C) -> bool + Send + Sync>;
 
 /// A handler of one source, for one term: records the arrival of own writes, and queues the keys that a change
 /// concerns.

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::enqueue::IsHeld;
-use super::vanished::VanishedObjects;
+use super::vanished::{IsHeld, VanishedObjects};
 use crate::controller::call::outcome::{Failure, Next};
 use crate::controller::context::Context;
 use crate::finalizers::{patch, patches};

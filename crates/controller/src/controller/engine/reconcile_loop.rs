@@ -273,7 +273,8 @@ impl ReconcileLoop {
             // messages and destructors of errors.
             let call = self.calls.next(&item, abort.child());
             let worked = catch(|| {
-                let is_ready = self.own_writes.is_ready(&call, item.priority());
+                let is_ready = self.vanished.has_caught_up(&call.key)
+                    && self.own_writes.is_ready(&call, item.priority());
                 if is_ready {
                     self.call(&call, item.priority(), abort);
                 }

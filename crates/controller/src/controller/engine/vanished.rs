@@ -7,6 +7,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -18,6 +19,9 @@ use crate::metrics::LastState;
 use k8s_informer::object::{Key, Object, ResourceVersion, meta_namespace_key};
 use k8s_informer::workqueue::{AnyWorkQueue, PriorityQueue};
 
+/// Whether the finalizer of the controller holds an object that is not being deleted.
+pub(crate) type IsHeld<T> = Arc<dyn Fn(&T) -> bool + Send + Sync>;
+
 /// The vanished objects of a term, until their cleanups have ended.
 ///
 /// Nothing is known about the time before the term: another leader may have cleaned up.
@@ -26,6 +30,8 @@ pub(crate) struct VanishedObjects {
     queue: Arc<PriorityQueue<Key>>,
     /// Set when the handler is added. The states that the cache had before prove nothing.
     cached_before: OnceLock<CachedBefore>,
+    /// Keyed at random, so that no object can be made to have the hash of another one.
+    hasher: RandomState,
     /// An innermost lock: no user code runs and no cache is read while it is held.
     state: Mutex<State>,
 }
@@ -45,6 +51,8 @@ pub(crate) enum CachedBefore {
 struct State {
     /// By key. An object can be created again and vanish again before its first cleanup.
     vanished: BTreeMap<Key, VecDeque<Vanished>>,
+    /// The hashes of the UIDs of the objects that the handler has got. The cache is ahead of it.
+    delivered: BTreeMap<Key, u64>,
     /// The responses to patches that have added the finalizer, while the cache may lack them.
     added: BTreeMap<Key, Erased>,
 }
@@ -88,6 +96,7 @@ impl VanishedObjects {
             core: Arc::clone(core),
             queue: Arc::clone(queue),
             cached_before: OnceLock::new(),
+            hasher: RandomState::new(),
             state: Mutex::default(),
         }
     }
@@ -113,25 +122,39 @@ impl VanishedObjects {
         }
     }
 
-    /// The cache has a new state of an object.
+    /// The handler gets a new state of an object, which the cache has.
     pub(crate) fn arrived<T: Object>(&self, object: &Arc<T>) {
-        let added = &mut self.state.lock().added;
-        if added.is_empty() {
-            return;
-        }
-        let (key, state) = (meta_namespace_key(&**object), Erased::new(object));
-        if added
-            .get(&key)
-            .is_some_and(|added| !added.is_newer_than(&state))
+        let key = meta_namespace_key(&**object);
+        let uid = self.hasher.hash_one(object.uid());
+        let state = &mut *self.state.lock();
+        if let Some(added) = state.added.get(&key)
+            && !added.is_newer_than(&Erased::new(object))
         {
-            added.remove(&key);
+            state.added.remove(&key);
         }
+        state.delivered.insert(key, uid);
+    }
+
+    /// Whether the handler knows that the last object of a key is gone, if it is.
+    ///
+    /// Otherwise the cache is ahead of the handler: the deletion follows, and queues the key again. A
+    /// call would be about the next object of the name, or about none, before the cleanup of this one.
+    pub(crate) fn has_caught_up(&self, key: &Key) -> bool {
+        let Some(delivered) = self.state.lock().delivered.get(key).copied() else {
+            return true;
+        };
+        let cached = self.core.sources[PRIMARY].cached(key);
+        cached.is_some_and(|(uid, _)| self.hasher.hash_one(&*uid) == delivered)
     }
 
     /// The watch has delivered the deletion of an object, with its last state.
     pub(crate) fn deleted<T: Object>(&self, object: &Arc<T>, is_held: impl Fn(&T) -> bool) {
         let key = meta_namespace_key(&**object);
-        self.state.lock().added.remove(&key);
+        {
+            let state = &mut *self.state.lock();
+            state.added.remove(&key);
+            state.delivered.remove(&key);
+        }
         if is_held(object) {
             self.record(key, Erased::new(object), LastState::Final);
         }
@@ -148,7 +171,11 @@ impl VanishedObjects {
         last_known: Option<&Arc<T>>,
         is_held: impl Fn(&T) -> bool,
     ) {
-        let added = self.state.lock().added.remove(key);
+        let added = {
+            let state = &mut *self.state.lock();
+            state.delivered.remove(key);
+            state.added.remove(key)
+        };
         let last_known = last_known.map(Erased::new);
         let state = match (added, last_known) {
             // The response belongs to this term.

@@ -1,7 +1,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::*;
-use crate::metrics::ReconcileResult;
+use crate::metrics::{LastState, ReconcileResult};
 use k8s_informer::__private::sync::thread;
 
 /// Returns the lines of the samples whose name starts with `prefix`, without buckets.
@@ -33,6 +33,8 @@ fn cr7_series_of_a_controller_are_0_from_the_start() {
             r#"controller_runtime_reconcile_total{controller="team",result="requeue_after"} 0"#,
             r#"controller_runtime_reconcile_total{controller="team",result="success"} 0"#,
             r#"controller_runtime_terminal_reconcile_errors_total{controller="team"} 0"#,
+            r#"controller_runtime_vanished_objects_total{controller="team",last_state="final"} 0"#,
+            r#"controller_runtime_vanished_objects_total{controller="team",last_state="tombstone"} 0"#,
         ]
     );
 }
@@ -48,6 +50,7 @@ fn cr7_terminal_error_is_counted_as_an_error_too() {
     metrics.max_concurrent_reconciles(4);
     metrics.active_workers(2);
     metrics.waited_for_own_writes(Duration::from_millis(1500));
+    metrics.vanished(LastState::Tombstone);
     let values: Vec<String> = samples(&registry, "controller_runtime_")
         .iter()
         .filter_map(|line| Some(line.rsplit_once(' ')?.1.to_owned()))
@@ -55,7 +58,7 @@ fn cr7_terminal_error_is_counted_as_an_error_too() {
     assert_eq!(
         values,
         [
-            "2", "1.5", "1", "4", "2", "1", "0.75", "2", "1", "2", "0", "0", "0", "1"
+            "2", "1.5", "1", "4", "2", "1", "0.75", "2", "1", "2", "0", "0", "0", "1", "0", "1"
         ]
     );
 }
