@@ -420,7 +420,9 @@ impl Error {
 
     /// Whether the program does not lead, so that the [gate](crate::client::WriteGate) of the client
     /// has not sent the request, or has ended it. [`source`](std::error::Error::source) is the reason of
-    /// the gate.
+    /// the gate. That of a leader election says whether the term has ended, or may still be renewed. The
+    /// error is not [retryable](Self::is_retryable), because a request of a former leader must not be
+    /// repeated.
     #[cfg(feature = "client")]
     pub fn is_not_leading(&self) -> bool {
         matches!(self.inner.kind, ErrorKind::NotLeading { .. })

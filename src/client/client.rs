@@ -132,7 +132,8 @@ impl Client {
     ///   [`is_not_leading`](Error::is_not_leading) error.
     /// - When the gate closes for good, requests in progress end as at a stop, also with
     ///   [`is_not_leading`](Error::is_not_leading). If bytes had left, the error is
-    ///   [`is_outcome_unknown`](Error::is_outcome_unknown). A response that has arrived is returned.
+    ///   [`is_outcome_unknown`](Error::is_outcome_unknown). A response that has arrived is returned, on Linux
+    ///   also if it waits in the socket.
     /// - The client of a gated client has both gates.
     ///
     /// [`WriteGate`] has an example.

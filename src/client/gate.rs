@@ -48,7 +48,8 @@ pub trait WriteGate: Send + Sync + 'static {
     /// Lets a request out. Returns the signal that ends it: set it when the gate closes for good.
     ///
     /// Called when a request begins, and again immediately before the first byte of each attempt, on
-    /// the thread of the request. It must not block.
+    /// the thread of the request. It must not block. Also called for the reason when the gate has ended
+    /// a request.
     ///
     /// # Errors
     ///

@@ -316,6 +316,36 @@ fn response_that_has_arrived_is_returned() {
 }
 
 #[test]
+fn response_without_a_body_is_complete() {
+    let gate = Gate::open();
+    let server = Server::start(|_| Reply::Write(b"HTTP/1.1 204 No Content\r\n\r\n".to_vec()));
+    let gated = client(&server).gated(gate.clone());
+    let response = gated
+        .request(&Request::delete("/a"), &Stop::never())
+        .unwrap();
+    gate.close();
+    assert_eq!(response.bytes().unwrap(), b"");
+}
+
+/// The server has refused the request, whatever the rest of the body says.
+#[test]
+fn cut_error_response_is_no_definite_answer() {
+    for (status, is_unknown) in [("409 Conflict", false), ("500 Broken", true)] {
+        let gate = Gate::open();
+        let head = format!("HTTP/1.1 {status}\r\nContent-Length: 9\r\n\r\n{{");
+        let server = Server::start(move |_| Reply::WriteAndHang(head.clone().into_bytes()));
+        let gated = client(&server).gated(gate.clone());
+        let sending = thread::spawn(move || send(&gated, &Request::post("/a")).unwrap_err());
+        server.request();
+        gate.close();
+        let error = sending.join().unwrap();
+        // The head can come after the close.
+        assert!(error.is_not_leading() && !error.is_conflict(), "{error:?}");
+        assert!(error.is_outcome_unknown() || !is_unknown, "{error:?}");
+    }
+}
+
+#[test]
 fn gated_client_of_a_gated_one_has_both_gates() {
     let server = Server::answering("{}");
     let (outer, inner) = (Gate::open(), Gate::open());

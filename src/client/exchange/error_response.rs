@@ -21,8 +21,17 @@ const NO_SUCH_PATH: &str = "404 page not found";
 /// The body of a 400 from Go servers for a request without TLS.
 const PLAIN_TO_TLS: &str = "Client sent an HTTP request to an HTTPS server.";
 
+/// How much of the body of an error response was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyRead {
+    /// All of it, or as much as is needed.
+    Whole,
+    /// It could not be read to its end.
+    Part,
+}
+
 /// Converts an error response. Reads the body, which may block.
-pub(super) fn from_response(code: u16, headers: &HeaderMap, body: impl Read) -> Error {
+pub(super) fn from_response(code: u16, headers: &HeaderMap, body: impl Read) -> (Error, BodyRead) {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let after_header = header("retry-after")
         .and_then(|seconds| seconds.trim().parse().ok())
@@ -30,7 +39,10 @@ pub(super) fn from_response(code: u16, headers: &HeaderMap, body: impl Read) -> 
 
     let mut bytes = Vec::new();
     // If reading fails, the part of the body that has arrived is still useful.
-    let _ = body.take(BODY_LIMIT).read_to_end(&mut bytes);
+    let read = match body.take(BODY_LIMIT).read_to_end(&mut bytes) {
+        Ok(_) => BodyRead::Whole,
+        Err(_) => BodyRead::Part,
+    };
     let status = match status_in(&bytes) {
         Some(mut status) => {
             if status.code == 0 {
@@ -50,7 +62,8 @@ pub(super) fn from_response(code: u16, headers: &HeaderMap, body: impl Read) -> 
         .as_ref()
         .map_or(0, |details| details.retry_after_seconds);
     let after_details = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
-    Error::api(status, after_header.or(after_details))
+    let error = Error::api(status, after_header.or(after_details));
+    (error, read)
 }
 
 fn status_in(bytes: &[u8]) -> Option<Status> {
@@ -104,7 +117,7 @@ mod tests {
             .iter()
             .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
             .collect();
-        from_response(code, &headers, body.as_bytes())
+        from_response(code, &headers, body.as_bytes()).0
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(super) use self::response::READ_BUFFER;
 pub use self::response::Response;
 
 use self::content_encoding::DecodedBody;
-use self::error_response::from_response;
+use self::error_response::{BodyRead, from_response};
 use self::response::Incoming;
 use self::response_checks::{check_framing, check_purpose, is_framed, is_gzip};
 use super::auth::Identity;
@@ -403,7 +403,7 @@ impl<'a> Attempt<'a> {
             open: body.ok().map(|body| (body, running)),
             stop: stop.clone(),
             admission: admission.map(Arc::clone),
-            is_framed: is_framed(&head.headers),
+            is_framed: is_framed(status, &head.headers),
             context: Arc::clone(context),
             idle_timeout: request.idle_timeout.unwrap_or(client.response_timeout),
             deadline: body_time.and_then(|limit| Instant::now().checked_add(limit)),
@@ -419,10 +419,16 @@ impl<'a> Attempt<'a> {
                 time_limit,
             });
         }
-        let error = from_response(status, &head.headers, Body::timed(body));
-        // What the server says about a gated request counts, although the term has ended since.
-        let is_cut = stop.is_stopped() && admission.is_none();
-        Err(if is_cut { Error::stopped() } else { error })
+        let (error, read) = from_response(status, &head.headers, Body::timed(body));
+        Err(match (stop.is_stopped(), admission) {
+            (false, _) => error,
+            (true, None) => Error::stopped(),
+            // What the server says about a gated request counts, although the term has ended since.
+            (true, Some(_)) if read == BodyRead::Whole => error,
+            (true, Some(admission)) if error.is_outcome_unknown() => admission.ended(Sent::Maybe),
+            // The server has refused it.
+            (true, Some(admission)) => admission.ended(Sent::No),
+        })
     }
 }
 

@@ -239,6 +239,7 @@ impl TimedRead for Incoming {
         running.deadline().set(shorter(silence, self.deadline));
         match reader.read(buffer).map_err(from_io) {
             Ok(0) if self.is_framed && self.admission.is_some() => {
+                self.metrics.received(0);
                 self.open = None;
                 Ok(0)
             }

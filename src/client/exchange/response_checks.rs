@@ -27,9 +27,12 @@ pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), Error> {
     Err(Error::invalid("the Transfer-Encoding is not chunked"))
 }
 
-/// Whether the response states where its body ends.
-pub(super) fn is_framed(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::CONTENT_LENGTH) || headers.contains_key(header::TRANSFER_ENCODING)
+/// Whether the response states where its body ends. ureq reports a body that ends earlier as an error.
+pub(super) fn is_framed(status: u16, headers: &HeaderMap) -> bool {
+    let has_no_body = matches!(status, 204 | 304);
+    has_no_body
+        || headers.contains_key(header::CONTENT_LENGTH)
+        || headers.contains_key(header::TRANSFER_ENCODING)
 }
 
 /// Whether the body is compressed with gzip. Returns an error if the content encoding was not

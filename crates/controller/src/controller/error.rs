@@ -57,6 +57,9 @@ pub enum ControllerErrorKind {
         /// The time since the stop.
         after: Duration,
     },
+    /// Code of the program has panicked on a thread of the controller, for example a logger or a clock.
+    /// Calls may still run, so end the process. A leader has kept its Lease, which expires.
+    Panicked(String),
     /// The program has lost its leadership. Its reconcile calls have ended; otherwise the kind is
     /// [`Stuck`](Self::Stuck).
     LeadershipLost {
@@ -125,8 +128,13 @@ impl ControllerError {
         Self::of_manager(ControllerErrorKind::LeaderElection(source))
     }
 
+    /// Whether calls may still run.
     pub(crate) fn is_stuck(&self) -> bool {
-        matches!(self.kind, ControllerErrorKind::Stuck { .. })
+        let kind = &self.kind;
+        matches!(
+            kind,
+            ControllerErrorKind::Stuck { .. } | ControllerErrorKind::Panicked(_)
+        )
     }
 }
 
@@ -148,6 +156,12 @@ impl fmt::Display for ControllerError {
                 "reconcile calls have not returned {after:?} after the stop: {}",
                 keys.join(", ")
             ),
+            ControllerErrorKind::Panicked(panic) => {
+                write!(
+                    f,
+                    "its thread {panic}; calls may still run, so end the process"
+                )
+            }
             ControllerErrorKind::LeadershipLost { last_error } => {
                 f.write_str("the leadership was lost")?;
                 match last_error {
@@ -177,6 +191,7 @@ impl Error for ControllerError {
             ControllerErrorKind::Thread(source) => Some(&**source),
             ControllerErrorKind::Invalid { .. }
             | ControllerErrorKind::AlreadyRan
+            | ControllerErrorKind::Panicked(_)
             | ControllerErrorKind::Stuck { .. } => None,
         }
     }

@@ -75,7 +75,7 @@
 //!
 //! client-go starts to release the Lease before the work has ended, can empty the Lease of another
 //! holder, and notices the loss of a Lease only after a deadline. The
-//! rules LE1 to LE25 in `docs/client-go-rules.md` of the repository have the complete list.
+//! rules LE1 to LE27 in `docs/client-go-rules.md` of the repository have the complete list.
 
 mod clocks;
 mod elector;

@@ -109,7 +109,9 @@ impl LeaderElectionOptions {
     /// with the identity of the leader, or `None` if the Lease was free and this candidate failed to
     /// take it. Its own release is not reported.
     ///
-    /// Calls are in order, on a separate thread. A panic is caught and logged. client-go's
+    /// The calls of a run are in order, on a thread of their own. A later run begins again: it can report
+    /// the same leader once more, while a slow call of the last run still runs. A panic is caught and
+    /// logged. client-go's
     /// `OnNewLeader`.
     pub fn on_new_leader(
         mut self,

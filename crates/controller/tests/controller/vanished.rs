@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_informer::client::Request;
 use k8s_informer_controller::leader_election::LeaderElectionOptions;
-use k8s_informer_controller::{Manager, MetricsRegistry};
+use k8s_informer_controller::{Manager, MetricsRegistry, Predicate};
 use k8s_informer_testing::{RequestRecord, Verb};
 
 use super::*;
@@ -369,6 +369,130 @@ fn cr14_unfinished_cleanups_are_named_at_the_end() {
     subject.end();
     let line = log_capture::wait_for(&[&uid, "the term ends before the cleanup"]);
     assert!(line.contains("\"default/a\""), "{line}");
+}
+
+/// The cache is ahead of the handler: a call could find the next object, or none.
+#[test]
+fn cr14_key_waits_until_the_handler_has_caught_up() {
+    for has_next in [true, false] {
+        let cluster = Cluster::new();
+        let (sender, got) = unbounded();
+        let [reconciled, cleaned, gone] = [(); 3].map(|()| sender.clone());
+        // The handler blocks in this predicate.
+        let (entered, blocked) = bounded(1);
+        let go_on = Stopper::new();
+        let signal = go_on.clone();
+        let blocks = Predicate::new(move |_: &ConfigMap, new: &ConfigMap| {
+            if new.label("blocks").is_some() {
+                let _ = entered.send(());
+                signal.wait();
+            }
+            true
+        });
+        let controller = cluster
+            .controller::<ConfigMap>("vanishing")
+            .factory(&cluster.factory)
+            .when(blocks)
+            .finalizer(
+                NAME,
+                |_| true,
+                move |cx, map| {
+                    cleaned.send(Got::CleanedUp(map.uid().to_owned(), cx.has_vanished()))?;
+                    Ok(Next::Done)
+                },
+            )
+            .on_gone(move |_| gone.send(Got::Gone).unwrap())
+            .by(move |_, map| {
+                reconciled.send(Got::Reconciled(map.uid().to_owned()))?;
+                Ok(Next::Done)
+            })
+            .unwrap();
+        let running = Running::new(controller);
+        let uid = cluster.create(MAPS, "a")["metadata"]["uid"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let cached = || running.controller.lister().get("default", "a");
+        until("the cache has the finalizer", || {
+            cached().is_some_and(|map| map.metadata.finalizers.is_some())
+        });
+        running.until_idle();
+        let labelled = json!({"metadata": {"labels": {"blocks": "yes"}}});
+        cluster.server.patch(&path("a"), labelled).unwrap();
+        blocked.recv_timeout(LIMIT).unwrap();
+        got.try_iter().for_each(drop);
+        cluster.server.vanish(&path("a")).unwrap();
+        if has_next {
+            cluster.create(MAPS, "a");
+        }
+        until("the cache is ahead", || {
+            cached().is_some_and(|map| map.uid() != uid) || !has_next && cached().is_none()
+        });
+        running.enqueue("default/a");
+        running.until_idle();
+        assert_eq!(got.try_recv().ok(), None);
+        go_on.stop();
+        let next = || got.recv_timeout(LIMIT).unwrap();
+        assert_eq!(next(), Got::CleanedUp(uid.clone(), true));
+        match (has_next, next()) {
+            (true, Got::Reconciled(next)) => assert_ne!(next, uid),
+            (false, Got::Gone) => {}
+            (_, other) => panic!("{other:?}"),
+        }
+        running.end(got);
+    }
+}
+
+/// The first list comes from a server that is behind. Its objects are no states of this process.
+#[test]
+fn cr14_states_before_the_barrier_prove_nothing() {
+    let cluster = Cluster::with_factory(ApiServer::start().unwrap(), |options| {
+        let mut reflector = ReflectorOptions::new().watch_list(false);
+        reflector.backoff = Backoff::new(Duration::from_millis(20));
+        options.reflector(reflector)
+    });
+    let held = json!({"metadata": {"name": "a", "finalizers": [NAME]}});
+    cluster.create_with(MAPS, held);
+    let old = cluster.server.list("/api/v1/configmaps").unwrap();
+    // A process before this one has cleaned up.
+    cluster.server.delete(&path("a")).unwrap();
+    let none = json!({"metadata": {"finalizers": null}});
+    cluster.server.patch(&path("a"), none).unwrap();
+    cluster.server.compact();
+    let stale = Fault::response(200, "application/json", old.to_string());
+    cluster
+        .server
+        .fail_next(stale.on(Verb::List).resource("configmaps").times(1));
+    let (sender, got) = unbounded();
+    let cleaned = sender.clone();
+    let controller = cluster
+        .controller::<ConfigMap>("vanishing")
+        .factory(&cluster.factory)
+        .finalizer(
+            NAME,
+            |_| true,
+            move |_, map| {
+                cleaned.send(Got::CleanedUp(map.uid().to_owned(), true))?;
+                Ok(Next::Done)
+            },
+        )
+        .by(move |_, map| {
+            sender.send(Got::Reconciled(map.name().to_owned()))?;
+            Ok(Next::Done)
+        })
+        .unwrap();
+    let running = Running::new(controller);
+    cluster.create(MAPS, "b");
+    assert_eq!(
+        got.recv_timeout(LIMIT).unwrap(),
+        Got::Reconciled("b".to_owned())
+    );
+    running.until_idle();
+    assert!(
+        got.try_iter()
+            .all(|got| got == Got::Reconciled("b".to_owned()))
+    );
+    running.end(got);
 }
 
 /// A replica of the test with normal deletions.

@@ -129,6 +129,36 @@ fn le27_requests_end_before_the_release() {
     assert_refused(create(&gated, "after"));
 }
 
+/// The next leader must not meet the requests of work that can't be ended.
+#[test]
+fn le27_requests_of_abandoned_work_end() {
+    let (lease, clock) = (Server::new(), FakeClock::new());
+    let (server, client) = api_server();
+    let candidate = Candidate::start_with(&lease, &clock, "a", |options| {
+        options.grace_period(5 * SECOND)
+    });
+    candidate.leading();
+    let gated = candidate.elector.gate(&client);
+    let sending = hang(&server, &gated);
+    candidate.stop.stop();
+    let is_over = || candidate.run.is_finished();
+    for _ in 0..60 {
+        if is_over() {
+            break;
+        }
+        let waits = clock.waits().len();
+        clock.advance(SECOND);
+        drop(clock.wait_for_waits(waits + 1, SECOND / 5));
+    }
+    let error = sending.join().unwrap();
+    assert!(
+        error.is_not_leading() && error.is_outcome_unknown(),
+        "{error:?}"
+    );
+    assert!(candidate.run.join().unwrap().unwrap_err().is_stuck());
+    assert_refused(create(&gated, "after"));
+}
+
 #[test]
 fn le24_elector_runs_again_with_the_same_gate() {
     let (_server, client) = api_server();

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::{Instant, SystemTime};
 
+use k8s_informer::time::Clock;
 use k8s_informer::workqueue::ItemExponentialFailureRateLimiter;
 use k8s_informer_controller::events::EventType;
 use k8s_informer_controller::leader_election::LeaderElectionOptions;
@@ -567,6 +569,75 @@ fn le27_events_pass_after_the_end_of_the_term() {
     };
     server.wait_for_requests(is_event, PATIENCE).unwrap();
     running.end().unwrap();
+}
+
+/// A clock that panics when a controller waits for its calls.
+struct PanickingClock(FakeClock);
+
+const GRACE: Duration = Duration::from_secs(7);
+
+impl Clock for PanickingClock {
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    fn wall_clock(&self) -> SystemTime {
+        self.0.wall_clock()
+    }
+
+    fn wait(&self, time: Duration, stop: &Stop) -> bool {
+        assert_ne!(time, GRACE, "the clock is broken");
+        self.0.wait(time, stop)
+    }
+}
+
+/// Calls may still run, so the next term must not begin, and the Lease is not released.
+#[test]
+fn cr12_panic_of_user_code_ends_the_manager_and_keeps_the_lease() {
+    for is_lost in [true, false] {
+        let server = ApiServer::start().unwrap();
+        create_map(&server, "a");
+        let replica = Replica::new(&server, |builder| builder);
+        let (sender, started) = mpsc::channel();
+        let go_on = Stopper::new();
+        let signal = go_on.clone();
+        replica
+            .manager
+            .reconcile::<ConfigMap>("maps")
+            .clock(Arc::new(PanickingClock(FakeClock::new())))
+            .grace_period(GRACE)
+            .by(move |_, _| {
+                sender.send(())?;
+                signal.wait();
+                Ok(Next::Done)
+            })
+            .unwrap();
+        let running = Running::start(replica.manager.clone());
+        started.recv_timeout(PATIENCE).unwrap();
+        match is_lost {
+            true => {
+                let other = json!({"spec": {"leaseTransitions": 7}});
+                server.patch(LEASE, other).unwrap();
+            }
+            false => running.stop.stop(),
+        }
+        until("the manager ends", || {
+            replica.pass_second();
+            running.thread.is_finished()
+        });
+        let error = running.thread.join().unwrap().unwrap_err();
+        assert!(
+            matches!(error.kind(), ControllerErrorKind::Panicked(_)),
+            "{error}"
+        );
+        assert!(error.to_string().contains("the clock is broken"), "{error}");
+        assert_eq!(
+            server.get(LEASE).unwrap()["spec"]["holderIdentity"],
+            "first"
+        );
+        assert!(started.try_recv().is_err());
+        go_on.stop();
+    }
 }
 
 /// A controller that runs on its own in the same program is not run again.

@@ -156,12 +156,14 @@ impl Ledger {
         self.delays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets calls that were not made, because the process was killed.
-    pub(crate) fn restarted(&self) {
-        for owner in self.owners().values_mut() {
+    /// Forgets calls that were not made, because the process was killed. `exists` has the UIDs of the
+    /// objects that the server has before the next process starts.
+    pub(crate) fn restarted(&self, exists: &BTreeSet<String>) {
+        for (uid, owner) in &mut *self.owners() {
             owner.last_create = None;
             // A cleanup that has ended left nothing.
-            owner.is_forgotten |= owner.can_have_vanished && !owner.is_clean;
+            let is_gone = !exists.contains(uid);
+            owner.is_forgotten |= owner.can_have_vanished && !owner.is_clean && is_gone;
         }
     }
 }

@@ -305,13 +305,14 @@ impl Controllers {
             },
         };
         self.relay.cut();
-        self.ledger.restarted();
         let slot = key.as_deref().and_then(|key| self.world.slot_of(key));
         let is_deleted = self.random.one_in(2);
         if let Some(mut slot) = slot.filter(|_| is_deleted) {
             self.world.delete(&mut slot);
         }
         self.pause(500);
+        // The objects that vanish from now on are seen by the next process.
+        self.ledger.restarted(&self.world.uids());
         self.supervisor.launch(&self.arguments);
         *self.kills.entry(point).or_default() += 1;
         let key = key.unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The concurrent writer: changes, deletes and recreates primary objects, and deletes children.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -284,6 +285,13 @@ impl World {
     pub(crate) fn status(&self, slot: &Slot) -> Value {
         let found = self.send(&Request::get(slot.path()));
         found.map_or(Value::Null, |found| found["status"].clone())
+    }
+
+    /// Returns the UIDs of all sites on the server.
+    pub(crate) fn uids(&self) -> BTreeSet<String> {
+        let sites = self.list(&format!("{SITES}/sites")).unwrap_or_default();
+        let uid = |site: &Value| site["metadata"]["uid"].as_str().map(str::to_owned);
+        sites.iter().filter_map(uid).collect()
     }
 
     /// Returns all objects of a collection.

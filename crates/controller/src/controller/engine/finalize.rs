@@ -9,6 +9,7 @@ use super::vanished::{IsHeld, VanishedObjects};
 use crate::controller::call::outcome::{Failure, Next};
 use crate::controller::context::Context;
 use crate::finalizers::{patch, patches};
+use k8s_informer::__private::catch;
 use k8s_informer::client::api::Api;
 use k8s_informer::object::{FullMetadata, FullObjectMeta};
 
@@ -87,11 +88,14 @@ impl<T: FullMetadata + DeserializeOwned> Finalizer<T> {
             .cloned()
             .collect();
         Arc::new(move |object| {
-            // Metadata that can't be decoded prove nothing.
-            object.full_metadata().is_ok_and(|metadata| {
-                let mut finalizers = metadata.finalizers.iter();
-                !metadata.is_being_deleted() && finalizers.any(|name| names.contains(name))
-            })
+            // Metadata that can't be decoded prove nothing. They are user code, on a thread of the informer.
+            let is_held = || {
+                object.full_metadata().is_ok_and(|metadata| {
+                    let mut finalizers = metadata.finalizers.iter();
+                    !metadata.is_being_deleted() && finalizers.any(|name| names.contains(name))
+                })
+            };
+            catch(is_held).unwrap_or(false)
         })
     }
 

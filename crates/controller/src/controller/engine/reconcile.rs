@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::finalize::{Finalized, Finalizer};
-use super::vanished::{Vanished, VanishedObjects};
+use super::vanished::{HandlerView, Vanished, VanishedObjects};
 use crate::controller::call::outcome::{Failure, Next};
 use crate::controller::context::Context;
 use k8s_informer::object::{Key, Object};
@@ -12,7 +12,14 @@ use k8s_informer::store::Lister;
 /// The function of a controller, without the type of its objects.
 pub(crate) trait Reconcile: Send + Sync {
     /// Calls the function for the key of `cx`, or the cleanup of an object that has vanished.
-    fn reconcile(&self, cx: Context, vanished: &VanishedObjects) -> Result<Next, Failure>;
+    fn reconcile(&self, cx: Context, vanished: &VanishedObjects) -> Result<Called, Failure>;
+}
+
+/// Whether the functions of the user were called.
+pub(crate) enum Called {
+    Yes(Next),
+    /// The handler is behind the cache. Its next notification queues the key again.
+    No,
 }
 
 /// The functions of a controller of objects of type `T`.
@@ -26,15 +33,22 @@ pub(crate) struct Reconciler<T> {
 type ReconcileFn<T> = dyn Fn(&Context, &Arc<T>) -> Result<Next, Failure> + Send + Sync;
 
 impl<T: Object> Reconcile for Reconciler<T> {
-    fn reconcile(&self, mut cx: Context, vanished: &VanishedObjects) -> Result<Next, Failure> {
-        if let Some(finalizer) = &self.finalizer
-            && let Some(first) = first_vanished(&cx, vanished)?
-        {
-            return self.clean_up(cx, finalizer, &first, vanished);
+    fn reconcile(&self, mut cx: Context, vanished: &VanishedObjects) -> Result<Called, Failure> {
+        // Read first: what the handler has got by then includes what has happened to the object before.
+        let cached = self.lister.get_by_key(cx.key());
+        if let Some(finalizer) = &self.finalizer {
+            if vanished.read(cx.key(), cached.as_ref()) == HandlerView::Behind {
+                return Ok(Called::No);
+            }
+            if let Some(first) = first_vanished(&cx, vanished)? {
+                return self
+                    .clean_up(cx, finalizer, &first, vanished)
+                    .map(Called::Yes);
+            }
         }
-        let Some(object) = self.lister.get_by_key(cx.key()) else {
+        let Some(object) = cached else {
             (self.on_gone)(cx.key());
-            return Ok(Next::Done);
+            return Ok(Called::Yes(Next::Done));
         };
         object.uid().clone_into(&mut cx.uid);
         let found = match &self.finalizer {
@@ -42,8 +56,8 @@ impl<T: Object> Reconcile for Reconciler<T> {
             None => Finalized::Live(object),
         };
         match found {
-            Finalized::Live(object) => (self.reconcile)(&cx, &object),
-            Finalized::Deleted(next) => Ok(next),
+            Finalized::Live(object) => (self.reconcile)(&cx, &object).map(Called::Yes),
+            Finalized::Deleted(next) => Ok(Called::Yes(next)),
         }
     }
 }
@@ -72,10 +86,11 @@ impl<T: Object> Reconciler<T> {
             // Only a change of the object could help, and there will be none.
             Err(failure) if failure.is_terminal() => {
                 all.end(cx.key());
-                match self.lister.get_by_key(cx.key()) {
-                    Some(_) => all.queue_again(cx.key()),
+                let has_next = all.first(cx.key()).is_some();
+                match has_next || self.lister.get_by_key(cx.key()).is_some() {
+                    true => all.queue_again(cx.key()),
                     // In this call: a later one would be a success, and hide the failure.
-                    None => (self.on_gone)(cx.key()),
+                    false => (self.on_gone)(cx.key()),
                 }
                 Err(failure)
             }

@@ -9,7 +9,7 @@ use ::log::Level;
 
 use super::probe::Probe;
 use super::queue::QueueSettings;
-use super::reconcile::Reconcile;
+use super::reconcile::{Called, Reconcile};
 use super::status::ControllerStatus;
 use super::vanished::VanishedObjects;
 use crate::controller::call::calls::{Call, Calls};
@@ -273,12 +273,9 @@ impl ReconcileLoop {
             // messages and destructors of errors.
             let call = self.calls.next(&item, abort.child());
             let worked = catch(|| {
-                let is_ready = self.vanished.has_caught_up(&call.key)
-                    && self.own_writes.is_ready(&call, item.priority());
-                if is_ready {
-                    self.call(&call, item.priority(), abort);
-                }
-                is_ready
+                // Otherwise the key is put aside.
+                self.own_writes.is_ready(&call, item.priority())
+                    && self.call(&call, item.priority(), abort)
             });
             let is_called = worked.unwrap_or_else(|panic| {
                 self.recover(&call, item.priority(), &panic);
@@ -306,15 +303,15 @@ impl ReconcileLoop {
         }));
     }
 
-    /// Makes a call, and records its end.
-    fn call(self: &Arc<Self>, call: &Call, priority: i32, abort: &Stop) {
+    /// Makes a call, and records its end. Returns whether a function of the user was called.
+    fn call(self: &Arc<Self>, call: &Call, priority: i32, abort: &Stop) -> bool {
         let (calls, key) = (&self.calls, &call.key);
         let began = self.core.clock.now();
         calls.set_running(key, Some(began));
         // The metric is user code: the leadership may have been lost while it blocked.
         if abort.is_stopped() {
             calls.set_running(key, None);
-            return;
+            return true;
         }
         let limit = self.settings.time_limit.and_then(|limit| {
             let (this, call) = (Arc::downgrade(self), call.clone());
@@ -329,11 +326,20 @@ impl ReconcileLoop {
         if let Some(limit) = limit {
             self.timers.cancel(limit);
         }
+        let result = match result {
+            Ok(Called::Yes(next)) => Ok(next),
+            Ok(Called::No) => {
+                calls.set_running(key, None);
+                return false;
+            }
+            Err(failure) => Err(failure),
+        };
         let took = self.core.clock.now().saturating_duration_since(began);
         self.finish(call, result, priority, took, abort);
         // Often the cache has the writes by now, and no event follows that would remove them.
         self.own_writes.forget_arrived(key);
         calls.set_running(key, None);
+        true
     }
 
     /// Stops a call and reports it while it still runs.

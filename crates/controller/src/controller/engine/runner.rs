@@ -10,10 +10,10 @@ use super::reconcile_loop::{LoopParts, ReconcileLoop};
 use crate::controller::call::core::Core;
 use crate::controller::context::apply::check_kinds;
 use crate::controller::error::{ControllerError, ControllerErrorKind};
-use crate::controller::sources::source::AnySource;
+use crate::controller::sources::source::{AnySource, PRIMARY};
 use crate::leader_election::Leading;
 use crate::log;
-use k8s_informer::__private::{Owner, StopOnDrop, Threads};
+use k8s_informer::__private::{Owner, StopOnDrop, Threads, catch};
 use k8s_informer::informer::{InformerError, SharedInformerFactory, SyncOptions};
 use k8s_informer::stop::{Stop, Stopper};
 use k8s_informer::workqueue::AnyWorkQueue;
@@ -87,7 +87,7 @@ impl Runner {
         leading: Option<&Leading>,
     ) -> Result<(), ControllerError> {
         self.claim()?;
-        let result = self.run_term(Instant::now(), stop, leading);
+        let result = self.run_term_caught(Instant::now(), stop, leading);
         self.end();
         result
     }
@@ -116,16 +116,34 @@ impl Runner {
         let result = self
             .add_handlers(&reconcile_loop, &mut remove_handlers)
             .and_then(|()| self.run_once(&reconcile_loop, since, stop, leading));
-        reconcile_loop.queue.stop();
-        remove_handlers.into_iter().for_each(|remove| remove());
-        reconcile_loop.own_writes.applied.clear();
-        reconcile_loop.vanished.end_term();
+        // First: the Lease of work that goes on must not be released, whatever follows.
         if let (Err(error), Some(leading)) = (&result, leading)
             && error.is_stuck()
         {
             leading.keep_lease();
         }
+        reconcile_loop.queue.stop();
+        remove_handlers.into_iter().for_each(|remove| remove());
+        reconcile_loop.own_writes.applied.clear();
+        reconcile_loop.vanished.end_term();
         result
+    }
+
+    /// Like [`run_term`](Self::run_term). After a panic of a logger, a clock or a destructor on this
+    /// thread, calls may still run.
+    pub(crate) fn run_term_caught(
+        &self,
+        since: Instant,
+        stop: &Stop,
+        leading: Option<&Leading>,
+    ) -> Result<(), ControllerError> {
+        catch(|| self.run_term(since, stop, leading)).unwrap_or_else(|panic| {
+            if let Some(leading) = leading {
+                leading.keep_lease();
+            }
+            let panicked = ControllerErrorKind::Panicked(panic.to_string());
+            Err(ControllerError::of(self.name(), panicked))
+        })
     }
 
     /// Replaces the loop of a term that has ended, so that another term can follow. Keys that the
@@ -174,7 +192,10 @@ impl Runner {
         started.map_err(|source| ControllerError::informer(self.name(), source))?;
         reconcile_loop.barrier.set_since(since);
         match self.wait_for_caches(reconcile_loop, stop)? {
-            Caches::Current => {}
+            Caches::Current => {
+                let primary = &self.core().sources[PRIMARY];
+                reconcile_loop.vanished.begin(primary.newest_version());
+            }
             Caches::Stopped => return Ok(()),
         }
         let abort = match leading {

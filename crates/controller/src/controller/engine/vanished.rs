@@ -2,8 +2,8 @@
 //!
 //! A DELETE that has read an object before a finalizer was added can remove it all the same
 //! (kubernetes/kubernetes#77988). Its cleanup would never run. Such an object has *vanished*: the last
-//! state that the server stored has the finalizer and no `deletionTimestamp`. In each other deletion,
-//! the last state has one.
+//! state that the server stored has the finalizer and no `deletionTimestamp`. In each other deletion of
+//! an object with the finalizer, the last state has one.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,7 +13,6 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::controller::call::core::Core;
-use crate::controller::sources::source::PRIMARY;
 use crate::log;
 use crate::metrics::LastState;
 use k8s_informer::object::{Key, Object, ResourceVersion, meta_namespace_key};
@@ -25,25 +24,19 @@ pub(crate) type IsHeld<T> = Arc<dyn Fn(&T) -> bool + Send + Sync>;
 /// The vanished objects of a term, until their cleanups have ended.
 ///
 /// Nothing is known about the time before the term: another leader may have cleaned up.
+///
+/// For each primary object of a controller with a finalizer, it takes the memory of a key and of an
+/// entry in a tree.
 pub(crate) struct VanishedObjects {
     core: Arc<Core>,
     queue: Arc<PriorityQueue<Key>>,
-    /// Set when the handler is added. The states that the cache had before prove nothing.
-    cached_before: OnceLock<CachedBefore>,
+    /// The version of the cache when the barrier had proven it current. Later states were cached in
+    /// this term. Empty before.
+    proven: OnceLock<ResourceVersion>,
     /// Keyed at random, so that no object can be made to have the hash of another one.
     hasher: RandomState,
-    /// An innermost lock: no user code runs and no cache is read while it is held.
+    /// An innermost lock: no user code runs and nothing of the user is dropped while it is held.
     state: Mutex<State>,
-}
-
-/// What the cache had before the term.
-#[derive(Debug)]
-pub(crate) enum CachedBefore {
-    Nothing,
-    /// All changes up to this version.
-    UpTo(ResourceVersion),
-    /// It can't be told, because some part of the cache has no version.
-    Unknown,
 }
 
 /// Its collections are trees, which give memory back after a peak.
@@ -51,17 +44,30 @@ pub(crate) enum CachedBefore {
 struct State {
     /// By key. An object can be created again and vanish again before its first cleanup.
     vanished: BTreeMap<Key, VecDeque<Vanished>>,
-    /// The hashes of the UIDs of the objects that the handler has got. The cache is ahead of it.
-    delivered: BTreeMap<Key, u64>,
-    /// The responses to patches that have added the finalizer, while the cache may lack them.
+    /// What the handler has got last. The cache is ahead of it.
+    delivered: BTreeMap<Key, Delivered>,
+    /// The responses to patches that have added the finalizer, while the handler lacks them.
     added: BTreeMap<Key, Erased>,
+    /// The hashes of the UIDs of missed objects that had no finalizer. The response to a patch that has
+    /// added it may be on its way.
+    missed: BTreeMap<Key, u64>,
+    /// Whether the term has ended.
+    is_over: bool,
+}
+
+/// An object that the handler has got.
+struct Delivered {
+    /// The hash of its UID.
+    uid: u64,
+    /// Whether a call has read it. The barrier has proven by then that the state is one of this term.
+    was_read: bool,
 }
 
 /// An object without its type.
 #[derive(Clone)]
 pub(crate) struct Erased {
     pub(crate) uid: String,
-    version: String,
+    version: Option<ResourceVersion>,
     pub(crate) object: Arc<dyn Any + Send + Sync>,
 }
 
@@ -74,19 +80,27 @@ pub(crate) struct Vanished {
     pub(crate) is_confirmed: bool,
 }
 
+/// What the handler knows of a key, compared with the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandlerView {
+    Current,
+    /// A notification follows, and queues the key again. Before, a call would be about the next object
+    /// of the name, or about none, although the last one may have vanished.
+    Behind,
+}
+
 impl Erased {
-    pub(crate) fn new<T: Object>(object: &Arc<T>) -> Self {
+    fn new<T: Object>(object: &Arc<T>) -> Self {
         Self {
             uid: object.uid().to_owned(),
-            version: object.resource_version().to_owned(),
+            version: ResourceVersion::new(object.resource_version()),
             object: Arc::clone(object) as _,
         }
     }
 
     /// Whether this state is newer than another one of the same object.
     fn is_newer_than(&self, other: &Self) -> bool {
-        let [own, other_version] = [self, other].map(|of| ResourceVersion::new(&of.version));
-        self.uid == other.uid && own > other_version
+        self.uid == other.uid && self.version > other.version
     }
 }
 
@@ -95,66 +109,84 @@ impl VanishedObjects {
         Self {
             core: Arc::clone(core),
             queue: Arc::clone(queue),
-            cached_before: OnceLock::new(),
+            proven: OnceLock::new(),
             hasher: RandomState::new(),
             state: Mutex::default(),
         }
     }
 
-    /// Sets what the cache had before the handler of the term was added.
-    pub(crate) fn begin(&self, cached_before: CachedBefore) {
-        let _ = self.cached_before.set(cached_before);
+    /// The barrier has proven that the cache is current, up to this version. Calls can begin.
+    pub(crate) fn begin(&self, version: Option<ResourceVersion>) {
+        if let Some(version) = version {
+            let _ = self.proven.set(version);
+        }
+    }
+
+    /// Compares what a call has read from the cache with what the handler has got.
+    pub(crate) fn read<T: Object>(&self, key: &Key, cached: Option<&Arc<T>>) -> HandlerView {
+        let cached = cached.map(|object| self.hasher.hash_one(object.uid()));
+        let delivered = &mut self.state.lock().delivered;
+        match (delivered.get_mut(key), cached) {
+            (Some(delivered), Some(uid)) if delivered.uid == uid => {
+                delivered.was_read = true;
+                HandlerView::Current
+            }
+            (None, None) => HandlerView::Current,
+            (Some(_) | None, _) => HandlerView::Behind,
+        }
     }
 
     /// Records the response to a patch that has added the finalizer. The object can be removed before
     /// the watch delivers this state.
     pub(crate) fn added<T: Object>(&self, object: &Arc<T>) {
         let (key, added) = (meta_namespace_key(&**object), Erased::new(object));
-        let version = ResourceVersion::new(&added.version);
-        self.state.lock().added.insert(Key::clone(&key), added);
-        // The event may have come before the response. Then no other one removes the record.
-        let cached = self.core.sources[PRIMARY].cached(&key);
-        let has_arrived = cached.is_some_and(|(uid, cached)| {
-            uid != object.uid() || ResourceVersion::new(&cached) >= version
-        });
-        if has_arrived {
-            self.state.lock().added.remove(&key);
+        let uid = self.hasher.hash_one(object.uid());
+        let is_missed = {
+            let state = &mut *self.state.lock();
+            let is_missed = state.missed.get(&key) == Some(&uid);
+            let delivered = state.delivered.get(&key);
+            // Otherwise a deletion event has decided already. An entry that the handler has by now is
+            // removed by its next state, or with the object.
+            if delivered.is_some_and(|delivered| delivered.uid == uid) {
+                state.added.insert(Key::clone(&key), added.clone());
+            }
+            is_missed
+        };
+        if is_missed {
+            self.record(Key::clone(&key), added, LastState::Tombstone);
+            self.queue_again(&key);
         }
     }
 
     /// The handler gets a new state of an object, which the cache has.
     pub(crate) fn arrived<T: Object>(&self, object: &Arc<T>) {
-        let key = meta_namespace_key(&**object);
+        let (key, arrived) = (meta_namespace_key(&**object), Erased::new(object));
         let uid = self.hasher.hash_one(object.uid());
-        let state = &mut *self.state.lock();
-        if let Some(added) = state.added.get(&key)
-            && !added.is_newer_than(&Erased::new(object))
-        {
-            state.added.remove(&key);
-        }
-        state.delivered.insert(key, uid);
-    }
-
-    /// Whether the handler knows that the last object of a key is gone, if it is.
-    ///
-    /// Otherwise the cache is ahead of the handler: the deletion follows, and queues the key again. A
-    /// call would be about the next object of the name, or about none, before the cleanup of this one.
-    pub(crate) fn has_caught_up(&self, key: &Key) -> bool {
-        let Some(delivered) = self.state.lock().delivered.get(key).copied() else {
-            return true;
+        let removed = {
+            let state = &mut *self.state.lock();
+            state.missed.remove(&key);
+            match state.delivered.get_mut(&key) {
+                // A newer state was cached in this term.
+                Some(delivered) if delivered.uid == uid => {}
+                _ => {
+                    let was_read = false;
+                    let delivered = Delivered { uid, was_read };
+                    state.delivered.insert(Key::clone(&key), delivered);
+                }
+            }
+            let is_known = |added: &Erased| !added.is_newer_than(&arrived);
+            match state.added.get(&key).is_some_and(is_known) {
+                true => state.added.remove(&key),
+                false => None,
+            }
         };
-        let cached = self.core.sources[PRIMARY].cached(key);
-        cached.is_some_and(|(uid, _)| self.hasher.hash_one(&*uid) == delivered)
+        drop(removed);
     }
 
     /// The watch has delivered the deletion of an object, with its last state.
     pub(crate) fn deleted<T: Object>(&self, object: &Arc<T>, is_held: impl Fn(&T) -> bool) {
         let key = meta_namespace_key(&**object);
-        {
-            let state = &mut *self.state.lock();
-            state.added.remove(&key);
-            state.delivered.remove(&key);
-        }
+        drop(self.forget(&key));
         if is_held(object) {
             self.record(key, Erased::new(object), LastState::Final);
         }
@@ -163,52 +195,60 @@ impl VanishedObjects {
     /// An object is gone, and its last state is unknown.
     ///
     /// The newest state that is known decides, if this term has led since it was cached. Somebody may
-    /// have cleaned up otherwise. An older state with a `deletionTimestamp` proves that the cleanup is
-    /// a matter of the usual deletion.
+    /// have cleaned up otherwise. An older state with a `deletionTimestamp` means that the cleanup is a
+    /// matter of the usual deletion.
     pub(crate) fn missed<T: Object>(
         &self,
         key: &Key,
         last_known: Option<&Arc<T>>,
         is_held: impl Fn(&T) -> bool,
     ) {
-        let added = {
-            let state = &mut *self.state.lock();
-            state.delivered.remove(key);
-            state.added.remove(key)
-        };
+        let (delivered, added) = self.forget(key);
         let last_known = last_known.map(Erased::new);
+        let was_read = delivered.is_some_and(|delivered| delivered.was_read);
+        let is_of_term = |state: &Erased| was_read || state.version.as_ref() > self.proven.get();
         let state = match (added, last_known) {
             // The response belongs to this term.
             (Some(added), None) => added,
             (Some(added), Some(last)) if added.is_newer_than(&last) => added,
-            (_, Some(last)) if self.is_of_term(&last) => last,
+            // Nothing is proven before the first calls.
+            (_, Some(last)) if self.proven.get().is_some() && is_of_term(&last) => last,
             (_, _) => return,
         };
         let object = Arc::clone(&state.object).downcast::<T>();
-        if object.is_ok_and(|object| is_held(&object)) {
-            self.record(Key::clone(key), state, LastState::Tombstone);
+        match object.is_ok_and(|object| is_held(&object)) {
+            true => self.record(Key::clone(key), state, LastState::Tombstone),
+            false => {
+                let uid = self.hasher.hash_one(&*state.uid);
+                self.state.lock().missed.insert(Key::clone(key), uid);
+            }
         }
     }
 
-    /// Whether the cache got this state in this term.
-    fn is_of_term(&self, state: &Erased) -> bool {
-        match self.cached_before.get() {
-            Some(CachedBefore::Nothing) => true,
-            Some(CachedBefore::UpTo(version)) => {
-                ResourceVersion::new(&state.version).as_ref() > Some(version)
-            }
-            Some(CachedBefore::Unknown) | None => false,
-        }
+    /// Removes what is known of an object that is gone.
+    fn forget(&self, key: &Key) -> (Option<Delivered>, Option<Erased>) {
+        let state = &mut *self.state.lock();
+        (state.delivered.remove(key), state.added.remove(key))
     }
 
     fn record(&self, key: Key, object: Erased, last_state: LastState) {
+        let uid = object.uid.clone();
         let vanished = Vanished {
             object,
             last_state,
             is_confirmed: false,
         };
-        let state = &mut self.state.lock().vanished;
-        state.entry(key).or_default().push_back(vanished);
+        let is_over = {
+            let state = &mut *self.state.lock();
+            if !state.is_over {
+                let records = state.vanished.entry(Key::clone(&key)).or_default();
+                records.push_back(vanished);
+            }
+            state.is_over
+        };
+        if is_over {
+            self.log_unfinished(&key, &uid);
+        }
     }
 
     /// Returns the first vanished object of a key.
@@ -248,7 +288,6 @@ impl VanishedObjects {
             }
             ended
         };
-        // After the unlock: the object has a destructor of the user.
         drop(ended);
     }
 
@@ -259,16 +298,23 @@ impl VanishedObjects {
 
     /// Drops what the term leaves, and names it in the log. Nothing else would ever clean up.
     pub(crate) fn end_term(&self) {
-        let left = std::mem::take(&mut *self.state.lock());
+        let over = State {
+            is_over: true,
+            ..State::default()
+        };
+        let left = std::mem::replace(&mut *self.state.lock(), over);
         for (key, vanished) in &left.vanished {
             for Vanished { object, .. } in vanished {
-                log::warn!(
-                    "controller {:?}: the term ends before the cleanup of {key:?} with the UID {:?}, which the server has \
-                     removed although the finalizer was on it: clean up what belongs to it",
-                    self.core.name,
-                    object.uid
-                );
+                self.log_unfinished(key, &object.uid);
             }
         }
+    }
+
+    fn log_unfinished(&self, key: &Key, uid: &str) {
+        log::warn!(
+            "controller {:?}: the term ends before the cleanup of {key:?} with the UID {uid:?}, which is gone although the \
+             finalizer was on it: clean up what belongs to it",
+            self.core.name
+        );
     }
 }

@@ -7,6 +7,7 @@ use std::fmt::{self, Display};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -25,7 +26,7 @@ use crate::leader_election::{Ended, LeaderElector, Leading};
 use crate::log;
 use crate::serve::MetricsRegistry;
 use crate::serve::http::HttpServer;
-use k8s_informer::__private::{Owner, Threads};
+use k8s_informer::__private::{Owner, Threads, catch, named};
 use k8s_informer::client::Client;
 use k8s_informer::informer::{SharedInformerFactory, Source};
 use k8s_informer::object::{Object, Resource};
@@ -173,7 +174,8 @@ impl Manager {
     }
 
     /// Returns the elector, if there is leader election. With shards, it is the one of the shard that
-    /// this replica has.
+    /// this replica has. Gate clients with [`gate`](Self::gate) and not with the elector: before a term of a
+    /// shard, the replica looks for other divisions, and the elector leads already.
     pub fn elector(&self) -> Option<&LeaderElector> {
         self.shared.elector()
     }
@@ -309,7 +311,7 @@ impl Shared {
         let controllers = self.controllers.lock().clone();
         controllers.iter().try_for_each(|runner| runner.claim())?;
         let result = self.run_terms(&controllers, stop);
-        controllers.iter().for_each(|runner| runner.end());
+        end_all(&controllers);
         result
     }
 
@@ -326,6 +328,7 @@ impl Shared {
                 Ended::Lost(Err(error)) => return Err(error),
                 Ended::Lost(Ok(())) => match self.at_loss {
                     AtLoss::End => return Err(self.leadership_lost()),
+                    AtLoss::LeadAgain if stop.is_stopped() => {}
                     AtLoss::LeadAgain => log::info!("manager: a candidate again after a loss"),
                 },
             }
@@ -427,10 +430,11 @@ impl Shared {
             let (failed, leading) = (Arc::clone(&first_error), leading.cloned());
             let (error_of, stop_all) = (Arc::clone(&runner), stop.clone());
             let work = move || {
-                if let Err(error) = runner.run_term(since, &stop_all, leading.as_ref()) {
+                if let Err(error) = runner.run_term_caught(since, &stop_all, leading.as_ref()) {
                     let _ = failed.set(error.clone());
                     stop_all.stop();
-                    log::error!("{error}");
+                    // A logger must not keep the others from their end.
+                    drop(catch(|| log::error!("{error}")));
                 }
             };
             if let Err(source) = threads.spawn(name, None, work) {
@@ -486,6 +490,18 @@ impl Shared {
             shards,
         }
     }
+}
+
+/// Ends all controllers side by side, because each can wait for its last events.
+fn end_all(controllers: &[Arc<Runner>]) {
+    thread::scope(|scope| {
+        for runner in controllers {
+            let end = named(format!("{} end", runner.name()), None);
+            if end.spawn_scoped(scope, || runner.end()).is_err() {
+                runner.end();
+            }
+        }
+    });
 }
 
 impl fmt::Debug for Manager {

@@ -85,7 +85,23 @@ impl Presence {
         let earlier = {
             let mut state = self.state.lock();
             self.exists.store(false, Ordering::Release);
-            std::mem::take(&mut *state)
+            // A replica that was ready although it can't list the kind stays ready.
+            let is_excused = matches!(
+                state.stage,
+                Stage::Missing {
+                    reason: Reason::Unlistable,
+                    ..
+                }
+            );
+            let long_ago = Instant::now()
+                .checked_sub(UNLISTABLE)
+                .filter(|_| is_excused);
+            let unready_since = long_ago.or(state.unready_since);
+            let next = State {
+                unready_since,
+                ..State::default()
+            };
+            std::mem::replace(&mut *state, next)
         };
         // After the unlock: the destructor of a signal takes the lock of its parent.
         drop(earlier);

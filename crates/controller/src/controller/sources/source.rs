@@ -64,6 +64,9 @@ pub(crate) trait AnySource: Send + Sync {
     /// Waits until the cache contains everything that was committed before `since`.
     fn wait_until_current(&self, since: Instant, stop: &Stop) -> Result<(), WaitError>;
 
+    /// The newest version that a part of the cache has, or `None` if a part has none.
+    fn newest_version(&self) -> Option<ResourceVersion>;
+
     fn len(&self) -> usize;
 
     /// The signal of the first sync. It also identifies the informer.
@@ -279,6 +282,15 @@ impl<T: Object + DeserializeOwned> AnySource for InformerSource<T> {
 
     fn wait_until_current(&self, since: Instant, stop: &Stop) -> Result<(), WaitError> {
         self.informer.wait_for_current_state(since, None, stop)
+    }
+
+    fn newest_version(&self) -> Option<ResourceVersion> {
+        let parts = self.informer.statuses().into_iter();
+        let versions: Option<Vec<_>> = parts.map(|(_, status)| status.resource_version).collect();
+        // A status can be behind the cache for a moment.
+        let of_cache = self.informer.store_resource_version();
+        let newer = |a: ResourceVersion, b: ResourceVersion| if a >= b { a } else { b };
+        versions?.into_iter().chain(of_cache).reduce(newer)
     }
 
     fn len(&self) -> usize {

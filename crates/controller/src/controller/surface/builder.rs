@@ -15,7 +15,7 @@ use crate::controller::engine::queue::QueueSettings;
 use crate::controller::engine::reconcile::Reconciler;
 use crate::controller::engine::reconcile_loop::{LoopParts, ReconcileLoop, Settings};
 use crate::controller::engine::runner::{AddHandler, OwnsFactory, RemoveHandler, Runner};
-use crate::controller::engine::vanished::{CachedBefore, IsHeld};
+use crate::controller::engine::vanished::IsHeld;
 use crate::controller::error::ControllerError;
 use crate::controller::objects::owner;
 use crate::controller::objects::predicate::Predicate;
@@ -29,7 +29,7 @@ use k8s_informer::client::Client;
 use k8s_informer::handler::HandlerOptions;
 use k8s_informer::informer::{InformerScope, SharedIndexInformer, SharedInformerFactory, Source};
 use k8s_informer::object::{
-    FullMetadata, GroupVersionKind, Key, Object, ResourceVersion, Scope, meta_namespace_key,
+    FullMetadata, GroupVersionKind, Key, Object, Scope, meta_namespace_key,
 };
 use k8s_informer::selector::is_qualified_name;
 use k8s_informer::time::{Clock, RealClock};
@@ -730,10 +730,6 @@ fn added_source<C: Object + DeserializeOwned>(
             filter: filter.clone(),
             is_held: is_held.clone(),
         };
-        if is_held.is_some() {
-            // Before the handler is added: what arrives in between counts as cached later.
-            reconcile_loop.vanished.begin(cached_before(&informer));
-        }
         let options = HandlerOptions::new().name(&reconcile_loop.core.name);
         let registration = informer.add_handler_with_options(handler, options)?;
         let probe = reconcile_loop.probe.as_ref();
@@ -759,23 +755,6 @@ fn added_source<C: Object + DeserializeOwned>(
         Ok(Box::new(remove) as RemoveHandler)
     };
     (Arc::new(source), Box::new(add_handler))
-}
-
-/// Returns what the cache of an informer has.
-fn cached_before<C: Object>(informer: &SharedIndexInformer<C>) -> CachedBefore {
-    let parts = informer.statuses();
-    if !parts.iter().any(|(_, status)| status.listed) {
-        return CachedBefore::Nothing;
-    }
-    let versions: Option<Vec<_>> = parts
-        .into_iter()
-        .map(|(_, status)| status.resource_version)
-        .collect();
-    let newest = versions.and_then(|versions| {
-        let newer = |a: ResourceVersion, b: ResourceVersion| if a >= b { a } else { b };
-        versions.into_iter().reduce(newer)
-    });
-    newest.map_or(CachedBefore::Unknown, CachedBefore::UpTo)
 }
 
 fn informer_source<C: Object + DeserializeOwned>(

@@ -112,6 +112,10 @@ impl<T: Object> Controller<T> {
 
     /// Queues a key, as a change of the object does. Ignores keys of other
     /// [shards](crate::ManagerBuilder::one_shard_of): call it on all replicas.
+    ///
+    /// If a leader loses its Lease, the keys of the term are dropped, also those that are queued until its
+    /// calls have ended: the next term queues all objects. As a standby, a replica keeps the keys for
+    /// its term.
     pub fn enqueue(&self, key: impl Into<Key>) {
         self.enqueue_after(key, Duration::ZERO);
     }

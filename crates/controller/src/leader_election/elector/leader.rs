@@ -32,9 +32,13 @@ use k8s_informer::stop::{Stop, Stopper};
 pub struct Leading {
     shared: Arc<Shared>,
     id: TermId,
+    /// Ends the work: the elector was stopped, or has lost the Lease. The watchdog, the thread of the
+    /// election and `end_term` set the three signals after a loss.
     stop: Stopper,
+    /// The Lease is lost.
     lost: Stopper,
-    /// Ends the requests of gated clients: the Lease is lost, or will be released.
+    /// Ends the requests of gated clients: the Lease is lost, or the work was joined and the release
+    /// follows. First of the three, so that a request knows why it ends.
     ended: Stopper,
 }
 
@@ -296,6 +300,8 @@ pub(super) struct Run<'a> {
     /// The term, until its work has been joined.
     leading: Option<Leading>,
     watchdog: Sender<Watch>,
+    /// Ends the requests of gated clients at the end of the term that was acquired last.
+    ended: Stopper,
     /// Ends what the watchdog does now.
     next: StopOnDrop,
     /// What the metric of the leader shows.
@@ -333,6 +339,7 @@ impl<'a> Run<'a> {
             stop,
             leading: None,
             watchdog,
+            ended: Stopper::new(),
             next: StopOnDrop(Stopper::new()),
             reported: false,
             leaders: callback.is_some().then_some(leaders),
@@ -501,10 +508,9 @@ impl<'a> Run<'a> {
             id,
             stop: self.stop.child(),
             lost: Stopper::new(),
-            ended: Stopper::new(),
+            ended: self.ended.clone(),
         };
         self.leading = Some(leading.clone());
-        self.shared.status.lock().ended = leading.ended.signal();
         self.watch(None);
         self.report_leadership(true);
         log::info!(
@@ -583,6 +589,10 @@ impl<'a> Run<'a> {
         status.is_stuck = true;
         let last_error = status.last_error.get().cloned();
         drop(status);
+        // The work can't be ended, but its requests can.
+        if let Some(leading) = &self.leading {
+            set(self.shared, [leading.ended.clone()]);
+        }
         self.report_leadership(false);
         let error = Kind::Stuck(self.shared.options.grace());
         let error = self.shared.error(error, last_error);
@@ -596,7 +606,8 @@ impl<'a> Run<'a> {
         self.shared.status.lock().steps.end_term();
         // Requests of gated clients that are not part of the work, such as those of other threads.
         if let Some(leading) = self.leading.take() {
-            set(self.shared, [leading.ended]);
+            // Here and now: its callbacks only shut sockets down.
+            leading.ended.stop();
         }
         // Two leaders in the metrics must mean two leaders, so the release follows the report.
         self.report_leadership(false);
@@ -652,6 +663,11 @@ impl<'a> Run<'a> {
         let now = self.shared.now();
         let mut status = self.shared.status.lock();
         let event = status.steps.answer(sent, now, response.as_ref());
+        if let Event::Acquired(_) = event {
+            // Together with the term, which gates can see from now on.
+            self.ended = Stopper::new();
+            status.ended = self.ended.signal();
+        }
         status.leader = status.steps.holder().map(str::to_owned);
         let report = match event {
             Event::Released => Report::Nothing,

@@ -91,10 +91,10 @@ impl ControllerSeries {
                 "controller_runtime_active_workers",
                 "Number of currently used workers per controller",
             ),
-            // The name and the buckets are those of the waits of a controller-runtime client, without
-            // the labels of its operations: here keys wait, and not reads.
             vanished_final: vanished("final"),
             vanished_tombstone: vanished("tombstone"),
+            // The name and the buckets are those of the waits of a controller-runtime client, without
+            // the labels of its operations: here keys wait, and not reads.
             own_writes_wait: of.histogram(
                 "controller_runtime_consistency_wait_duration_seconds",
                 "Length of time keys wait for the cache to observe their own writes per controller",

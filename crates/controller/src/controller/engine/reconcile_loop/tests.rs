@@ -36,10 +36,10 @@ struct Running {
 struct Writer(Box<CallFn>, Arc<AtomicUsize>);
 
 impl Reconcile for Writer {
-    fn reconcile(&self, cx: Context, _: &VanishedObjects) -> Result<Next, Failure> {
+    fn reconcile(&self, cx: Context, _: &VanishedObjects) -> Result<Called, Failure> {
         (self.0)(cx.writes());
         self.1.fetch_add(1, Ordering::Relaxed);
-        Ok(Next::Done)
+        Ok(Called::Yes(Next::Done))
     }
 }
 

@@ -28,7 +28,7 @@ use crate::leader_election::{
 };
 use crate::log;
 use crate::serve::MetricsRegistry;
-use k8s_informer::__private::{LastProblem, Owner, Threads};
+use k8s_informer::__private::{LastProblem, Owner, StopOnDrop, Threads};
 use k8s_informer::client::{Client, WriteGate};
 use k8s_informer::error::Error;
 use k8s_informer::reflector::Shard;
@@ -177,7 +177,9 @@ impl Shards {
                     }
                     let work = work.lock().take()?;
                     let _ = this.own.set((shard, own));
-                    *this.term.lock() = Some(leading.clone());
+                    // Dropped after the unlock: a signal takes the lock of its parent.
+                    let last = this.term.lock().replace(leading.clone());
+                    drop(last);
                     Some(this.observe_during(shard, &leading, || work(&part, &leading)))
                 },
                 stop,
@@ -273,8 +275,10 @@ impl Shards {
         leading: &Leading,
         work: impl FnOnce() -> R,
     ) -> R {
-        let (threads, ended) = (Threads::new(Owner::new()), leading.stop().child());
-        let (this, stop, term) = (Arc::clone(self), ended.clone(), leading.clone());
+        let threads = Threads::new(Owner::new());
+        // Also if the work panics.
+        let ended = StopOnDrop(leading.stop().child());
+        let (this, stop, term) = (Arc::clone(self), ended.0.clone(), leading.clone());
         let observe = move || this.observe_until(&stop, shard, &term);
         if let Err(error) = threads.spawn("shards".to_owned(), None, observe) {
             log::error!(
@@ -283,7 +287,7 @@ impl Shards {
             );
         }
         let result = work();
-        ended.stop();
+        drop(ended);
         threads.join();
         result
     }

@@ -129,3 +129,21 @@ fn missing_kind_ends_the_wait_of_the_start() {
     presence.end_start();
     assert!(presence.is_missing() && !presence.exists());
 }
+
+/// A replica that leads again must not become unready.
+#[test]
+fn kind_that_cannot_be_listed_is_excused_in_the_next_term() {
+    let mut status = ReflectorStatus::default();
+    status.last_error = Some(Error::other("forbidden"));
+    let presence = Presence::default();
+    presence.set_missing(Reason::Unlistable, false);
+    assert!(presence.excuses(&status, Instant::now()));
+    presence.begin_term();
+    assert!(!presence.is_missing() && !presence.exists());
+    assert!(presence.excuses(&status, Instant::now()));
+    // One that existed is not excused at once.
+    let other = Presence::default();
+    other.set_exists();
+    other.begin_term();
+    assert!(!other.excuses(&status, Instant::now()));
+}

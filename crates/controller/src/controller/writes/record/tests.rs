@@ -113,6 +113,10 @@ impl AnySource for Scripted {
         ReflectorStatus::default()
     }
 
+    fn newest_version(&self) -> Option<ResourceVersion> {
+        None
+    }
+
     fn len(&self) -> usize {
         self.objects.lock().len()
     }
