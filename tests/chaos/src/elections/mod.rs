@@ -91,7 +91,7 @@ impl Options {
                 "--groups" => options.groups = argument.number()?,
                 "--seed" => options.seed = argument.number()?,
                 "--mutant" => {
-                    options.mutant = argument.one_of(&["none", "ensure", "version", "gate"])?
+                    options.mutant = argument.one_of(&["none", "ensure", "version", "gate"])?;
                 }
                 _ => return argument.unknown(),
             }

@@ -7,7 +7,6 @@ use std::fmt::{self, Display};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -26,6 +25,7 @@ use crate::leader_election::{Ended, LeaderElector, Leading};
 use crate::log;
 use crate::serve::MetricsRegistry;
 use crate::serve::http::HttpServer;
+use k8s_informer::__private::sync::thread;
 use k8s_informer::__private::{Owner, Threads, catch, named};
 use k8s_informer::client::Client;
 use k8s_informer::informer::{SharedInformerFactory, Source};

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,6 +9,7 @@ use parking_lot::Mutex;
 use super::seen::{Seen, View};
 use crate::controller::sources::division::ShardBy;
 use crate::leader_election::{Clocks, Observation, read_lease};
+use k8s_informer::__private::sync::thread;
 use k8s_informer::__private::{StopOnDrop, named};
 use k8s_informer::client::Client;
 use k8s_informer::client::api::{Api, ObjectList};
