@@ -26,6 +26,8 @@ const SETTLES: [Duration; 3] = [
     Duration::from_millis(15),
     Duration::from_millis(60),
 ];
+/// A world with more of them takes too long to repeat.
+const OUTAGES_OF_A_WORLD: u64 = 40;
 /// With the default durations of an election.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// A request is observed at the server, some steps after its first byte has left, and a renewal after
@@ -460,13 +462,8 @@ impl World {
     }
 }
 
-fn outages() -> u64 {
-    let outages = std::env::var("OUTAGES");
-    outages.map_or(6, |outages| outages.parse().unwrap())
-}
-
 /// Returns what went wrong.
-fn problem(seed: u64, shards: Option<u32>, settle: Duration) -> Option<String> {
+fn problem(seed: u64, shards: Option<u32>, outages: u64, settle: Duration) -> Option<String> {
     let mut world = World::new(seed, shards, settle);
     let holders = shards.map_or(1, |count| count as usize);
     world.recover(holders);
@@ -474,7 +471,7 @@ fn problem(seed: u64, shards: Option<u32>, settle: Duration) -> Option<String> {
     for replica in &mut world.replicas {
         replica.first_lists = replica.process.lists.lock().unwrap().len();
     }
-    let (mut longest, outages) = (Duration::ZERO, outages());
+    let mut longest = Duration::ZERO;
     for number in 0..outages {
         world.outage();
         let took = world.recover(holders);
@@ -509,15 +506,25 @@ fn problem(seed: u64, shards: Option<u32>, settle: Duration) -> Option<String> {
 
 #[track_caller]
 fn assert_survives(seed: u64, shards: Option<u32>) {
-    let problems = SETTLES.map(|settle| move || problem(seed, shards, settle));
-    let mut found = Vec::new();
-    for problem in problems {
-        match problem() {
-            Some(problem) => found.push(problem),
-            None => return,
+    let outages = std::env::var("OUTAGES");
+    let mut left = outages.map_or(6, |outages| outages.parse().unwrap());
+    for seed in seed.. {
+        let of_world = left.min(OUTAGES_OF_A_WORLD);
+        let mut found = Vec::new();
+        let survived = SETTLES.into_iter().any(|settle| {
+            let problem = problem(seed, shards, of_world, settle);
+            if let Some(problem) = &problem {
+                println!("world {seed} is repeated: {problem}");
+                found.push(problem.clone());
+            }
+            problem.is_none()
+        });
+        assert!(survived, "world {seed}: {found:#?}");
+        left -= of_world;
+        if left == 0 {
+            break;
         }
     }
-    panic!("{found:#?}");
 }
 
 #[test]

@@ -808,6 +808,23 @@ fn le27_gate_of_a_shard_opens_with_its_work() {
     replica.take();
     replica.expect_calls(&set(["default/a"]));
     assert!(!refuses(&gated));
+
+    // The next term has its Lease, and can't list the others.
+    let own = "team-0-of-1-by-namespace";
+    let unlisted = Fault::status(403).on(Verb::List).resource("leases");
+    server.fail_next(unlisted.skip(1));
+    server.delete(&format!("{LEASES}/{own}")).unwrap();
+    until("the Lease is taken again", || {
+        replica.step();
+        server.pending_faults() == 0
+    });
+    assert_eq!(holder(&server, own), "a");
+    assert!(refuses(&gated));
+    until("the gate opens", || {
+        replica.step();
+        !refuses(&gated)
+    });
+    replica.expect_calls(&set(["default/a"]));
     replica.end();
     assert!(refuses(&gated));
 }
