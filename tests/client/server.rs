@@ -11,6 +11,7 @@ use std::time::Duration;
 use k8s_informer::__private::client::ignore_shutdowns;
 use k8s_informer::Stopper;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use socket2::SockRef;
 
 /// The time limit for a test that hangs. Every other wait is far shorter.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
@@ -87,6 +88,8 @@ impl Server {
                 let tls = shared_tls.lock().unwrap().clone();
                 let (script, events) = (script.clone(), sender.clone());
                 thread::spawn(move || {
+                    // A close then returns once the client's system knows of it.
+                    let _ = SockRef::from(&stream).set_linger(Some(SOON));
                     let _ = match tls {
                         None => serve(stream, &*script, &events),
                         Some(tls) => serve(
