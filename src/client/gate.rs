@@ -109,13 +109,12 @@ impl Admission {
 
     /// Asks the gate again, immediately before the first byte.
     pub(super) fn check(&self) -> Result<(), Error> {
-        // The gate can have closed and opened again since the request began.
-        if self.closed.is_stopped() {
-            return Err(self.closed(Sent::No));
-        }
-        match self.gate.pass() {
-            Ok(_) => Ok(()),
-            Err(cause) => Err(refused(cause, Sent::No)),
+        self.gate.pass().map_err(|cause| refused(cause, Sent::No))?;
+        // The gate can have closed and opened again since the request began. The signal was set before
+        // the gate opened, so it is looked at last.
+        match self.closed.is_stopped() {
+            true => Err(self.closed(Sent::No)),
+            false => Ok(()),
         }
     }
 

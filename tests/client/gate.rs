@@ -126,6 +126,41 @@ fn only_requests_that_change_something_are_gated() {
     assert_eq!(server.accepted(), 1);
 }
 
+/// A gate that closes and opens again before it is asked for the second time.
+struct NextTerm {
+    asked: AtomicUsize,
+    closed: Stopper,
+}
+
+impl WriteGate for NextTerm {
+    fn pass(&self) -> Result<Stop, Refusal> {
+        if self.asked.fetch_add(1, Ordering::SeqCst) == 0 {
+            return Ok(self.closed.signal());
+        }
+        self.closed.stop();
+        Ok(Stop::never())
+    }
+}
+
+#[test]
+fn request_of_an_earlier_term_sends_no_byte() {
+    let server = Server::answering("{}");
+    let origin = client(&server);
+    let gated = origin.gated(NextTerm {
+        asked: AtomicUsize::new(0),
+        closed: Stopper::new(),
+    });
+    let error = send(&gated, &Request::post("/a")).unwrap_err();
+    assert_refused(&error);
+    assert_eq!(
+        error.source().unwrap().to_string(),
+        "the term in which the request began has ended"
+    );
+    assert_eq!(server.next(), ServerEvent::Closed);
+    // A request of the next term.
+    assert!(send(&gated, &Request::post("/a")).is_ok());
+}
+
 /// The gate is asked above TLS and the tunnels of proxies, whose bytes are no request.
 #[test]
 fn refused_request_sends_no_byte() {
