@@ -76,12 +76,32 @@ fn bookmark_of_a_reopened_watch_is_enough() {
     assert_eq!(watch.timeout_seconds, Some(3));
 }
 
+/// A cut connection is no reason for a list.
+#[test]
+fn short_watch_that_ends_early_is_opened_again() {
+    let answers = || {
+        let cut = Answer::body(event("ADDED", "n", "b", "12"));
+        vec![read("20"), cut, Answer::open(bookmark("20"))]
+    };
+    let requests = wait_for_current_state("10", answers, |informer| {
+        assert_eq!(informer.lister().len(), 2);
+    });
+    let versions: Vec<_> = requests
+        .iter()
+        .map(|request| request.resource_version.clone())
+        .collect();
+    assert_eq!(versions, [None, Some(version("10")), Some(version("12"))]);
+    assert_eq!(requests[2].timeout_seconds, Some(3));
+}
+
 /// A bookmark below the version does not count.
 #[test]
-fn watch_that_ends_below_the_version_is_followed_by_a_consistent_list() {
+fn watches_that_end_below_the_version_are_followed_by_a_consistent_list() {
     let answers = || {
-        let below = Answer::body(event("ADDED", "n", "b", "12") + &bookmark("19"));
-        vec![read("20"), below, list("20", "m"), Answer::open("")]
+        let below = Answer::body(event("ADDED", "n", "b", "12") + &bookmark("18"));
+        let still_below = Answer::body(bookmark("19"));
+        let list = list("20", "m");
+        vec![read("20"), below, still_below, list, Answer::open("")]
     };
     let requests = wait_for_current_state("10", answers, |informer| {
         assert_eq!(informer.lister().list_keys().len(), 1);
@@ -91,8 +111,9 @@ fn watch_that_ends_below_the_version_is_followed_by_a_consistent_list() {
         .iter()
         .map(|request| request.resource_version.clone())
         .collect();
-    assert_eq!(versions[..3], [None, Some(version("10")), None]);
-    assert!(requests[2].limit != Some(1));
+    let (first, second) = (Some(version("10")), Some(version("18")));
+    assert_eq!(versions[..4], [None, first, second, None]);
+    assert!(requests[3].limit != Some(1));
 }
 
 /// Versions without an order prove nothing, nor do those of a server that was restored.

@@ -13,6 +13,8 @@ pub(super) struct Waits {
     served: Option<Served>,
     /// What the later waits require.
     later: Option<Target>,
+    /// Whether a short watch has ended early, before it had brought everything.
+    was_cut: bool,
 }
 
 struct Served {
@@ -68,14 +70,19 @@ impl Waits {
         });
     }
 
-    /// Reports that the short watch has ended. A list is due if it has not brought everything.
+    /// Reports that the open watch has ended. The next one serves what a short one has not brought,
+    /// because the connection may have been cut. The second time in a row, a list is due.
     pub(super) fn watch_ended(&mut self, now: Instant) {
-        if let Some(Served {
-            by: Server::Watch { list_at },
-            ..
-        }) = &mut self.served
-        {
-            *list_at = now;
+        let by_watch = |served: &mut Served| matches!(served.by, Server::Watch { .. });
+        let Some(Served { target, .. }) = self.served.take_if(by_watch) else {
+            return;
+        };
+        match std::mem::replace(&mut self.was_cut, true) {
+            false => Target::join(&mut self.later, target),
+            true => {
+                let by = Server::Watch { list_at: now };
+                self.served = Some(Served { target, by });
+            }
         }
     }
 
@@ -107,6 +114,7 @@ impl Waits {
     pub(super) fn listed(&mut self) {
         self.served
             .take_if(|served| matches!(served.by, Server::List));
+        self.was_cut &= !self.is_empty();
     }
 
     /// Reports that the store has reached this version.
@@ -114,5 +122,6 @@ impl Waits {
         self.served
             .take_if(|served| served.target.is_reached(version));
         self.later.take_if(|target| target.is_reached(version));
+        self.was_cut &= !self.is_empty();
     }
 }
