@@ -432,8 +432,8 @@ impl World {
         took
     }
 
-    /// The processes of one outage: one, or both. Their clocks may jump.
-    fn outage(&mut self) {
+    /// An outage of one process, or of both, whose clocks may jump. Returns its kind, for messages.
+    fn outage(&mut self) -> String {
         let both = self.random.up_to(2) > 0;
         let first = self.random.up_to(1) as usize;
         let trouble = TROUBLES[self.random.up_to(3) as usize];
@@ -441,24 +441,44 @@ impl World {
         for at in [first, 1 - first].into_iter().take(1 + usize::from(both)) {
             *self.replicas[at].process.trouble.lock().unwrap() = trouble;
         }
-        match self.random.up_to(3) {
+        let watches = match self.random.up_to(3) {
             // Watches end with the outage, or go on.
-            0 => drop(self.server.close_watches()),
-            1 => drop(self.server.cut_watches()),
-            _ => {}
-        }
+            0 => {
+                self.server.close_watches();
+                "end"
+            }
+            1 => {
+                self.server.cut_watches();
+                "are cut"
+            }
+            _ => "go on",
+        };
+        // What the server does meanwhile is in the sockets of a process before it runs again.
+        thread::sleep(self.settle);
         let jump = self.random.seconds(0, 30);
-        match self.random.up_to(5) {
+        let clock = &self.replicas[first].process.clock;
+        let jumped = match self.random.up_to(5) {
             // The process is not scheduled for a while.
-            0 => self.replicas[first].process.clock.advance(jump),
+            0 => {
+                clock.advance(jump);
+                "pauses"
+            }
             // The machine is suspended.
-            1 => self.replicas[first].process.clock.suspend(jump),
-            _ => {}
-        }
+            1 => {
+                clock.suspend(jump);
+                "is suspended"
+            }
+            _ => "runs",
+        };
+        let name = self.replicas[first].process.name;
+        let kind = format!(
+            "{trouble:?} for {duration:?}, of both: {both}; watches {watches}; {name} {jumped} for {jump:?}"
+        );
         self.pass(duration);
         for replica in &self.replicas {
             *replica.process.trouble.lock().unwrap() = Trouble::None;
         }
+        kind
     }
 }
 
@@ -473,13 +493,13 @@ fn problem(seed: u64, shards: Option<u32>, outages: u64, settle: Duration) -> Op
     }
     let mut longest = Duration::ZERO;
     for number in 0..outages {
-        world.outage();
+        let kind = world.outage();
         let took = world.recover(holders);
         longest = longest.max(took);
         let pause = world.random.seconds(1, 20);
         world.pass(pause);
         if let Some(problem) = world.problems.first() {
-            return Some(format!("outage {number}: {problem}"));
+            return Some(format!("outage {number} ({kind}): {problem}"));
         }
     }
     let sum = |count: fn(&Process) -> &AtomicU64| -> u64 {
