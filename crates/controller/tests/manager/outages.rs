@@ -496,7 +496,8 @@ fn problem(seed: u64, shards: Option<u32>, outages: u64, settle: Duration) -> Op
         let kind = world.outage();
         let took = world.recover(holders);
         longest = longest.max(took);
-        let pause = world.random.seconds(1, 20);
+        // By client-go's rule W5, a watch that ends within its first second leads to a list.
+        let pause = world.random.seconds(2, 20);
         world.pass(pause);
         if let Some(problem) = world.problems.first() {
             return Some(format!("outage {number} ({kind}): {problem}"));
