@@ -13,7 +13,8 @@ pub(super) struct Waits {
     served: Option<Served>,
     /// What the later waits require.
     later: Option<Target>,
-    /// Whether a short watch has ended early, before it had brought everything.
+    /// Whether a short watch has ended before it had brought everything. The time of the list
+    /// comes first, unless the connection was cut or the server ends watches early.
     was_cut: bool,
 }
 
@@ -71,7 +72,7 @@ impl Waits {
     }
 
     /// Reports that the open watch has ended. The next one serves what a short one has not brought,
-    /// because the connection may have been cut. The second time in a row, a list is due.
+    /// because the connection may have been cut. The second time, a list is due.
     pub(super) fn watch_ended(&mut self, now: Instant) {
         let by_watch = |served: &mut Served| matches!(served.by, Server::Watch { .. });
         let Some(Served { target, .. }) = self.served.take_if(by_watch) else {
