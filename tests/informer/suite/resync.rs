@@ -165,6 +165,7 @@ fn i16_sp1_unchanged_relist_reaches_only_resyncing_handlers() {
     test.start(&[("a", "1"), ("b", "1")]);
     // Before the first tick, every handler counts as resyncing. Both handlers therefore receive the
     // update of the unchanged `a`.
+    let waits = test.clock.waits().len();
     test.feed.expire();
     test.feed.list("20", &[("a", "1"), ("b", "15")]);
     for events in [&resyncs, &never] {
@@ -180,8 +181,8 @@ fn i16_sp1_unchanged_relist_reaches_only_resyncing_handlers() {
             ]
         );
     }
-    // The first wait is the back-off of the relist, the second is the resync period of the next
-    // watch.
+    // The next watch has begun, and with it the first period: a tick before would not count.
+    test.clock.wait_for_waits(waits + 1, SOON).unwrap();
     test.tick(10 * SECOND);
     let until_mark = test.mark(100);
     let mut updates = until_mark(&resyncs);
