@@ -22,6 +22,9 @@ pub(super) struct SharedProcessor<T> {
     /// cache, so unlike the other locks it is held while user code runs. It comes before all other
     /// locks of the informer, and no method that a callback may call takes it.
     calls: FairLock,
+    /// Whether the owner of `calls` is changing the cache. It then delivers whatever waits: with its
+    /// change, or in [`deliver_waiting`](Self::deliver_waiting) afterwards.
+    is_changing: AtomicBool,
     /// Set by the stop of the informer. Ends the waits for `calls`.
     stopped: Stopper,
     /// Whether a thread was started that has yet to begin with [`deliver_late`](Self::deliver_late).
@@ -30,6 +33,19 @@ pub(super) struct SharedProcessor<T> {
     was_added_in_call: AtomicBool,
     threads: Threads,
     reclaim: Arc<ReclaimQueue<T>>,
+}
+
+/// Owns the calls of inline handlers while it changes the cache.
+pub(super) struct Changing<'p> {
+    guard: FairGuard<'p>,
+    is_changing: &'p AtomicBool,
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        // Before the guard passes the lock on.
+        self.is_changing.store(false, Ordering::Release);
+    }
 }
 
 struct Listeners<T> {
@@ -48,6 +64,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         Self {
             listeners,
             calls: FairLock::new(stopped.signal()),
+            is_changing: AtomicBool::new(false),
             stopped,
             has_delivery: AtomicBool::new(false),
             was_added_in_call: AtomicBool::new(false),
@@ -155,16 +172,23 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
             .for_each(ProcessorListener::flush);
     }
 
-    /// Waits until no other thread is in an inline handler. Until the guard is dropped, only
-    /// this thread may change the cache and deliver. Returns `None` after the stop.
-    pub(super) fn lock_calls(&self) -> Option<FairGuard<'_>> {
-        self.calls.lock()
+    /// Waits until no other thread is in an inline handler. Until the guard is dropped, only this
+    /// thread may change the cache and deliver. Returns `None` after the stop.
+    ///
+    /// Call [`deliver_waiting`](Self::deliver_waiting) afterwards.
+    pub(super) fn begin_change(&self) -> Option<Changing<'_>> {
+        let guard = self.calls.lock()?;
+        self.is_changing.store(true, Ordering::Release);
+        Some(Changing {
+            guard,
+            is_changing: &self.is_changing,
+        })
     }
 
     /// Calls the inline handlers with the distributed notifications, and the handlers that these calls
     /// add. Ends early after the stop.
-    pub(super) fn deliver(&self, guard: &FairGuard<'_>) {
-        self.deliver_before(Further::MayBeReady, guard);
+    pub(super) fn deliver(&self, changing: &Changing<'_>) {
+        self.deliver_before(Further::MayBeReady, &changing.guard);
     }
 
     fn deliver_before(&self, further: Further, guard: &FairGuard<'_>) {
@@ -189,16 +213,21 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     }
 
     /// Delivers what waits for inline handlers: they may have been added late, or not have begun, and
-    /// `after_changes` may be due. If no event waits, does not wait for other threads.
+    /// `after_changes` may be due. Does not wait for a thread that changes the cache, and if no event
+    /// waits, for none.
     pub(super) fn deliver_waiting(&self) {
         let has_work = |further| !self.routes_with_work(further).is_empty();
-        let guard = if has_work(Further::MayBeReady) {
-            self.lock_calls()
-        } else if has_work(Further::NotReady) {
-            // A thread that has the lock comes here as well, after its own changes.
-            self.calls.try_lock()
-        } else {
-            None
+        if !has_work(Further::NotReady) {
+            return;
+        }
+        let guard = match self.calls.try_lock() {
+            Some(guard) => Some(guard),
+            // The event that waits may be its own. It may be in a handler for long, and this thread
+            // would not read meanwhile.
+            None if self.is_changing.load(Ordering::Acquire) => None,
+            // It may have looked for work before the event was added.
+            None if has_work(Further::MayBeReady) => self.calls.lock(),
+            None => None,
         };
         if let Some(guard) = guard {
             self.deliver_before(Further::NotReady, &guard);
@@ -244,7 +273,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
 
     /// Delivers what waits for inline handlers.
     pub(super) fn deliver_late(&self) {
-        if let Some(guard) = self.lock_calls() {
+        if let Some(guard) = self.calls.lock() {
             // A handler that is added from now on may be too late for this delivery.
             self.has_delivery.swap(false, Ordering::AcqRel);
             self.deliver_before(Further::NotReady, &guard);

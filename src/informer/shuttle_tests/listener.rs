@@ -399,7 +399,7 @@ fn concurrent_deliveries_leave_no_event_behind() {
             let things = things.to_vec();
             thread::spawn(move || {
                 for thing in things {
-                    let guard = processor.lock_calls().unwrap();
+                    let guard = processor.begin_change().unwrap();
                     {
                         let mut distributed = distributed.lock();
                         processor.distribute(initial(&thing), None);
@@ -419,6 +419,33 @@ fn concurrent_deliveries_leave_no_event_behind() {
         processor.stop();
         assert!(handler.ended.is_done());
         assert_eq!(Arc::strong_count(&recorder.shared), 1);
+    });
+}
+
+/// A thread that has no changes does not wait for the one that is about to deliver a change, which may
+/// be in the handler for long.
+#[test]
+fn thread_without_changes_does_not_wait_for_the_one_that_delivers() {
+    check(|| {
+        let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
+        let recorder = Recorder::new();
+        processor
+            .add_listener(listener(&recorder), Vec::new())
+            .unwrap();
+        processor.start(Delivery::Inline).unwrap();
+        let guard = processor.begin_change().unwrap();
+        let things = things(1);
+        let other = thread::spawn({
+            let processor = Arc::clone(&processor);
+            move || processor.deliver_waiting()
+        });
+        processor.distribute(initial(&things[0]), None);
+        other.join().unwrap();
+        assert_eq!(recorder.read(|view| view.calls), 0);
+        processor.deliver(&guard);
+        assert_eq!(delivered(&recorder, &things), 1);
+        drop(guard);
+        processor.stop();
     });
 }
 
@@ -465,7 +492,7 @@ fn i12_sp12_inline_handler_added_or_removed_during_a_delivery() {
             }
         });
         for thing in &things {
-            let guard = processor.lock_calls().unwrap();
+            let guard = processor.begin_change().unwrap();
             {
                 let mut distributed = distributed.lock();
                 processor.distribute(initial(thing), None);
@@ -473,6 +500,8 @@ fn i12_sp12_inline_handler_added_or_removed_during_a_delivery() {
             }
             processor.deliver(&guard);
         }
+        // Like each thread of an informer, after its changes.
+        processor.deliver_waiting();
         removing.join().unwrap();
         let late_handler = adding.join().unwrap();
         assert_eq!(

@@ -83,7 +83,7 @@ fn namespaces_take_turns_at_the_cache_and_the_handlers() {
                 let (recorder, handler) = (recorder.clone(), Arc::clone(&handler));
                 thread::spawn(move || {
                     for _ in 0..2 {
-                        let Some(guard) = processor.lock_calls() else {
+                        let Some(guard) = processor.begin_change() else {
                             return;
                         };
                         let before = recorder.read(|view| view.calls);
