@@ -36,6 +36,13 @@ fn hang(server: &ApiServer, gated: &Client) -> JoinHandle<Error> {
     sending
 }
 
+/// Waits until the watchdog measures the term, which has just begun. A wait that began after an advance
+/// of the clock would end too late. There were `before` waits before the term.
+fn until_watched(clock: &FakeClock, before: usize) {
+    // The watchdog at two requests and at the start of the term, and a pause.
+    clock.wait_for_waits(before + 4, LIMIT).unwrap();
+}
+
 #[track_caller]
 fn assert_refused(result: Result<(), Error>) {
     let error = result.unwrap_err();
@@ -53,11 +60,12 @@ fn le27_gate_is_open_while_the_term_is_valid() {
     let candidate = Candidate::start(&lease, &clock, "a");
     let gated = candidate.elector.gate(&client);
     assert_refused(create(&gated, "before"));
-    // The retry is at the end of this wait, and the term begins with it.
-    clock.wait_for_waits(1, LIMIT).unwrap();
+    // The watchdog at a request, and a pause. The term begins with the request after the pause.
+    clock.wait_for_waits(2, LIMIT).unwrap();
     lease.fail_always(None);
-    clock.advance(clock.waits()[0]);
+    clock.advance(*clock.waits().iter().max().unwrap());
     candidate.leading();
+    until_watched(&clock, 2);
     create(&gated, "leads").unwrap();
 
     // The term may still be renewed.
@@ -91,6 +99,7 @@ fn le27_loss_ends_requests_in_flight() {
     let (server, client) = api_server();
     let candidate = Candidate::start(&lease, &clock, "a");
     let leading = candidate.leading();
+    until_watched(&clock, 0);
     let gated = candidate.elector.gate(&client);
     let sending = hang(&server, &gated);
     lease.fail_always(Fault::Hang);
