@@ -220,14 +220,17 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         if !has_work(Further::NotReady) {
             return;
         }
-        let guard = match self.calls.try_lock() {
-            Some(guard) => Some(guard),
-            // The event that waits may be its own. It may be in a handler for long, and this thread
-            // would not read meanwhile.
-            None if self.is_changing.load(Ordering::Acquire) => None,
-            // It may have looked for work before the event was added.
-            None if has_work(Further::MayBeReady) => self.calls.lock(),
-            None => None,
+        let guard = if let Some(guard) = self.calls.try_lock() {
+            Some(guard)
+        } else if self.is_changing.load(Ordering::Acquire) {
+            // The owner of the calls delivers what waits, which may be its own change. It may be in a
+            // handler for long: if this thread waited for it, nothing would be read meanwhile.
+            None
+        } else if has_work(Further::MayBeReady) {
+            // The owner only delivers. It may have looked for work before this event was added.
+            self.calls.lock()
+        } else {
+            None
         };
         if let Some(guard) = guard {
             self.deliver_before(Further::NotReady, &guard);

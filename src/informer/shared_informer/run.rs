@@ -319,11 +319,14 @@ impl<T: Object> CacheOutlet<T> {
         // The thread of another namespace may be in a handler, which must see no later change. The
         // server of this namespace waits meanwhile: nothing is read, and nothing is buffered.
         //
-        // This is `None` after a stop. The changes still reach the cache, because the queue
-        // counts them as processed, but no handler.
+        // `changing` is `None` after a stop. The changes still reach the cache, because the queue counts
+        // them as processed, but no handler.
         let changing = processor.begin_change();
-        let deliver = |changing| processor.deliver(changing);
-        let _delivery = OnDrop(|| changing.iter().for_each(deliver));
+        let _delivery = OnDrop(|| {
+            if let Some(changing) = &changing {
+                processor.deliver(changing);
+            }
+        });
         let batch = || -> Batch<'_, T> { Box::new(std::iter::once((0, delta))) };
         self.distribute(batch, Order::OneByOne, origin, reports)
     }
